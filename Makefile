@@ -1,0 +1,40 @@
+# Everything runs in .venv, which the first target that needs it makes. Requires Python >= 3.10 and a package index.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: train test test-long lint format clean
+
+train: $(VENV)/.installed
+	$(BIN)/python train.py $(ARGS)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-long: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-test
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy .
+
+format: $(VENV)/.installed-test
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+clean:
+	rm -rf $(VENV)
+
+# Installed again only when what is asked for changes. A half-made .venv has no such file and is completed.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once; PyTorch is large)"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) --editable ".[test]"
+	@touch $@

@@ -1,0 +1,105 @@
+"""How a script starts: Hydra composes its settings, and a user's mistake ends in one line.
+
+A mistake (`UserError`, or settings that cannot be composed) is printed on standard error without a
+traceback, and the exit status is 2. Anything else is a fault of the program and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from omegaconf import DictConfig
+
+from configs.messages import is_users_mistake, one_line
+from configs.schema import register
+from errors import UserError
+
+# Settings whose values are free text or paths: commas, brackets and quotes in them mean themselves.
+FREE_TEXT = (
+    "run",
+    "resume",
+    "run_dir",
+    "cache_dir",
+    "data.path",
+    "data.url",
+    "prompt",
+    "prompt_file",
+    "observe.attention.probe",
+    "observe.samples.prompt",
+)
+
+
+def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
+    """Compose configs/<name>.yaml with the command line's overrides, and call `main` with it."""
+    register()
+    # Hydra would otherwise print its own summary of an exception and hide the rest.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+
+    @wraps(main)
+    def job(config: DictConfig) -> object:
+        # Caught inside the job as well: Hydra adds lines of its own to what leaves it.
+        with one_line_errors():
+            return main(config)
+
+    with one_line_errors():
+        sys.argv[1:] = read_arguments(sys.argv[1:])
+        configs = str(Path(__file__).resolve().parent)
+        hydra.main(config_path=configs, config_name=name, version_base="1.3")(job)()
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Ends the process with status 2 and one line on standard error for a user's mistake."""
+    try:
+        yield
+    except UserError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `sample.py | head`: nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if not is_users_mistake(error):
+            raise
+        fail(one_line(error))
+
+
+def fail(message: str) -> None:
+    """Print one line on standard error and exit with status 2."""
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+def read_arguments(arguments: list[str]) -> list[str]:
+    """The command line with free text quoted, so that Hydra takes it as it is.
+
+    Raises UserError for an unknown flag. A sweep (-m) is left alone: there a comma separates values.
+    """
+    known, unknown = get_args_parser().parse_known_args(arguments)
+    if unknown:
+        raise UserError(
+            f"{unknown[0]}: no such flag; settings are given without dashes, as in trainer.max_steps=500"
+        )
+    return arguments if known.multirun else [_quote_free_text(argument) for argument in arguments]
+
+
+def _quote_free_text(argument: str) -> str:
+    key, equals, value = argument.partition("=")
+    is_quoted = re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL)
+    if key not in FREE_TEXT or not equals or value == "null" or is_quoted:
+        return argument
+    # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes right before one;
+    # OmegaConf's: an escaped ${ is no interpolation.
+    value = re.sub(r"(\\*)\$\{", lambda m: m[1] * 2 + r"\${", value)
+    value = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
+    return f"{key}='{value}'"

@@ -1,0 +1,51 @@
+"""What Hydra and OmegaConf say of a mistake, in one line that names the setting and what to do."""
+
+from __future__ import annotations
+
+import re
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+
+SEE_ALL = "python {script} --cfg job prints every setting"
+
+
+def one_line(error: BaseException) -> str:
+    """The innermost cause of an error in one line, its setting first where it is known."""
+    if isinstance(error, MissingConfigException):
+        missing = (error.missing_cfg_file or "").rpartition("/")
+        options = ", ".join(
+            option for option in error.options or () if not option.endswith("_schema")
+        )
+        return f"{missing[0]}={missing[2]}: no such option; choose one of {options}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: cannot be read as setting=value; quote values with special characters"
+    text = str(error)
+    ambiguous = re.match(r"Ambiguous value for argument '(.*)'", text)
+    if ambiguous:
+        return (
+            f"{ambiguous[1]}: several values; add -m to train once with each, "
+            "or quote a text that has a comma: 'setting=\"a, b\"'"
+        )
+    override = re.match(r"(?:Could not override|Error merging override) '?([^'\n]*)'?", text)
+    cause = error.__cause__
+    if override and isinstance(cause, OmegaConfBaseException):
+        key = override[1].partition("=")[0]
+        if "not in" in str(cause):
+            return f"{key}: no such setting; --cfg job prints every setting there is"
+        return f"{override[1]}: {_first_line(cause)}"
+    if override:
+        return f"{override[1]}: {_first_line(error)}"
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        return f"{error.full_key}: {_first_line(error)}"
+    return _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def is_users_mistake(error: BaseException) -> bool:
+    """Whether an error tells of a setting that Hydra could not compose."""
+    return isinstance(error, HydraException | OmegaConfBaseException)

@@ -1,0 +1,227 @@
+"""The default corpus: children's tales whose exact information is known.
+
+The grammar in `data/tales_grammar.py` writes each tale by a chain of choices, every one with a
+known probability, and no two chains spell the same text. So the sum of -log2 p over the choices is
+-log2 P(text), the exact information of a tale in bits: no model can beat its mean in expectation.
+
+Promises: the same seed gives the same bytes on every platform and Python version, because a choice
+uses `random.Random(seed).random()`, whose sequence Python guarantees, and integer weights alone.
+Knows nothing of tokens, files or caches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from data import tales_grammar
+
+_SLOT = re.compile(r"\{(?:(\w+) )?(([\w]+)[\w.]*)(?::([\w.]+))?\}")
+
+
+class Slot(NamedTuple):
+    """A hole in a template: `{name}`, `{form name}` or `{name:other}` (see `tales_grammar`)."""
+
+    name: str  # the rule, and after a dot a tag: two tags of one rule are two choices
+    rule: str
+    form: str | None  # how the word is written here, a key of `tales_grammar.FORMS`
+    other: str | None  # the slot whose word's kind decides between the rules `rule:kind`
+
+
+class Option(NamedTuple):
+    """One way to fill a slot. A single string is a word, which the slot then remembers."""
+
+    parts: tuple[str | Slot, ...]
+    weight: int
+
+
+Grammar = Mapping[str, tuple[Option, ...]]
+
+
+def read_template(template: str) -> Option:
+    """The option that a template such as `"{hero} had {a colour} {object}.*3"` (weight 3) spells."""
+    template, weight = (
+        m.groups() if (m := re.fullmatch(r"(.*)\*(\d+)", template)) else (template, 1)
+    )
+    parts: list[str | Slot] = []
+    end = 0
+    for m in _SLOT.finditer(template):
+        form, name, rule, other = m.groups()
+        parts += [template[end : m.start()], Slot(name, rule, form, other)]
+        end = m.end()
+    parts.append(template[end:])
+    return Option(tuple(part for part in parts if part), int(weight))
+
+
+GRAMMAR: Grammar = {
+    rule: tuple(map(read_template, templates)) for rule, templates in tales_grammar.RULES.items()
+}
+
+
+class Draft(NamedTuple):
+    """A tale up to its next choice; the one interface for sampling, enumerating and parsing."""
+
+    text: str
+    bits: float  # of the choices made so far
+    slot: Slot | None  # what is chosen next; None when the tale is complete
+    rest: tuple | None  # the parts after it, as a linked list
+    words: dict[str, str]  # what the slots remember
+
+    @classmethod
+    def start(cls) -> Draft:
+        """The empty tale, before its first choice."""
+        return cls("", 0.0, Slot("story", "story", None, None), None, {})
+
+    def options(self, grammar: Grammar) -> list[Option]:
+        """What may fill the slot: the options of its rule, less the words the tale already holds."""
+        assert self.slot is not None
+        rule = self.slot.rule
+        if self.slot.other:
+            rule += ":" + tales_grammar.KIND[self.words[self.slot.other]]
+        held = set(self.words.values())
+        return [option for option in grammar[rule] if option.parts[0] not in held]
+
+    def take(self, option: Option, total: int) -> Draft:
+        """The draft after choosing `option` from options whose weights add up to `total`."""
+        slot, words, rest = self.slot, self.words, self.rest
+        assert slot is not None
+        if len(option.parts) == 1 and isinstance(option.parts[0], str):
+            words = {**words, slot.name: option.parts[0]}
+            rest = (slot, rest)
+        else:
+            for part in reversed(option.parts):
+                rest = (part, rest)
+        written = [self.text]
+        slot = None
+        while rest:
+            part, rest = rest
+            if isinstance(part, str):
+                written.append(part)
+            elif part.name in words:
+                word = words[part.name]
+                written.append(tales_grammar.FORMS[part.form](word) if part.form else word)
+            else:
+                slot = part
+                break
+        bits = self.bits + math.log2(total / option.weight)
+        return Draft("".join(written), bits, slot, rest, words)
+
+
+@dataclass(frozen=True)
+class Tale:
+    """A tale and its information, -log2 P(text), in bits."""
+
+    text: str
+    bits: float
+
+
+def tale(rng: random.Random, grammar: Grammar = GRAMMAR) -> Tale:
+    """Draw one tale."""
+    draft = Draft.start()
+    while draft.slot:
+        options = draft.options(grammar)
+        total = sum(option.weight for option in options)
+        left = int(rng.random() * total)
+        for option in options:
+            left -= option.weight
+            if left < 0:
+                break
+        draft = draft.take(option, total)
+    return Tale(draft.text, draft.bits)
+
+
+def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator[Tale]:
+    """Every derivation of `text`, or of every tale of the grammar if None, by exhaustive search.
+
+    A search for `text` drops a draft as soon as what it has written is no prefix of `text`.
+    """
+    drafts = [Draft.start()]
+    while drafts:
+        draft = drafts.pop()
+        if not draft.slot:
+            if text in (None, draft.text):
+                yield Tale(draft.text, draft.bits)
+            continue
+        options = draft.options(grammar)
+        total = sum(option.weight for option in options)
+        longer = (draft.take(option, total) for option in options)
+        drafts += [new for new in longer if text is None or text.startswith(new.text)]
+
+
+@dataclass
+class TalesConfig:
+    """How much to write. `n_bytes` is a minimum over both splits: they end with a whole tale."""
+
+    name: str = "tales"
+    n_bytes: int = 4_000_000
+    seed: int = 0
+    val_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.n_bytes < 10_000:
+            raise ValueError(f"n_bytes: {self.n_bytes} is too small; choose 10000 or more")
+        if self.seed < 0:
+            raise ValueError(f"seed: {self.seed} is negative; choose 0 or more")
+        if not 0 < self.val_fraction < 1:
+            raise ValueError(
+                f"val_fraction: {self.val_fraction} is not between 0 and 1; choose for example 0.1"
+            )
+
+
+class Tales:
+    """The corpus: independent draws of `tale`, split into "train" and "val"."""
+
+    document_end = "\n\n"
+
+    def __init__(self, config: TalesConfig) -> None:
+        self.config = config
+
+    def fingerprint(self) -> str:
+        """A hash of the settings and of the grammar's source: a changed grammar is another corpus."""
+        digest = hashlib.sha256(json.dumps(asdict(self.config), sort_keys=True).encode())
+        for source in (__file__, tales_grammar.__file__):
+            digest.update(Path(source).read_bytes())
+        return digest.hexdigest()
+
+    def pieces(self, split: str) -> Iterator[str]:
+        """The text of `split` ("train" or "val"), a whole tale and its `document_end` a piece."""
+        return (tale.text + self.document_end for tale in self.tales(split))
+
+    def floor_bits(self, split: str) -> float:
+        """The information of the whole split in bits (what separates the tales holds none)."""
+        return math.fsum(tale.bits for tale in self.tales(split))
+
+    def tales(self, split: str) -> Iterator[Tale]:
+        """The tales of `split` ("train" or "val"), drawn anew at each call, never two the same.
+
+        Validation is drawn first, so that it can be read without writing the training split. A
+        tale drawn before is drawn again, which changes no floor that can be measured: the chance of
+        even one such tale among n is at most n^2 / 2^(1 + b), where b is the fewest bits of a tale
+        (100 or more), so under 2^-50 for ten million tales.
+        """
+        if split not in ("train", "val"):
+            raise ValueError(f"split: {split!r} is unknown; choose train or val")
+        rng = random.Random(self.config.seed)
+        val_bytes = round(self.config.n_bytes * self.config.val_fraction)
+        seen: set[bytes] = set()
+        written = 0
+        while written < self.config.n_bytes:
+            drawn = tale(rng)
+            # A digest a tale keeps memory small however long the corpus.
+            key = hashlib.blake2b(drawn.text.encode(), digest_size=16).digest()
+            if key in seen:
+                continue
+            seen.add(key)
+            now = "val" if written < val_bytes else "train"
+            if now != split == "val":
+                return
+            if now == split:
+                yield drawn
+            written += len(drawn.text) + len(self.document_end)

@@ -1,0 +1,507 @@
+"""The words and sentences of the tales: a grammar with memory.
+
+A rule is a list of options. An option that is plain text is a word, and its slot remembers it:
+the first `{object}` of a tale chooses a word, every later `{object}` repeats it. Thus a sentence
+can refer back to any other. An option with slots is a template and is written out where it stands.
+
+    {object}          choose, or repeat, the word of this slot
+    {object.friend}   another slot of the same rule: the tag after the dot keeps the two apart
+    {a object}        written in a form of FORMS: with its article, as a pronoun, ...
+    {use:object}      choose from the rule "use:" + KIND[the word of the slot object]
+    ...*3             an option three times as likely
+
+A word is never chosen twice in one tale. Nothing here checks that no text has two derivations, the
+tests do: keep the options of a rule apart, and let a sentence be written by one rule only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def _words(text: str) -> list[str]:
+    return text.split(", ")
+
+
+GIRLS = _words(
+    "Ada, Alma, Amy, Anna, Ava, Bea, Bella, Clara, Cora, Dora, Edna, Ella, Emma, Eva, Fay, Gwen, "
+    "Hana, Ida, Jane, Julia, Kate, Kim, Lea, Lena, Lucy, Mia, Molly, Nina, Nora, Olga, Pam, Polly, "
+    "Rita, Rosa, Sara, Sue, Tess, Vera, Yara, Zoe"
+)
+BOYS = _words(
+    "Abe, Adam, Alan, Ben, Boris, Carl, Dan, David, Eli, Emil, Eric, Felix, Fred, Gus, Hal, Henry, "
+    "Hugo, Ian, Ivan, Jim, Joe, Jonas, Karl, Ken, Leo, Luke, Max, Milo, Ned, Noah, Oscar, Otto, "
+    "Paul, Peter, Ravi, Sam, Simon, Ted, Tim, Tom"
+)
+OBJECTS = {
+    "music": _words("bell, drum, flute, horn, harp, fiddle, whistle, trumpet, guitar, gong"),
+    "wear": _words(
+        "hat, cap, ring, belt, mask, crown, wig, scarf, cape, necklace, ribbon, bracelet"
+    ),
+    "toy": _words("kite, ball, doll, hoop, sled, boat, puzzle, balloon, marble, wagon, robot, top"),
+    "home": _words(
+        "lamp, cup, mug, jar, pan, bowl, spoon, fork, plate, brush, broom, key, clock, book, pen, "
+        "map, chair, desk, rug, mop, fan, vase, mirror, comb, bucket, teapot, pillow, candle, "
+        "ladder, umbrella"
+    ),
+}
+KIND = {word: kind for kind, words in OBJECTS.items() for word in words}
+
+SONGS = _words("merry, silly, sweet, slow, quick, loud, soft, jolly, funny, sad, long, short")
+
+_GIRLS = frozenset(GIRLS)
+
+
+def _article(word: str) -> str:
+    return ("an " if word[0] in "aeiou" else "a ") + word
+
+
+def _capital(word: str) -> str:
+    return word[0].upper() + word[1:]
+
+
+def _gender(she: str, he: str) -> Callable[[str], str]:
+    return lambda name: she if name in _GIRLS else he
+
+
+FORMS = {
+    "a": _article,
+    "A": lambda word: _capital(_article(word)),
+    "Up": _capital,
+    "he": _gender("she", "he"),
+    "He": _gender("She", "He"),
+    "him": _gender("her", "him"),
+    "his": _gender("her", "his"),
+    "His": _gender("Her", "His"),
+    "child": _gender("girl", "boy"),
+}
+
+WORDS = {
+    "hero": GIRLS[::2] + BOYS[::2],
+    "friend": GIRLS[1::2] + BOYS[1::2],
+    "object": [word for words in OBJECTS.values() for word in words],
+    "animal": _words(
+        "fox, rabbit, mouse, bear, duck, frog, goat, squirrel, badger, otter, mole, kitten, puppy, "
+        "turtle, beaver, panda, pony, lamb, owl, crow, pig, donkey, goose, hamster, swan, wolf, "
+        "parrot, lizard, camel, tiger, lion, deer, seal, zebra, robin, toad"
+    ),
+    "trait": _words(
+        "brave, shy, clever, kind, curious, gentle, lazy, busy, proud, merry, quiet, silly, polite, "
+        "stubborn, careful, noisy, sleepy, hungry, patient, cheerful, playful, eager, bold, calm, "
+        "friendly, lonely, tidy, funny, restless, dreamy, wise, young, old, loyal, jolly, grumpy, "
+        "nosy, chatty, strong, plump, sly, smart, tired, modest, thirsty, clumsy, rich, messy"
+    ),
+    "look": _words(
+        "tiny, little, small, big, huge, shiny, old, new, round, pretty, dusty, strange, plain, "
+        "heavy, light, bright, dull, odd, fancy, bent, lovely, simple, fine, cheap, rare, neat, "
+        "clean, dirty, lucky, cute, grand, ugly, cracked, sturdy, smooth, funny"
+    ),
+    "colour": _words(
+        "red, blue, green, yellow, orange, purple, pink, white, black, brown, gray, golden, silver, "
+        "striped, spotted, tan"
+    ),
+    "place": _words(
+        "river, forest, hill, meadow, beach, lake, pond, garden, farm, market, bridge, mill, barn, "
+        "cave, castle, harbor, field, park, valley, well, tower, school, bakery, station, library, "
+        "church, cliff, stable, swamp, inn, shop, zoo, camp, palace, fort, circus"
+    ),
+    "view": _words(
+        "dark, sunny, tiny, peaceful, empty, famous, windy, crowded, hidden, misty, muddy, foggy, "
+        "distant, quiet, noisy, old, new, big, small, pretty, strange, lonely, busy, lovely"
+    ),
+    "near": _words(
+        "near, by, behind, beside, beyond, past, close to, next to, opposite, not far from"
+    ),
+    "food": _words(
+        "apples, pears, plums, figs, nuts, peas, beans, buns, pies, eggs, tarts, cakes, rolls, "
+        "limes, dates, beets, leeks, grapes, lemons, melons, olives, onions, carrots, cherries, "
+        "berries, cookies, muffins, waffles, pancakes, turnips, raisins, seeds, peaches, mangoes, "
+        "yams, scones, noodles, pickles, crackers, bagels, walnuts, bananas, peppers, pumpkins, "
+        "dumplings, sausages, biscuits, potatoes"
+    ),
+    "taste": _words(
+        "fresh, sweet, hot, warm, cold, crisp, juicy, tasty, sour, salty, spicy, soft, sticky, dried, "
+        "crunchy, big, small, round, perfect, yummy"
+    ),
+    "number": _words("two, three, four, five, six, seven, eight, nine, ten, eleven, twelve"),
+    "creature": _words(
+        "bees, ants, bugs, snails, moths, worms, hens, cows, birds, flies, wasps, crabs, bats, rats, "
+        "cats, dogs, colts, chicks, gulls, doves, hawks, storks, slugs, newts, spiders, beetles, "
+        "snakes, sheep"
+    ),
+    "weather": _words(
+        "hot, cold, wet, dry, warm, cool, mild, icy, sunny, windy, rainy, foggy, snowy, misty, "
+        "cloudy, stormy, frosty, chilly, bright, dull"
+    ),
+    "time": _words("morning, afternoon, evening, day"),
+    "weekday": _words("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday"),
+    "month": _words(
+        "January, February, March, April, May, June, July, August, September, October, November, "
+        "December"
+    ),
+    "family": _words(
+        "mother, father, grandma, grandpa, sister, brother, aunt, uncle, cousin, niece, nephew, twin"
+    ),
+    "holder": _words("basket, bag, box, sack, suitcase, backpack, crate, pouch, barrel, cart"),
+    "mark": _words(
+        "stars, dots, hearts, moons, circles, suns, crosses, dragons, letters, leaves, roses, clouds"
+    ),
+    "clothes": _words("jacket, sweater, coat, shirt, vest, cloak, apron, shawl, gown, robe"),
+    "hobby": _words(
+        "singing, dancing, painting, reading, cooking, fishing, swimming, climbing, drawing, "
+        "sailing, skating, baking, jumping, whistling, counting, dreaming, sewing, knitting, "
+        "juggling, running, hiding, digging, rowing, skiing, boxing, acting, diving, hiking"
+    ),
+    "trade": _words(
+        "baker, farmer, miller, sailor, teacher, doctor, painter, tailor, gardener, shepherd, "
+        "cook, captain, weaver, potter, clown, pilot, judge, nurse, knight, barber, singer, dancer, "
+        "poet, banker"
+    ),
+    "moved": _words(
+        "walked, ran, hopped, skipped, raced, marched, hurried, wandered, strolled, rushed, crept, "
+        "tiptoed, danced, jogged, trotted, dashed, crawled, sped, stomped, sneaked, rode, zoomed, "
+        "plodded, shuffled"
+    ),
+    "glad": _words(
+        "happy, glad, proud, excited, thankful, delighted, pleased, joyful, amazed, thrilled, "
+        "relieved, surprised"
+    ),
+    "sad": _words(
+        "sad, upset, worried, unhappy, gloomy, miserable, afraid, nervous, anxious, troubled, cross, "
+        "puzzled, scared, lonely"
+    ),
+    "gladly": _words(
+        "happily, kindly, warmly, cheerfully, politely, proudly, eagerly, brightly, bravely, "
+        "quickly, at once, merrily"
+    ),
+    "sadly": _words(
+        "sadly, nervously, slowly, unhappily, crossly, bitterly, with a sniff, in fear, anxiously, "
+        "once more"
+    ),
+    "said": _words(
+        "said, whispered, called, shouted, laughed, cried, yelled, sang, giggled, announced"
+    ),
+    "sighed": _words("sighed, sobbed, moaned, groaned, wailed, wept, whimpered, howled"),
+    "soon": _words(
+        "Soon, At once, Right away, Just then, Before long, A moment later, After a while, Suddenly"
+    ),
+    "spot": _words(
+        "rock, tree, bush, bench, log, fence, gate, wall, stump, haystack, hedge, table, hut, statue, "
+        "fountain, flower"
+    ),
+    "trip": _words("rock, root, log, stump, stick, brick, shoe, turnip, stone, rope, twig, hose"),
+    "tool": _words("rope, pole, branch, shovel, board, net, hook, stick, plank, chain, oar, rake"),
+    "stuck": _words(
+        "in a deep hole, up a tall tree, in thick mud, under a log, in a bush, on a roof, "
+        "behind a locked gate, in a dry well, on a thin branch, in a net, on a high wall, "
+        "in a dark cellar"
+    ),
+    "dish": _words(
+        "soup, stew, jam, bread, porridge, pudding, salad, gravy, pasta, rice, curry, pie"
+    ),
+    "sweet": _words("sweet, tasty, hot, cold, spicy, thick, fine, salty"),
+    "praise": _words("lovely, pretty, fine, wonderful, splendid, beautiful, perfect, funny"),
+    "noise": _words(
+        "squeaky, scratchy, loud, soft, strange, rumbling, ringing, thumping, creaky, howling, "
+        "buzzing, hissing"
+    ),
+    "light": _words("lantern, lamp, candle, torch"),
+    "hour": _words("supper, sunset, dinner, midnight, bedtime, dawn, sunrise, lunch"),
+    "song": SONGS,
+    "use:music": [f"played {song} songs on it" for song in SONGS],
+    "use:wear": [
+        f"wore it {how}"
+        for how in _words(
+            "at once, to bed, all day, to school, to supper, at home, upside down, backward, "
+            "in the rain, in the sun, every night, with pride"
+        )
+    ],
+    "use:toy": [
+        f"played with it {how}"
+        for how in _words(
+            "all day, until dark, in the yard, on the grass, in the rain, in the sun, every day, "
+            "before supper, after lunch, at home, in bed, on the roof"
+        )
+    ],
+    "use:home": [
+        f"put it {where} {thing}"
+        for where in ("near", "under", "behind")
+        for thing in ("the bed", "the door", "the stove", "the window")
+    ],
+}
+
+SENTENCES = {
+    "story": [
+        "{beginning} {own} {carry} {loss} {grief} {helper} {asking} {finding} {thanks} {keeping}",
+        "{beginning} {own} {outing} {owner} {offer} {answer} {swap} {kept}",
+        "{beginning} {birthday} {gift} {wrapping} {giving} {delight} {feast} {ending}",
+        "{beginning} {outing} {trouble} {plea} {fetching} {rescue} {thanks} {ending}",
+        "{beginning} {plan} {need} {outing} {helper} {bringing} {cooking} {feast} {ending}",
+        "{beginning} {sound} {search} {crying} {comfort} {feast} {ending}",
+        "{beginning} {outing} {helper} {challenge} {race} {turn} {prize} {ending}",
+    ],
+    # Who the tale is about.
+    "beginning": ["{intro}", "{intro} {detail}*2"],
+    "intro": [
+        "Once there was {a trait} {animal} named {hero} who loved {hobby} and {food}.",
+        "{hero} was {a trait}, {trait.b} {animal} from {a view} {place}.",
+        "{hero} the {animal} lived in {a look} {colour.a} house {near} {a view} {place}.",
+        "Long ago, {a trait} {animal} named {hero} lived {near} {a view} {place}.",
+        "{hero}, {a trait} {animal}, had {number} {colour.a} {creature} and {a look} {object.a}.",
+        "This is the tale of {hero}, {a trait} {child hero} with {number} {trait.b} brothers.",
+        "Everyone liked {hero}, {a trait}, {trait.b} {animal} in {a colour.a} {clothes}.",
+        "{hero} the {trait} {animal} lived with {his hero} {trait.b} {family} {near} {a view} {place}.",
+        "{Up near} {a view} {place} lived {a trait} {colour.a} {animal} named {hero}.",
+        "{hero} and {his hero} {family} sold {food} and {taste} {food.b} {near} {a view} {place}.",
+        "My {trait} {family} knew {a trait.b} {animal} named {hero} who loved {hobby}.",
+        "{hero} was {a trait} {child hero} who loved {hobby}, {food} and {trait.b} {creature}.",
+        "Nobody liked {hobby} more than {hero}, {a trait} {colour.a} {animal}.",
+    ],
+    "detail": [
+        "{He hero} liked {food.c}, {food.d} and {taste.c} {food.e}.",
+        "{He hero} had {a colour.c} bed, {a look.c} {object.c} and {number.c} {creature.c}.",
+        "{His hero} {family.c} was {a trait.c} {trade}.",
+        "{He hero} was good at {hobby.c} and bad at {hobby.d}.",
+        "{He hero} always wore {a look.c} {colour.c} {clothes.c}.",
+        "Every {weekday.c}, {he hero} gave {food.c} to {number.c} {trait.c} {creature.c}.",
+        "{His hero} {family.c} liked {hobby.c}, but {he hero} liked {hobby.d}.",
+        "{He hero} was afraid of {colour.c} {creature.c} and {trait.c} {creature.d}.",
+        "{His hero} {family.c} often made {him hero} {taste.c} {food.c} with {food.d}.",
+    ],
+    "when": [
+        "One {weather} {time}",
+        "One {weather} {weekday}*2",
+        "On {a weather} {month} {time}*2",
+        "Late one {weekday} in {month}",
+        "Early one {weather} {weekday}",
+        "One {time} in {month}",
+    ],
+    # Where the hero goes.
+    "outing": [
+        "{when}, {he hero} {moved} to {a view.go} {place.go} for {number.go} {food.go}.",
+        "{when}, {hero} {moved} past {a view.by} {place.by} to {a view.go} {place.go}.",
+        "{when}, {he hero} took {taste.go} {food.go} and {a look.go} {object.go} to {a view.go} "
+        "{place.go}.",
+        "{when}, {hero} and {number.go} {trait.go} {creature.go} {moved} to {a view.go} {place.go}.",
+        "{when}, {his hero} {family.go} sent {him hero} to the {place.go} for {taste.go} {food.go}.",
+        "{when}, {he hero} put on {a colour.go} {clothes.go} and {moved} to {a view.go} {place.go}.",
+        "{when}, {he hero} followed {number.go} {colour.go} {creature.go} to {a view.go} {place.go}.",
+        "{when}, {hero} {moved} to {a view.go} {place.go} to see {a trait.go} {trade.go}.",
+    ],
+    # A thing is owned, lost and found.
+    "own": [
+        "{He hero} had {a look.own} {colour} {object} with {number.own} {mark} on it.",
+        "{His hero} {family.own} had made {him hero} {a look.own} {colour} {object}.",
+        "{He hero} had bought {a look.own} {colour} {object} from {a trait.own} {trade.own}.",
+        "More than {taste.own} {food.own}, {he hero} loved {his hero} {look.own} {colour} {object}.",
+        "{He hero} had traded {number.own} {taste.own} {food.own} for {a look.own} {colour} {object}.",
+        "{He hero} had found {a look.own} {colour} {object} {near.own} {a view.own} {place.own}.",
+        "{A trait.own} {trade.own} had given {him hero} {a look.own} {colour} {object}.",
+    ],
+    "carry": [
+        "{when}, {he hero} took it to {a view.go} {place.go} with {number.go} {food.go}.",
+        "{when}, {he hero} packed it in {a look.go} {holder} and {moved} to {a view.go} {place.go}.",
+        "{when}, {he hero} {moved} past {a view.go} {place.go} to show it to {a trait.go} {trade.go}.",
+        "{when}, {he hero} {moved} to {a view.go} {place.go} with it and {a colour.go} {holder} of "
+        "{food.go}.",
+    ],
+    "loss": [
+        "{He hero} stopped to watch {number.loss} {colour.loss} {creature.loss}, and then the "
+        "{object} was gone.",
+        "{He hero} left it beside {a look.loss} {spot.loss} to eat {taste.loss} {food.loss}, and soon "
+        "it was gone.",
+        "There {he hero} tripped over {a look.loss} {trip.loss} and lost the {object}.",
+        "While {he hero} was {hobby.loss}, {number.loss} {colour.loss} {creature.loss} took it away.",
+        "{He hero} played with {number.loss} {trait.loss} {creature.loss} and forgot it {near.loss} "
+        "{a look.loss} {spot.loss}.",
+    ],
+    "grief": [
+        '"My {colour} {object} is gone!" {sighed} {hero} {sadly}.',
+        "{He hero} looked behind {a look.grief} {spot.grief} but saw only {trait.grief} "
+        "{creature.grief}.",
+        "{He hero} found {a look.grief} {object.grief} and {number.grief} {food.grief}, but no "
+        "{object}.",
+        '"Where is my {object}?" {sighed} {hero}, {sad} and {sad.b}.',
+    ],
+    "helper": [
+        "Along came {friend}, {a trait.f}, {trait.g} {animal.f} in {a colour.f} {clothes.f}.",
+        "{soon}, {a trait.f} {animal.f} named {friend} came by with {number.f} {taste.f} {food.f}.",
+        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} {holder.f}.",
+        "Nearby sat {friend} the {animal.f}, eating {food.f} with {number.f} {trait.f} {creature.f}.",
+        "{soon}, {hero} met {friend}, {a trait.f} {colour.f} {animal.f} who was {hobby.f}.",
+        "{friend} the {trait.f} {animal.f} was {hobby.f} {near.f} {a look.f} {spot.f}.",
+    ],
+    "asking": [
+        '"Did you see {a colour} {object}?" asked {hero} {sadly.ask}.',
+        '"Why so {sad.ask}?" asked {friend} {gladly.ask}. "I lost my {object}," said {hero}.',
+        '"Please help me, {friend}!" {sighed.ask} {hero} {sadly.ask}.',
+    ],
+    "finding": [
+        '"It is behind {a look.find} {spot.find} {near.find} the {place.find}," {said} {friend}, and '
+        "there it was.",
+        "{friend} {moved.find} past {a view.find} {place.find} and found it behind {a look.find} "
+        "{spot.find}.",
+        '"{Up number.find} {trait.find} {creature.find} have it!" {said} {friend}, and {moved.find} '
+        "off to get it.",
+        "{friend} found it {near.find} {a view.find} {place.find} between {number.find} {colour.find} "
+        "{creature.find}.",
+        "{friend} {moved.find} off and came back with it and {number.find} {taste.find} {food.find}.",
+    ],
+    "thanks": [
+        "{hero} was {glad.t} and gave {him friend} {number.t} {taste.t} {food.t} and {a look.t} "
+        "{object.t}.",
+        '"Thank you!" {said.t} {hero} {gladly.t} and gave {him friend} {number.t} {taste.t} {food.t}.',
+        "{hero} thanked {friend} with {taste.t} {food.t}, {food.u} and {a look.t} {object.t}.",
+    ],
+    "keeping": [
+        "From then on, {he hero} kept the {colour} {object} in {a look.end} {holder.end}.",
+        "That night, {he hero} put the {colour} {object} by the bed and dreamed of {trait.end} "
+        "{creature.end}.",
+        "Now the {colour} {object} stands {near.end} {a look.end} {object.end} in {hero}'s house.",
+    ],
+    # Two things change hands.
+    "owner": [
+        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} {object.f}.",
+        "There sat {friend} the {trait.f} {animal.f}, holding {a look.f} {colour.f} {object.f}.",
+        "{soon}, {a trait.f} {animal.f} named {friend} came by with {a look.f} {colour.f} {object.f}.",
+    ],
+    "offer": [
+        '"What {a praise} {object.f}!" {said.offer} {hero} {gladly.offer}. "Shall we trade?"',
+        '"Give me your {object.f} for my {object}," {said.offer} {hero} {gladly.offer}.',
+        '"I will trade my {object} and {taste.offer} {food.offer} for it," {said.offer} {hero}.',
+    ],
+    "answer": [
+        '"Yes, if I get {number.yes} {taste.yes} {food.yes} too," {said} {friend} {gladly}.',
+        '"Yes, for the {object} and {a look.yes} {object.yes}," {said} {friend} {gladly}.',
+        '"Yes, and take my {number.yes} {trait.yes} {creature.yes} too," {said} {friend} {gladly}.',
+    ],
+    "swap": [
+        "So {hero} got the {colour.f} {object.f} and {use.hero:object.f}.",
+        "So {friend} got the {colour} {object} and {use.friend:object}.",
+        "{hero} was {glad}, {friend} was {glad.b}, and they {moved.swap} home {near.swap} {a view.swap} "
+        "{place.swap}.",
+    ],
+    "kept": [
+        "To this day, {hero} has the {colour.f} {object.f}, and {friend} has the {colour} {object}.",
+        "Now the {colour.f} {object.f} is {hero}'s, and the {colour} {object} is {friend}'s.",
+    ],
+    # A present.
+    "birthday": [
+        "{when}, {his hero} {trait.f} friend {friend} the {animal.f} turned {number.f}.",
+        "On {weekday.f}, {his hero} best friend {friend}, {a trait.f} {animal.f}, would be {number.f}.",
+        "{friend}, {a trait.f} {animal.f} in {a colour.f} {clothes.f}, had a birthday in {month}.",
+    ],
+    "gift": [
+        "{hero} {moved} past {a view.by} {place.by} and bought {a look.gift} {colour} {object} from "
+        "{a trait.gift} {trade.gift}.",
+        "{hero} took {taste.gift} {food.gift} to {a trait.gift} {trade.gift} and got {a look.gift} "
+        "{colour} {object}.",
+        "{hero} {moved} to {a view.by} {place.by} and found {a look.gift} {colour} {object} behind "
+        "{a look.by} {spot.gift}.",
+    ],
+    "wrapping": [
+        "{He hero} wrapped it in {colour.wrap} paper with {number.wrap} {look.wrap} {mark.wrap}.",
+        "{He hero} hid it in {a look.wrap} {holder} with {number.wrap} {taste.wrap} {food.wrap}.",
+        "{He hero} painted {number.wrap} {colour.wrap} {mark.wrap} on it and {moved.wrap} to {friend}.",
+    ],
+    "giving": [
+        '"Happy birthday, {friend}!" {said} {hero} {gladly}.',
+        '"This is for {a trait.give} friend," {said} {hero} {gladly}.',
+    ],
+    "delight": [
+        '"{A colour} {object}!" {said.delight} {friend} {gladly.delight}, and {he friend} {use:object}.',
+        "{friend} was {glad} and {glad.b}, and {he friend} {use:object}.",
+    ],
+    # Someone needs help.
+    "trouble": [
+        "There {a trait.f}, {trait.g} {animal.f} named {friend} was stuck {stuck}.",
+        "{soon}, {he hero} saw {friend}, {a trait.f} {animal.f}, stuck {stuck} with {number.f} {food.f}.",
+        "There {he hero} saw {friend} the {animal.f} in {a colour.f} {clothes.f}, stuck {stuck}.",
+    ],
+    "plea": [
+        '"Help me!" {sighed} {friend} {sadly}.',
+        '"I have been here for {number.plea} hours!" {sighed} {friend}, {sad} and {sad.b}.',
+        '"I cannot get out, and {number.plea} {colour.plea} {creature.plea} are watching me!" {sighed} '
+        "{friend}.",
+    ],
+    "fetching": [
+        "{hero} {moved.f} to {a trait.fetch} {trade.f} and got {a look.fetch} {colour.fetch} {tool}.",
+        "{hero} found {a look.fetch} {tool} {near.fetch} {a colour.fetch} {spot.fetch}.",
+        "{hero} {moved.f} past {a view.fetch} {place.fetch} to borrow {a look.fetch} {tool}.",
+    ],
+    "rescue": [
+        '"Take the {tool}!" {said} {hero} {gladly}, and {friend} came out, {glad} and {look.out}.',
+        "With the {tool} and {number.out} {trait.out} {creature.out}, {he hero} got {friend} out.",
+    ],
+    # A meal.
+    "plan": [
+        "{He hero} wanted to make {sweet} {dish} for {his hero} {trait.p} {family.p}.",
+        "{A trait.p} {trade.p} had asked {him hero} to make {sweet} {dish}.",
+    ],
+    "need": [
+        "But {he hero} had no {food.need}, only {number.need} {taste.need} {food.few} and {food.more}.",
+        "But {number.need} {trait.need} {creature.need} had eaten all the {food.need}.",
+    ],
+    "bringing": [
+        '"Take my {number.bring} {taste.bring} {food.need}," {said.bring} {friend} {gladly.bring}.',
+        '"I have {food.need} in {a look.bring} {holder.bring}," {said.bring} {friend} {gladly.bring}.',
+    ],
+    "cooking": [
+        "They put the {food.need} and {taste.cook} {food.cook} into {a look.cook} {colour.cook} pot.",
+        "They cooked the {food.need} with {number.cook} {taste.cook} {food.cook} until {hour.cook}.",
+    ],
+    "feast": [
+        "Then they ate {number.x} {taste.x} {food.x} and {taste.y} {food.y}.",
+        "They sang {song} songs about {trait.x} {creature.x} until {hour}.",
+        "Then they {moved.x} to {a view.x} {place.x} and shared {number.x} {taste.x} {food.x}.",
+        "{friend}'s {family.x} gave them {taste.x} {food.x}, {food.y} and {food.z}.",
+    ],
+    # A noise at night.
+    "sound": [
+        "One {weather} night, {he hero} heard {a noise} noise {near.s} {a view.s} {place.s}.",
+        "At {hour.s}, {number.s} {trait.s} {creature.s} told {him hero} about {a noise} noise {near.s} "
+        "the {place.s}.",
+    ],
+    "search": [
+        "{He hero} took {a look.s} {light} and {a colour.s} {tool} and {moved} out.",
+        "{He hero} put on {a look.s} {colour.s} {clothes.s} and {moved} out with {a trait.t} {family.s}.",
+    ],
+    "crying": [
+        "It was {friend}, {a trait.f} {animal.f}, who was {sad} and {sad.b}.",
+        "There sat {friend} the {trait.f} {animal.f} without {his friend} {look.f} {colour.f} {object.f}.",
+        '"I am {sad} and {sad.b}," {sighed} {friend}, {a trait.f} {animal.f}.',
+    ],
+    "comfort": [
+        '"Take my {look.give} {colour.give} {object.give}," {said} {hero} {gladly}.',
+        "{hero} gave {him friend} {number.give} {taste.give} {food.give} and {a look.give} {object.give}.",
+        '"Do you like {hobby.give} and {food.give}?" {said} {hero} {gladly}.',
+    ],
+    # A race.
+    "challenge": [
+        '"Let us race to the {place.race} for {a look.race} {colour} {object}," {said.race} {friend} '
+        "{gladly.race}.",
+        '"Who gets to the {place.race} first wins {a look.race} {colour} {object}!" {said.race} {friend}.',
+    ],
+    "race": [
+        "They {moved.race} past {a view.race} {place.by} and {number.race} {trait.race} {creature.race}.",
+        "{hero} {moved.race} past {a trait.race} {trade.race}, and {friend} {moved.f} behind {him hero}.",
+    ],
+    "turn": [
+        "Then {friend} tripped over {a look.turn} {trip}.",
+        "Then {friend} stopped to eat {number.turn} {taste.turn} {food.turn}.",
+    ],
+    "prize": [
+        "{hero} won the {object}, was {glad} and {use:object}.",
+        "So {hero} won the {colour} {object} and {use:object}.",
+    ],
+    "ending": [
+        "From then on, {hero} and {friend} enjoyed {hobby.end} and {hobby.z} on {weekday.end}s.",
+        "That night, {hero} dreamed of {number.end} {colour.end} {creature.end} and {taste.end} "
+        "{food.end}.",
+        "{hero} {moved.end} home and told {his hero} {trait.end} {family.end} about {friend}.",
+        "{friend} and {number.end} {trait.end} {creature.end} {moved.end} home with {hero}.",
+        "{hero} gave {friend} {a look.end} {colour.end} {object.end}, and they were friends forever.",
+    ],
+}
+
+RULES = WORDS | SENTENCES

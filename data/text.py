@@ -1,0 +1,201 @@
+"""A corpus of the user's own UTF-8 text: a file, a folder, a glob, or standard input.
+
+Promises: the exact bytes of the files (no newline is translated; only a byte order mark at the
+start of a file is dropped), in sorted order, split into training and validation by a fixed share of
+the bytes. Everything is checked before the first piece is handed out, and memory stays flat however
+large the text is. Knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import codecs
+import glob
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from errors import UserError
+
+_BLOCK = 1 << 22
+
+
+@dataclass
+class TextConfig:
+    """Which text, and how much of it is held out.
+
+    path: a file, a folder (every file below it that is not hidden), a glob (`**` too), or `-`.
+    val_fraction: the share of the bytes, at the end, that is validation; 1 holds out everything.
+    separator: stands between two files; what of it a file already ends with is not repeated.
+    """
+
+    name: str = "text"
+    path: str | None = None
+    val_fraction: float = 0.1
+    separator: str = "\n\n"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.val_fraction <= 1:
+            raise ValueError(
+                f"val_fraction: {self.val_fraction} is not a share of the text; "
+                "choose more than 0 and at most 1, such as 0.1"
+            )
+
+
+class Text:
+    """The corpus that a `TextConfig` describes; see `data.corpus.Corpus`.
+
+    Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
+    """
+
+    document_end = None
+
+    def __init__(self, config: TextConfig) -> None:
+        if not config.path:
+            raise UserError(
+                "data.path: is not set; give a UTF-8 text file, a folder, a glob, "
+                "or - for standard input"
+            )
+        separator = config.separator.encode()
+        # Stretches of the text in order: (file, first byte, length) or (separator, 0, length).
+        self._stretches: list[tuple[Path | bytes, int, int]] = []
+        ending = b""
+        try:
+            files, self._spool = _find(config.path)
+            for file in files:
+                start, length, next_ending = _check(file, config.path, keep=len(separator))
+                if length == 0:
+                    continue
+                if self._stretches:
+                    gap = _missing_end(separator, ending)
+                    self._stretches.append((gap, 0, len(gap)))
+                self._stretches.append((file, start, length))
+                ending = next_ending
+        except OSError as error:
+            raise UserError(
+                f"data.path: {error.filename or config.path} cannot be read ({error.strerror}); "
+                "give a readable UTF-8 text file, folder or glob"
+            ) from error
+
+        n_bytes = sum(length for _, _, length in self._stretches)
+        if n_bytes == 0:
+            name = "standard input" if config.path == "-" else config.path
+            raise UserError(f"data.path: {name} is empty; give a text of some length")
+        cut = int(n_bytes * (1 - config.val_fraction))
+        before = b"".join(self._read(cut - 3, cut + 1))
+        while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
+            before, cut = before[:-1], cut - 1
+        self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
+
+    def sha256(self) -> str:
+        """The SHA-256 of the whole text, in hexadecimal."""
+        digest = hashlib.sha256()
+        for block in self._read(0, self._bounds["val"][1]):
+            digest.update(block)
+        return digest.hexdigest()
+
+    def fingerprint(self) -> str:
+        """Equal for two corpora exactly if both of their splits are equal."""
+        return f"text:{self.sha256()}:{self._bounds['train'][1]}"
+
+    def pieces(self, split: str) -> Iterator[str]:
+        """The text of `split` ("train" or "val") in pieces of a few MB."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for block in self._read(*self._bounds[split]):
+            yield decoder.decode(block)
+
+    def floor_bits(self, split: str) -> float | None:
+        """None: nobody knows the information of free text."""
+        return None
+
+    def _read(self, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes from `start` to `stop` of the whole text, in blocks."""
+        at = 0
+        for source, first, length in self._stretches:
+            begin, end = max(start - at, 0), min(stop - at, length)
+            at += length
+            if begin >= end:
+                continue
+            with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
+                stream.seek(first + begin)
+                while begin < end:
+                    block = stream.read(min(_BLOCK, end - begin))
+                    if not block:
+                        raise UserError(
+                            f"data.path: {source!s} changed while it was read; try again"
+                        )
+                    begin += len(block)
+                    yield block
+
+
+def _find(path: str) -> tuple[list[Path], object]:
+    """The files that `path` means, and what keeps a temporary one alive.
+
+    Standard input and pipes can be read once only, and the text is needed several times, so they
+    are copied into a temporary file, which goes when the corpus goes.
+    """
+    if path == "-":
+        return _spool(sys.stdin.buffer)
+    chosen = Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
+    if chosen.is_dir():
+        files = [
+            file
+            for file in chosen.rglob("*")
+            if not any(part.startswith(".") for part in file.relative_to(chosen).parts)
+        ]
+        problem = "holds no files"
+    elif chosen.exists():
+        if not chosen.is_file():
+            with chosen.open("rb") as stream:
+                return _spool(stream)
+        return [chosen], None
+    else:
+        # Unlike Path.glob, this takes absolute patterns and leaves hidden files out.
+        files = [Path(match) for match in glob.glob(str(chosen), recursive=True)]  # noqa: PTH207
+        problem = "matches no files" if glob.has_magic(path) else "does not exist"
+    files = sorted((file for file in files if file.is_file()), key=lambda file: file.as_posix())
+    if not files:
+        raise UserError(f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob")
+    return files, None
+
+
+def _spool(stream: BinaryIO) -> tuple[list[Path], object]:
+    spool = tempfile.NamedTemporaryFile()  # noqa: SIM115 (closed when the corpus goes)
+    shutil.copyfileobj(stream, spool, _BLOCK)
+    spool.flush()
+    return [Path(spool.name)], spool
+
+
+def _check(file: Path, path: str, keep: int) -> tuple[int, int, bytes]:
+    """Where the text of `file` starts, its length in bytes, and its last `keep` bytes."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with file.open("rb") as stream:
+        start = len(codecs.BOM_UTF8) if stream.read(3) == codecs.BOM_UTF8 else 0
+        stream.seek(start)
+        at, ending, block = start, b"", b"-"
+        while block:
+            block = stream.read(_BLOCK)
+            unfinished = len(decoder.getstate()[0])
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                name = "standard input" if path == "-" else file
+                raise UserError(
+                    f"data.path: {name} is not UTF-8 (byte {at - unfinished + error.start}); "
+                    "convert it, or choose other files"
+                ) from None
+            at += len(block)
+            ending = (ending + block)[-keep:] if keep else b""
+    return start, at - start, ending
+
+
+def _missing_end(separator: bytes, ending: bytes) -> bytes:
+    """The part of `separator` that a text with this ending still lacks."""
+    held = max(n for n in range(len(separator) + 1) if ending.endswith(separator[:n]))
+    return separator[held:]

@@ -1,0 +1,214 @@
+"""Tokenizers: every one a tiktoken `Encoding` behind one small face.
+
+Promises: text that spells a special token is plain text, never the token; any Unicode text comes
+back from its tokens; a saved tokenizer needs neither network nor trust, for loading it executes
+nothing.
+Knows nothing of corpora: training takes any iterable of text.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiktoken
+from jaxtyping import Int64, UInt32
+
+from errors import UserError
+
+PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
+
+# Merges never cross these: a contraction, a word or symbols with their leading space, up to three
+# digits, a line end with the blank before it ("\n\n" is one piece), other blanks.
+BPE_PATTERN = (
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++"
+    r"|\s*[\r\n]++|\s+(?!\S)|\s+"
+)
+# Nothing ever merges, so any cut will do; pieces of this length encode fastest.
+_BYTE_PATTERN = r"(?s:.{1,64})"
+
+
+@dataclass
+class TokenizerConfig:
+    """Which tokenizer.
+
+    name: bpe (trained on the training split), byte, gpt2, cl100k_base or o200k_base.
+    vocab_size: the number of tokens, for bpe alone, 257 to 65536; None means 1024 there.
+    """
+
+    name: str = "bpe"
+    vocab_size: int | None = None
+
+    def __post_init__(self) -> None:
+        names = ("bpe", "byte", *PRETRAINED)
+        if self.name not in names:
+            raise ValueError(f"name: {self.name!r} is unknown; choose one of {', '.join(names)}")
+        if self.name != "bpe":
+            if self.vocab_size is not None:
+                raise ValueError(
+                    f"vocab_size: {self.name} has its own; leave it out, or choose tokenizer=bpe"
+                )
+        elif self.vocab_size is None:
+            self.vocab_size = 1024
+        elif not 257 <= self.vocab_size <= 65536:
+            raise ValueError(f"vocab_size: {self.vocab_size} is out of range; choose 257 to 65536")
+
+
+class Tokenizer:
+    """Text to token ids and back."""
+
+    def __init__(self, encoding: tiktoken.Encoding) -> None:
+        self._encoding = encoding
+        self._bytes = [b""] * encoding.n_vocab
+        for token, rank in encoding._mergeable_ranks.items():
+            self._bytes[rank] = token
+
+    @property
+    def name(self) -> str:
+        return self._encoding.name
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id; a few ids below it may be unused or special."""
+        return len(self._bytes)
+
+    @cached_property
+    def token_bytes(self) -> Int64[np.ndarray, " vocabulary"]:
+        """The length of each token in bytes; 0 for those that no text holds (special, unused)."""
+        return np.array([len(token) for token in self._bytes], dtype=np.int64)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for two tokenizers exactly if they give the same tokens for every text."""
+        rules = json.dumps([self._encoding._pat_str, self.vocab_size, _dump(self._encoding)])
+        return hashlib.sha256(rules.encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        return self._encoding.encode_ordinary(text)
+
+    def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
+        """As `encode`, without Python integers; other Python threads run meanwhile."""
+        return self._encoding.encode_to_numpy(text, disallowed_special=())
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of the tokens; special and unused ids have none."""
+        return b"".join(self._bytes[token] for token in ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the tokens; bytes that are not UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json` and `tokenizer.tiktoken` (tiktoken's own format) into `folder`."""
+        ranks = _dump(self._encoding)
+        about = {
+            "name": self.name,
+            "pattern": self._encoding._pat_str,
+            "special_tokens": self._encoding._special_tokens,
+            "ranks_sha256": hashlib.sha256(ranks.encode()).hexdigest(),
+        }
+        (folder / "tokenizer.tiktoken").write_text(ranks, encoding="ascii", newline="\n")
+        (folder / "tokenizer.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """The tokenizer that `save` wrote. Raises UserError if a file is missing or damaged."""
+        # tiktoken's own loader is not used: it caches a file by its path and misses later changes.
+        try:
+            about = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+            ranks = (folder / "tokenizer.tiktoken").read_bytes()
+            if hashlib.sha256(ranks).hexdigest() != about["ranks_sha256"]:
+                raise ValueError("tokenizer.tiktoken is not the file that was saved")
+            return cls(_encoding(about, ranks))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{folder}: its tokenizer (tokenizer.json, tokenizer.tiktoken) cannot be read "
+                f"({' '.join(str(error).split())}); restore the two files, or choose another folder"
+            ) from error
+
+
+class StreamDecoder:
+    """Decodes a stream of tokens; a character cut across tokens waits for its last byte."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, token: int) -> str:
+        """The text that `token` completes, possibly none."""
+        return self._decoder.decode(self._tokenizer.decode_bytes([token]))
+
+    def flush(self) -> str:
+        """What was still waiting at the end, as U+FFFD; nothing if the text ended well."""
+        return self._decoder.decode(b"", final=True)
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Byte pair encoding with the most frequent merges of `texts`; the same texts, the same merges.
+
+    Texts with too few distinct pairs give a smaller vocabulary. `texts` should be of moderate size
+    and cut where words end.
+    """
+    import rustbpe
+
+    trainer = rustbpe.Tokenizer()
+    # By default it buffers 8192 texts before it counts them, which would hold a corpus in memory.
+    trainer.train_from_iterator(iter(texts), vocab_size, buffer_size=16, pattern=BPE_PATTERN)
+    ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
+    return Tokenizer(
+        tiktoken.Encoding("bpe", pat_str=BPE_PATTERN, mergeable_ranks=ranks, special_tokens={})
+    )
+
+
+def fixed_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer `byte`, or one of `PRETRAINED`, which tiktoken downloads on first use.
+
+    Raises UserError if it cannot be downloaded.
+    """
+    if name == "byte":
+        ranks = {bytes([byte]): byte for byte in range(256)}
+        return Tokenizer(
+            tiktoken.Encoding(
+                "byte", pat_str=_BYTE_PATTERN, mergeable_ranks=ranks, special_tokens={}
+            )
+        )
+    try:
+        return Tokenizer(tiktoken.get_encoding(name))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"tokenizer.name: the vocabulary of {name} could not be downloaded "
+            f"({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a folder that holds its files, "
+            "or choose tokenizer=bpe"
+        ) from error
+
+
+def _dump(encoding: tiktoken.Encoding) -> str:
+    """One line a token: its bytes in base64, a space, its rank."""
+    ranks = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
+    return "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks)
+
+
+def _encoding(about: Any, dump: bytes) -> tiktoken.Encoding:
+    """The encoding of a saved tokenizer; whatever is wrong with it raises before tiktoken panics."""
+    name, pattern, special = about["name"], about["pattern"], about["special_tokens"]
+    if not isinstance(name, str):
+        raise TypeError("the name in tokenizer.json is not a string")
+    ranks = {}
+    for line in dump.splitlines():
+        token, rank = line.split()
+        ranks[base64.b64decode(token, validate=True)] = int(rank)
+    if sorted(ranks.values()) != list(range(len(ranks))):
+        raise ValueError("the ranks in tokenizer.tiktoken are not 0, 1, 2, ...")
+    if any(bytes([byte]) not in ranks for byte in range(256)):
+        raise ValueError("tokenizer.tiktoken lacks a single byte")
+    if any(not len(ranks) <= token < len(ranks) + 1024 for token in special.values()):
+        raise ValueError("a special token in tokenizer.json has an id out of range")
+    return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)

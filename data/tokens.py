@@ -1,0 +1,182 @@
+"""Token files: a corpus and a tokenizer become memory-mapped arrays of token ids.
+
+Promises: encoding in pieces gives the tokens of the whole text; memory stays flat; a corpus is
+encoded once, into a folder of `cache_dir` named by its text and its tokenizer, which appears whole
+or not at all and may be deleted at any time. Knows nothing of batches or models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt
+
+from data.cache import publish
+from data.corpus import SPLITS, Corpus
+from data.tokenizer import BPE_PATTERN, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
+from errors import UserError
+
+_FORMAT = 1  # part of every cache key; raise it when a change here changes the files
+_PIECE = 1 << 18  # characters
+_THREADS = min(os.cpu_count() or 1, 8)
+
+# Places where every tokenizer here begins a new piece whatever stands around: before a space that
+# follows a visible character; after a line end between visible characters, except before a slash
+# (o200k_base joins punctuation, line ends and slashes).
+_BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The tokens of both splits, read from disk as they are used.
+
+    train, val: token ids, uint16 or uint32.
+    floor_bpb: bits per byte of the validation text that no model can beat; None where unknown.
+    document_end: the text that closes every document; None if the corpus has no such mark.
+    """
+
+    tokenizer: Tokenizer
+    train: UInt[np.ndarray, " train_tokens"]
+    val: UInt[np.ndarray, " val_tokens"]
+    floor_bpb: float | None
+    document_end: str | None
+
+
+def prepare(
+    corpus: Corpus,
+    tokenizer: TokenizerConfig | Tokenizer,
+    cache_dir: str | Path,
+    context_length: int,
+    splits: tuple[str, ...] = SPLITS,
+) -> Dataset:
+    """Encode `corpus`, or find it encoded in `cache_dir`.
+
+    tokenizer: a config (bpe is trained on the training split, once), or one ready to use.
+    splits: those that must hold at least one window of `context_length` + 1 tokens.
+
+    Raises UserError if one does not, or if the tokenizer or the cache folder cannot be had; then
+    nothing new is left on disk.
+    """
+    cache = Path(cache_dir).expanduser()
+    fingerprint = corpus.fingerprint()
+    fresh = None
+    if isinstance(tokenizer, TokenizerConfig):
+        if (vocab_size := tokenizer.vocab_size) is None:
+            tokenizer = fixed_tokenizer(tokenizer.name)
+        else:
+            trained = cache / f"bpe-{_key(fingerprint, str(vocab_size), BPE_PATTERN)}"
+            try:
+                tokenizer = Tokenizer.load(trained)
+            except UserError:  # not there, or damaged
+                tokenizer = fresh = train_bpe(cut(corpus.pieces("train")), vocab_size)
+
+    folder = cache / f"tokens-{_key(fingerprint, tokenizer.digest)}"
+    about = _read_about(folder)
+    if about is None:
+        with publish(folder) as temporary:
+            about = _encode(corpus, tokenizer, temporary)
+            _check_length(about, context_length, splits)
+    else:
+        _check_length(about, context_length, splits)
+    if fresh:
+        with publish(trained) as temporary:
+            fresh.save(temporary)
+
+    arrays = {
+        split: np.memmap(folder / f"{split}.bin", about["dtype"], "r")
+        if about[split]["tokens"]
+        else np.empty(0, about["dtype"])
+        for split in SPLITS
+    }
+    floor = about["val_floor_bits"]
+    return Dataset(
+        tokenizer,
+        arrays["train"],
+        arrays["val"],
+        floor_bpb=None if floor is None else floor / about["val"]["bytes"],
+        document_end=corpus.document_end,
+    )
+
+
+def cut(texts: Iterable[str], size: int = _PIECE) -> Iterator[str]:
+    """The same text in pieces of about `size` characters, cut where every tokenizer begins anew.
+
+    So the tokens of the pieces, joined, are the tokens of the whole. Only a stretch of more than
+    `size` characters that has no such place (no space after a visible character, no plain line
+    end) is cut after any character, and there the tokens may differ.
+    """
+    waiting: list[str] = []
+    length = 0
+    for text in texts:
+        waiting.append(text)
+        length += len(text)
+        if length <= 2 * size:
+            continue
+        whole = "".join(waiting)
+        start = 0
+        while len(whole) - start > 2 * size:
+            place = _BOUNDARY.search(whole, start + size, start + 2 * size)
+            end = place.start() if place else start + size
+            yield whole[start:end]
+            start = end
+        waiting = [whole[start:]]
+        length = len(waiting[0])
+    if length:
+        yield "".join(waiting)
+
+
+def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """Write the token files of both splits and `meta.json`, and return what that holds."""
+    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
+    about: dict[str, Any] = {"dtype": dtype, "val_floor_bits": corpus.floor_bits("val")}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for split in SPLITS:
+            n_tokens = n_bytes = 0
+            pieces = cut(corpus.pieces(split))
+            with (folder / f"{split}.bin").open("wb") as file:
+                while group := list(islice(pieces, _THREADS)):
+                    for tokens in pool.map(tokenizer.encode_array, group):
+                        file.write(tokens.astype(dtype).tobytes())
+                        n_tokens += len(tokens)
+                    n_bytes += sum(len(piece.encode()) for piece in group)
+            about[split] = {"tokens": n_tokens, "bytes": n_bytes}
+    (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
+    return about
+
+
+def _read_about(folder: Path) -> dict[str, Any] | None:
+    """What `meta.json` holds; None if the folder is missing or damaged."""
+    try:
+        about = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        width = np.dtype(about["dtype"]).itemsize
+        for split in SPLITS:
+            if (folder / f"{split}.bin").stat().st_size != about[split]["tokens"] * width:
+                return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return about
+
+
+def _check_length(about: dict[str, Any], context_length: int, splits: tuple[str, ...]) -> None:
+    for split in splits:
+        n_tokens = about[split]["tokens"]
+        if n_tokens <= context_length:
+            raise UserError(
+                f"data: the {split} split has {n_tokens} tokens, but "
+                f"model.context_length={context_length} needs {context_length + 1}; "
+                "give more text, another data.val_fraction, or a smaller model.context_length"
+            )
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256(json.dumps([_FORMAT, *parts]).encode()).hexdigest()[:32]

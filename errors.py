@@ -1,0 +1,12 @@
+"""The one exception that means: the user can put this right.
+
+Everything else that is raised is a fault of the program and keeps its traceback.
+"""
+
+
+class UserError(Exception):
+    """A mistake in what the user gave: a setting, a file, a run.
+
+    The message is one line that names the setting or file, what is wrong with it and what to do.
+    Scripts print it on standard error and exit with status 2.
+    """

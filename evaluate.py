@@ -1,0 +1,50 @@
+"""Open a run and measure a whole split, every token once: `python evaluate.py run=runs/latest`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+
+from configs.cli import run_script
+from configs.schema import EvaluateConfig, build
+from data import SPLITS, open_corpus, prepare
+from data.batches import windows
+from errors import UserError
+from observe.terminal import against_floor
+from sample import open_model
+from training.device import autocast, check_precision, choose_device
+from training.evaluation import measure
+
+
+def main(cfg: DictConfig) -> None:
+    config = build(cfg, EvaluateConfig)
+    device = choose_device(config.device, "device")
+    check_precision(config.precision)
+    run_config, tokenizer, model = open_model(config.run, config.checkpoint, device)
+    split = config.split or ("val" if config.data is None else "all")
+    corpus = open_corpus(config.data or run_config.data)
+    dataset = prepare(corpus, tokenizer, config.cache_dir, context_length=1, splits=())
+    tokens = {"train": dataset.train, "val": dataset.val}.get(split)
+    if tokens is None:
+        tokens = np.concatenate([dataset.train, dataset.val])
+    if len(tokens) < 2:
+        raise UserError(
+            f"split: {split} has {len(tokens)} tokens, and a loss needs 2; give more text"
+        )
+    measured = measure(
+        model,
+        windows(tokens, run_config.model.context_length, config.batch_size),
+        torch.from_numpy(tokenizer.token_bytes),
+        device,
+        autocast(device, config.precision),
+    )
+    floor = dataset.floor_bpb if split == "val" else None
+    print(
+        f"{split}: {measured.loss:.4f} nats per token, {against_floor(measured.bpb, floor)} "
+        f"({measured.tokens:,} tokens, {measured.bytes:,} bytes)"
+    )
+
+
+if __name__ == "__main__":
+    run_script("evaluate", main)

@@ -1,0 +1,126 @@
+"""The whole model: tokens in, logits over the next token out.
+
+Promises: causal (a logit depends on no later token); the initial weights depend only on torch's
+random state and the config. Knows nothing of text, of training or of how tokens are sampled.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model.block import Block, build_norm
+from model.cache import KVCache
+from model.config import ModelConfig
+from model.position import LearnedPosition, NoPosition
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer over `vocab_size` tokens."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocab_size = vocab_size
+        self.token_embedding = nn.Embedding(vocab_size, config.d_model)
+        self.position: nn.Module = NoPosition()
+        if config.position == "learned":
+            self.position = LearnedPosition(config.context_length, config.d_model)
+        self.embedding_dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.final_norm = build_norm(config)
+        self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False)
+        if config.tied_embeddings:
+            self.unembedding.weight = self.token_embedding.weight
+        self._initialise()
+
+    def forward(
+        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch query vocab"]:
+        """Logits of the next token after every token; raises as `hidden` does."""
+        return self.unembedding(self.hidden(tokens, cache))
+
+    def hidden(
+        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The final residual stream, normed: what `unembedding` turns into logits.
+
+        With a cache, `tokens` follow those that the cache holds, and are added to it.
+
+        Raises ValueError where the tokens (with the cached ones) exceed the context length and, on
+        a CPU, for an id outside the vocabulary.
+        """
+        start = 0 if cache is None else cache.length
+        if start + tokens.shape[1] > self.config.context_length:
+            raise ValueError(
+                f"tokens: {start + tokens.shape[1]} exceed "
+                f"context_length={self.config.context_length}; give fewer"
+            )
+        x = self.embedding_dropout(self.position(self._embed(tokens), start))
+        for index, block in enumerate(self.blocks):
+            x = block(x, None if cache is None else cache.layers[index])
+        return self.final_norm(x)
+
+    def _embed(self, tokens: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query d_model"]:
+        try:
+            return self.token_embedding(tokens)
+        except IndexError:
+            raise ValueError(
+                f"tokens: ids run from {tokens.min()} to {tokens.max()}; "
+                f"this vocabulary ends at {self.vocab_size - 1}"
+            ) from None
+
+    @property
+    def n_parameters(self) -> int:
+        """All parameters; a matrix that is used twice (tied embeddings) counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def n_parameters_non_embedding(self) -> int:
+        """Parameters outside the token, position and unembedding matrices (Kaplan et al. 2020)."""
+        inner = (*self.blocks.parameters(), *self.final_norm.parameters())
+        return sum(parameter.numel() for parameter in inner)
+
+    def flops_per_token(self, context_length: int | None = None) -> int:
+        """Floating-point operations of one training step (forward and backward), per token.
+
+        6 N + 12 L H Q T (Chowdhery et al. 2022, PaLM, appendix B), with N the weights that multiply
+        (all linear layers, also the unembedding; no lookups, norms or biases), L layers, H heads,
+        Q = d_head and T = `context_length` (by default the model's). As there, attention counts
+        all T x T scores, although half of them are masked.
+        """
+        config = self.config
+        length = config.context_length if context_length is None else context_length
+        linear = sum(
+            module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear)
+        )
+        attention = 12 * config.n_layers * config.n_heads * config.head_width * length
+        return 6 * linear + attention
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """GPT-2's rule (Radford et al. 2019, section 2.3): normal, std 0.02, biases zero.
+
+        The matrices that write to the residual stream are scaled down by sqrt(2 n_layers), so that
+        the stream's variance does not grow with depth.
+        """
+        std = 0.02
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding | LearnedPosition):
+                nn.init.normal_(module.weight, std=std)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        for name, weight in self.named_parameters():
+            if name.endswith(("attention.output.weight", "mlp.down.weight")):
+                nn.init.normal_(weight, std=std / math.sqrt(2 * self.config.n_layers))
+
+
+def next_token_loss(
+    logits: Float[Tensor, "batch query vocab"], targets: Int[Tensor, "batch query"]
+) -> Float[Tensor, ""]:
+    """Mean cross-entropy of the targets, in nats per token."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -1,0 +1,155 @@
+"""Attention maps of a fixed probe text, drawn again and again while the heads form.
+
+One image a layer: a heat map for every head, with the probe's tokens on both axes. The colour scale is the
+same at every step, so that two steps can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from model import GPT, record_attention
+from training.observer import Observer, StepMetrics
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+# More tokens than this make labels that nobody can read.
+MAX_PROBE_TOKENS = 40
+
+
+@dataclass
+class AttentionConfig:
+    """Maps are drawn every `every` steps (0: never) for the text `probe` (None: the start of the
+    validation split)."""
+
+    every: int
+    probe: str | None
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise ValueError(f"every: {self.every} is out of range; give 0 (never) or more steps")
+        if self.probe == "":
+            raise ValueError(
+                "probe: is empty; give a text, or null for the start of the validation split"
+            )
+
+
+class AttentionMaps(Observer):
+    """Logs the maps of `probe`, pairs of a token and its bytes (at most MAX_PROBE_TOKENS), under `attention/layer <n>`."""
+
+    def __init__(
+        self,
+        writer: SummaryWriter,
+        model: GPT,
+        probe: list[tuple[int, bytes]],
+        every: int,
+    ) -> None:
+        self.writer, self.model, self.every = writer, model, every
+        self.probe = torch.tensor([token for token, _ in probe[:MAX_PROBE_TOKENS]])
+        self.labels = [token_label(spelled) for _, spelled in probe[:MAX_PROBE_TOKENS]]
+        self.figure: HeadsFigure | None = None
+
+    def on_start(self, step: int) -> None:
+        if step == 0:
+            self._draw(step)
+
+    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+        if step % self.every == 0:
+            self._draw(step)
+
+    def _draw(self, step: int) -> None:
+        for layer, weights in enumerate(attention_of(self.model, self.probe)):
+            if self.figure is None:
+                self.figure = HeadsFigure(self.labels, n_heads=weights.shape[0])
+            image = self.figure.draw(weights.numpy())
+            self.writer.add_image(f"attention/layer {layer}", image, step, dataformats="HWC")
+        self.writer.flush()
+
+
+def attention_of(model: GPT, tokens: Int[Tensor, " token"]) -> list[Float[Tensor, "head query key"]]:
+    """Every layer's attention weights over one text, on the CPU, in float32, without dropout."""
+    was_training = model.training
+    model.eval()
+    with torch.no_grad(), record_attention(model) as maps:
+        model(tokens[None].to(next(model.parameters()).device))
+    model.train(was_training)
+    return [weights[0].float().cpu() for weights in maps]
+
+
+def token_label(token: bytes) -> str:
+    """A token as an axis label: white space and lone bytes are made visible, and it is short enough."""
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return "".join(f"\\x{byte:02x}" for byte in token)
+    text = text.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
+    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return text if len(text) <= 14 else text[:13] + "…"
+
+
+class HeadsFigure:
+    """A grid of labelled heat maps, one a head.
+
+    Axes and labels are drawn once; each `draw` copies them and paints only the maps, which is some thirty
+    times faster than drawing a figure anew.
+    """
+
+    def __init__(self, labels: list[str], n_heads: int) -> None:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.colors import PowerNorm
+        from matplotlib.figure import Figure
+
+        n, columns = len(labels), math.ceil(math.sqrt(n_heads))
+        rows = math.ceil(n_heads / columns)
+        # One label needs about an eighth of an inch at 7 points.
+        side = max(2.5, n * 0.125 + 1.0)
+        figure = Figure(figsize=(columns * side + 0.8, rows * side), dpi=100, layout="constrained")
+        self.canvas = FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False)
+        colours = matplotlib.colormaps["magma_r"].with_extremes(bad="0.9")
+        # The square root lifts small weights: a head that spreads over the text must not look empty.
+        norm = PowerNorm(0.5, vmin=0, vmax=1)
+        self.future = np.triu(np.ones((n, n), dtype=bool), k=1)
+        blank = np.ma.masked_all((n, n))
+        self.images = []
+        for head, axis in enumerate(axes.flat):
+            if head >= n_heads:
+                axis.set_axis_off()
+                continue
+            image = axis.imshow(
+                blank, cmap=colours, norm=norm, interpolation="nearest", animated=True
+            )
+            axis.set_title(f"head {head}", fontsize=9)
+            axis.set_xticks(range(n), labels, rotation=90, fontsize=7)
+            axis.set_yticks(range(n), labels, fontsize=7)
+            axis.tick_params(length=2, pad=1)
+            self.images.append(image)
+        figure.supxlabel("key: the token that is attended to", fontsize=9)
+        figure.supylabel("query: the token that attends", fontsize=9)
+        bar = figure.colorbar(
+            self.images[0], ax=axes, fraction=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1]
+        )
+        bar.set_label("attention weight (each row sums to 1)", fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        self.canvas.draw()
+        figure.set_layout_engine("none")
+        self.background = self.canvas.copy_from_bbox(figure.bbox)
+
+    def draw(
+        self, weights: Float[np.ndarray, "head query key"]
+    ) -> UInt8[np.ndarray, "height width 3"]:
+        """The grid with these weights as an RGB image."""
+        self.canvas.restore_region(self.background)
+        for image, head_weights in zip(self.images, weights, strict=True):
+            image.set_data(np.ma.masked_array(head_weights, self.future))
+            image.axes.draw_artist(image)
+        return np.asarray(self.canvas.buffer_rgba())[..., :3].copy()

@@ -1,0 +1,40 @@
+"""metrics.jsonl: every measurement as one line of JSON, for people who plot for themselves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from training.observer import EvalMetrics, Observer, StepMetrics
+
+
+class MetricsFile(Observer):
+    """Appends a line for each measurement: `step` and what was measured at it.
+
+    On a resume the lines after the resumed step are dropped, since those steps are taken again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_start(self, step: int) -> None:
+        if self.path.exists():
+            lines = self.path.read_text().splitlines(keepends=True)
+            kept = [
+                line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step
+            ]
+            temporary = self.path.with_suffix(".tmp")
+            temporary.write_text("".join(kept))
+            temporary.replace(self.path)
+
+    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+        if metrics is not None:
+            self._append(step, asdict(metrics))
+
+    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+        self._append(step, asdict(metrics))
+
+    def _append(self, step: int, values: dict[str, float | None]) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")

@@ -1,0 +1,66 @@
+"""Curves and text in TensorBoard: losses against the floor, learning rate, gradient norm, speed, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from training.observer import EvalMetrics, Observer, StepMetrics, Summary
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+# TensorBoard draws one chart a tag; its Custom Scalars tab puts these together in one.
+LAYOUT = {
+    "Loss": {
+        "bits per byte, and the floor": ["Multiline", ["bpb/train", "bpb/val", "bpb/floor"]],
+        "nats per token": ["Multiline", ["loss/train", "loss/val"]],
+    }
+}
+
+
+class TensorBoard(Observer):
+    """Writes scalars, the config as text, and what `sample()` returns at every evaluation."""
+
+    def __init__(
+        self,
+        writer: SummaryWriter,
+        config: str,
+        floor_bpb: float | None,
+        sample: Callable[[], str],
+    ) -> None:
+        self.writer, self.config = writer, config
+        self.floor_bpb, self.sample = floor_bpb, sample
+
+    def on_start(self, step: int) -> None:
+        self.writer.add_custom_scalars(LAYOUT)
+        self.writer.add_text("config", preformatted(self.config), step)
+
+    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+        if metrics is None:
+            return
+        scalars = {
+            "loss/train": metrics.train_loss,
+            "bpb/train": metrics.train_bpb,
+            "optimizer/lr": metrics.lr,
+            "optimizer/grad_norm": metrics.grad_norm,
+            "speed/tokens_per_second": metrics.tokens_per_second,
+        }
+        if self.floor_bpb is not None:
+            scalars["bpb/floor"] = self.floor_bpb
+        for tag, value in scalars.items():
+            self.writer.add_scalar(tag, value, step)
+
+    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+        self.writer.add_scalar("loss/val", metrics.val_loss, step)
+        self.writer.add_scalar("bpb/val", metrics.val_bpb, step)
+        self.writer.add_text("sample", preformatted(self.sample()), step)
+        self.writer.flush()
+
+    def on_end(self, step: int, summary: Summary | None) -> None:
+        self.writer.close()
+
+
+def preformatted(text: str) -> str:
+    """Markdown that TensorBoard shows letter by letter: an indented code block."""
+    return "".join(f"    {line}\n" for line in text.split("\n"))

@@ -1,0 +1,103 @@
+"""What a person at the terminal sees: a live bar, a line at every evaluation, and a closing summary.
+
+Where standard output is no terminal, plain lines take the bar's place.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from training.observer import EvalMetrics, Observer, StepMetrics, Summary
+
+# Seconds between two plain lines.
+PLAIN_INTERVAL = 5.0
+
+
+class Terminal(Observer):
+    """Shows the run at `path` as it goes to `max_steps`; `sample()` writes the text for the end."""
+
+    def __init__(
+        self,
+        path: Path,
+        max_steps: int,
+        sample: Callable[[], str],
+        title: str,
+        console: Console | None = None,
+    ) -> None:
+        self.path, self.max_steps, self.sample, self.title = path, max_steps, sample, title
+        self.console = console or Console(
+            highlight=False, markup=False, emoji=False, soft_wrap=True
+        )
+        self.live = self.console.is_terminal
+        self.last_line = time.monotonic()
+        self.bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[measured]}", markup=False),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=self.console,
+        )
+        self.task = self.bar.add_task("", total=max_steps, measured="")
+
+    def on_start(self, step: int) -> None:
+        logs = shlex.quote(str(self.path.parent))
+        self.console.print(f"{self.title}\nTo watch: tensorboard --logdir {logs}\n")
+        self.bar.update(self.task, completed=step)
+        if self.live:
+            self.bar.start()
+
+    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+        self.bar.update(self.task, completed=step)
+        if metrics is None:
+            return
+        measured = (
+            f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  "
+            f"{metrics.tokens_per_second:,.0f} tokens/s"
+        )
+        self.bar.update(self.task, measured=measured)
+        if not self.live and time.monotonic() - self.last_line >= PLAIN_INTERVAL:
+            self.last_line = time.monotonic()
+            left = self.bar.tasks[0].time_remaining
+            left_text = f"  {left:.0f} s left" if left is not None else ""
+            self.console.print(f"step {step}/{self.max_steps}  {measured}{left_text}")
+
+    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+        self.console.print(
+            f"step {step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats per token, "
+            f"{against_floor(metrics.val_bpb, metrics.floor_bpb)}"
+        )
+
+    def on_end(self, step: int, summary: Summary | None) -> None:
+        self.bar.stop()
+        if summary is None:
+            return
+        result = against_floor(summary.val_bpb, summary.floor_bpb)
+        self.console.print(
+            f"\nValidation  {result}\n"
+            f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens in {summary.seconds:.0f} s "
+            f"({summary.tokens_per_second:,.0f} tokens/s), {summary.parameters:,} parameters\n"
+            f"Run         {self.path}\n\n"
+            "It writes:\n"
+        )
+        self.console.print(Text(self.sample().strip("\n")), soft_wrap=False)
+        self.console.print(
+            f"\nNext:\n"
+            f"  python sample.py run={shlex.quote(str(self.path))}\n"
+            f"  tensorboard --logdir {shlex.quote(str(self.path.parent))}\n"
+        )
+
+
+def against_floor(bpb: float, floor_bpb: float | None) -> str:
+    """Bits per byte, and how far above the least possible."""
+    if floor_bpb is None:
+        return f"{bpb:.4f} bits per byte"
+    return f"{bpb:.4f} bits per byte, {bpb / floor_bpb - 1:.1%} above the floor of {floor_bpb:.4f}"

@@ -1,0 +1,114 @@
+"""Batches: pure in (seed, step), shifted by one, every window legal and in its turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.batches import Batches, windows
+
+
+def counting(n: int, dtype: type = np.uint16) -> np.ndarray:
+    """Tokens that tell where they stand."""
+    return np.arange(n, dtype=dtype)
+
+
+def test_a_batch_depends_on_seed_and_step_alone() -> None:
+    tokens = counting(1000)
+    one = Batches(tokens, 8, 16, seed=3)
+    forward = [one(step) for step in range(40)]
+    for step in reversed(range(40)):
+        again = Batches(tokens, 8, 16, seed=3)(step)
+        same = one(step)
+        for part in (0, 1):
+            assert torch.equal(again[part], forward[step][part])
+            assert torch.equal(same[part], forward[step][part])
+
+
+def test_two_seeds_differ_and_so_do_two_epochs() -> None:
+    tokens = counting(1000)
+    first = [torch.cat([Batches(tokens, 8, 16, seed)(s)[0] for s in range(7)]) for seed in (0, 1)]
+    assert not torch.equal(*first)
+    batches = Batches(tokens, 61, 16, seed=0)  # 61 windows: a step is an epoch
+    assert not torch.equal(batches(0)[0], batches(1)[0])
+
+
+@given(
+    context_length=st.integers(1, 40),
+    spare=st.integers(1, 300),
+    batch_size=st.integers(1, 70),
+    seed=st.integers(0, 2**63),
+    step=st.integers(0, 10**9),
+)
+def test_every_row_is_a_stretch_of_the_tokens_and_targets_are_one_ahead(
+    context_length: int, spare: int, batch_size: int, seed: int, step: int
+) -> None:
+    tokens = counting(context_length + spare)
+    inputs, targets = Batches(tokens, batch_size, context_length, seed)(step)
+    assert inputs.shape == targets.shape == (batch_size, context_length)
+    assert inputs.dtype == targets.dtype == torch.int64
+    assert inputs.is_contiguous()
+    assert targets.is_contiguous()
+    for row, target in zip(inputs.tolist(), targets.tolist(), strict=True):
+        assert row == list(range(row[0], row[0] + context_length))
+        assert target == list(range(row[0] + 1, row[0] + 1 + context_length))
+        assert target[-1] < len(tokens)
+
+
+@given(context_length=st.integers(1, 20), spare=st.integers(1, 400), batch_size=st.integers(1, 50))
+def test_an_epoch_holds_every_window_once(context_length: int, spare: int, batch_size: int) -> None:
+    n = context_length + spare
+    per_epoch = max(1, (n - 1) // context_length - 1)
+    batches = Batches(counting(n), batch_size, context_length, seed=0)
+    steps = -(-3 * per_epoch // batch_size)
+    firsts = torch.cat([batches(step)[0][:, 0] for step in range(steps)]).tolist()
+    for epoch in range(3):
+        drawn = sorted(firsts[epoch * per_epoch : (epoch + 1) * per_epoch])
+        assert drawn == list(range(drawn[0], drawn[0] + per_epoch * context_length, context_length))
+
+
+def test_over_the_epochs_every_token_is_a_first_token_and_a_target() -> None:
+    batches = Batches(counting(50), 5, 8, seed=0)
+    drawn = [batches(step) for step in range(500)]
+    assert set(torch.cat([inputs[:, 0] for inputs, _ in drawn]).tolist()) == set(range(42))
+    assert set(torch.cat([targets.flatten() for _, targets in drawn]).tolist()) == set(range(1, 50))
+
+
+def test_too_few_tokens_are_refused() -> None:
+    Batches(counting(9), 4, 8, seed=0)
+    with pytest.raises(ValueError, match="8 tokens hold no window of 8"):
+        Batches(counting(8), 4, 8, seed=0)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(np.uint16, 2**16 - 1), (np.uint32, 200_018)])
+def test_large_token_ids_stay_what_they_are(dtype: type, largest: int) -> None:
+    tokens = np.array([40_000, largest, 32_768] * 4, dtype=dtype)
+    inputs, targets = Batches(tokens, 6, 3, seed=0)(0)
+    assert {*inputs.flatten().tolist(), *targets.flatten().tolist()} == {40_000, largest, 32_768}
+    inputs, _ = next(windows(tokens, 3, 6))
+    assert inputs[0].tolist() == [40_000, largest, 32_768]
+
+
+@given(n=st.integers(0, 200), context_length=st.integers(1, 30), batch_size=st.integers(1, 9))
+def test_windows_hold_every_target_once_and_in_order(
+    n: int, context_length: int, batch_size: int
+) -> None:
+    pairs = []
+    for inputs, targets in windows(counting(n), context_length, batch_size):
+        assert 1 <= inputs.shape[0] <= batch_size
+        assert inputs.shape[1] == context_length or inputs.shape[0] == 1
+        for row, target in zip(inputs.tolist(), targets.tolist(), strict=True):
+            assert 1 <= len(row) <= context_length
+            pairs += zip(row, target, strict=True)
+    assert pairs == [(i, i + 1) for i in range(n - 1)]
+
+
+def test_memory_mapped_tokens_work_as_arrays_do(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    counting(500).tofile(tmp_path / "tokens.bin")
+    mapped = np.memmap(tmp_path / "tokens.bin", np.uint16, "r")
+    assert torch.equal(Batches(mapped, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])
+    for ours, theirs in zip(windows(mapped, 8, 4), windows(counting(500), 8, 4), strict=True):
+        assert torch.equal(ours[1], theirs[1])

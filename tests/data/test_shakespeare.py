@@ -1,0 +1,140 @@
+"""Tiny Shakespeare over a real, local HTTP server: nothing but a verified file is ever kept."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from data.shakespeare import ShakespeareConfig, open_shakespeare
+from errors import UserError
+
+PLAY = b"First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 3000
+REAL = Path(__file__).parents[3] / "shared" / "tinyshakespeare" / "input.txt"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        if self.path == "/error":
+            self.send_error(500)
+            return
+        body = PLAY.replace(b"Citizen", b"Senator") if self.path == "/wrong" else PLAY
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if self.path == "/broken" else body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.asked = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def config(server: ThreadingHTTPServer, page: str, cache: Path) -> ShakespeareConfig:
+    return ShakespeareConfig(
+        url=f"http://127.0.0.1:{server.server_port}{page}",
+        sha256=hashlib.sha256(PLAY).hexdigest(),
+        cache_dir=str(cache),
+    )
+
+
+def test_a_good_file_is_downloaded_once(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    settings = config(server, "/good", tmp_path / "cache")
+    for _ in range(2):
+        corpus = open_shakespeare(settings)
+        assert "".join(corpus.pieces("train")).encode() == PLAY[: int(len(PLAY) * 0.9)]
+        assert "".join(corpus.pieces("val")).encode() == PLAY[int(len(PLAY) * 0.9) :]
+    assert server.asked == ["/good"]  # type: ignore[attr-defined]
+
+
+def test_a_damaged_cached_file_is_downloaded_again(
+    server: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    settings = config(server, "/good", tmp_path)
+    open_shakespeare(settings)
+    (cached,) = tmp_path.rglob("input.txt")
+    cached.write_bytes(PLAY[:-1])
+    open_shakespeare(settings)
+    assert cached.read_bytes() == PLAY
+    assert len(server.asked) == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ("/wrong", "its SHA-256 is not"),
+        ("/error", "HTTP Error 500"),
+        ("/broken", f"broke off after {len(PLAY) // 2} of {len(PLAY)} bytes"),
+    ],
+)
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_failed_download_leaves_nothing(
+    server: ThreadingHTTPServer, tmp_path: Path, page: str, problem: str, existing: bool
+) -> None:
+    cache = tmp_path / "deep" / "cache"
+    if existing:
+        cache.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError) as refusal:
+        open_shakespeare(config(server, page, cache))
+    message = str(refusal.value)
+    assert message.startswith("data.url: http://127.0.0.1")
+    assert problem in message
+    assert "data.path=" in message
+    assert "\n" not in message
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/input.txt", "no address", "", "http://["])
+def test_an_address_that_leads_nowhere_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(UserError, match=r"^data\.url: [^\n]*data\.path=FILE$"):
+        open_shakespeare(ShakespeareConfig(url=url, cache_dir=str(tmp_path / "cache")))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_local_copy_needs_no_server(tmp_path: Path) -> None:
+    (tmp_path / "play.txt").write_bytes(PLAY)
+    settings = ShakespeareConfig(
+        path=str(tmp_path / "play.txt"), sha256=hashlib.sha256(PLAY).hexdigest(), url="nowhere"
+    )
+    corpus = open_shakespeare(settings)
+    assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]).encode() == PLAY
+
+
+def test_another_text_is_refused_and_sent_to_the_text_corpus(tmp_path: Path) -> None:
+    (tmp_path / "prose.txt").write_text("Call me Ishmael.")
+    with pytest.raises(UserError, match=r"^data\.path: .*data=text data\.path=.*prose\.txt$"):
+        open_shakespeare(ShakespeareConfig(path=str(tmp_path / "prose.txt")))
+
+
+def test_a_missing_local_copy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^data\.path: .*absent\.txt does not exist"):
+        open_shakespeare(ShakespeareConfig(path=str(tmp_path / "absent.txt")))
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason=f"the real file is not at {REAL}")
+def test_the_real_file_is_the_one_the_settings_expect() -> None:
+    corpus = open_shakespeare(ShakespeareConfig(path=str(REAL)))
+    train, val = ("".join(corpus.pieces(split)) for split in ("train", "val"))
+    assert (len(train), len(val)) == (1003854, 111540)  # figures that the field quotes
+    assert train.startswith("First Citizen:\n")
+
+
+def test_a_share_out_of_range_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^val_fraction: "):
+        ShakespeareConfig(val_fraction=2.0)

@@ -1,0 +1,219 @@
+"""The text corpus: exact bytes, order, split, and every refusal."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import data.text
+from data.text import Text, TextConfig
+from errors import UserError
+
+
+def split_texts(path: Path | str, **settings: object) -> tuple[str, str]:
+    corpus = Text(TextConfig(path=str(path), **settings))  # type: ignore[arg-type]
+    return "".join(corpus.pieces("train")), "".join(corpus.pieces("val"))
+
+
+def whole_text(path: Path | str, **settings: object) -> str:
+    return "".join(split_texts(path, **settings))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("text")
+
+
+@given(
+    text=st.text(min_size=1).filter(lambda text: not text.startswith("\ufeff")),
+    val_fraction=st.floats(0.01, 1),
+)
+def test_both_splits_hold_the_exact_bytes_cut_between_characters(
+    folder: Path, text: str, val_fraction: float
+) -> None:
+    encoded = text.encode()
+    (folder / "any.txt").write_bytes(encoded)
+    train, val = split_texts(folder / "any.txt", val_fraction=val_fraction)
+    assert train.encode() + val.encode() == encoded
+    assert 0 <= int(len(encoded) * (1 - val_fraction)) - len(train.encode()) <= 3
+
+
+@pytest.mark.parametrize("n", [1, 9, 10, 11, 1000, 1001])
+def test_ascii_is_split_as_the_field_does(tmp_path: Path, n: int) -> None:
+    text = "".join(chr(ord("a") + i % 26) for i in range(n))
+    (tmp_path / "a.txt").write_text(text)
+    assert split_texts(tmp_path / "a.txt") == (text[: int(n * 0.9)], text[int(n * 0.9) :])
+
+
+def test_no_newline_is_translated(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\rthree\n")
+    assert whole_text(tmp_path / "a.txt") == "one\r\ntwo\rthree\n"
+
+
+def test_only_a_byte_order_mark_at_the_start_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone \xef\xbb\xbf two")
+    assert whole_text(tmp_path / "a.txt") == "one \ufeff two"
+
+
+def test_blocks_of_any_size_give_the_same_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "aé中😀\n" * 7
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    for size in range(1, 9):
+        monkeypatch.setattr(data.text, "_BLOCK", size)
+        assert whole_text(tmp_path / "a.txt") == text
+
+
+def write_tree(root: Path) -> None:
+    files = {
+        "b.txt": "B",
+        "a/z.txt": "AZ",
+        "a/deep/er.md": "DEEP",
+        "a.txt": "A",
+        ".hidden": "no",
+        "a/.git/config": "no",
+        "empty.txt": "",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_a_folder_is_read_in_sorted_order_without_hidden_files(tmp_path: Path) -> None:
+    write_tree(tmp_path)
+    assert whole_text(tmp_path) == "A\n\nDEEP\n\nAZ\n\nB"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.txt", "A\n\nB"),
+        ("**/*.txt", "A\n\nAZ\n\nB"),
+        ("a/**", "DEEP\n\nAZ"),
+        ("[b]*", "B"),
+        ("?.txt", "A\n\nB"),
+    ],
+)
+def test_a_glob_is_read_in_sorted_order(tmp_path: Path, pattern: str, expected: str) -> None:
+    write_tree(tmp_path)
+    assert whole_text(tmp_path / pattern) == expected
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path: Path) -> None:
+    (tmp_path / "a[b].txt").write_text("brackets")
+    (tmp_path / "ab.txt").write_text("other")
+    assert whole_text(tmp_path / "a[b].txt") == "brackets"
+
+
+@pytest.mark.parametrize(
+    ("first", "separator", "expected"),
+    [
+        ("x", "\n\n", "x\n\ny"),
+        ("x\n", "\n\n", "x\n\ny"),
+        ("x\n\n", "\n\n", "x\n\ny"),
+        ("x\n\n\n", "\n\n", "x\n\n\ny"),
+        ("x", "", "xy"),
+        ("x<e", "<end>", "x<end>y"),
+        ("x\n", "--", "x\n--y"),
+        ("\n", "\n\n", "\n\ny"),
+    ],
+)
+def test_between_files_stands_what_is_missing_of_the_separator(
+    tmp_path: Path, first: str, separator: str, expected: str
+) -> None:
+    (tmp_path / "1").write_text(first)
+    (tmp_path / "2").write_text("y")
+    assert whole_text(tmp_path, separator=separator) == expected
+
+
+def test_standard_input_can_be_read_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("né\r\n".encode() * 50)))
+    corpus = Text(TextConfig(path="-"))
+    for _ in range(2):
+        assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]) == "né\r\n" * 50
+
+
+def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("through a pipe",))
+    writer.start()
+    assert whole_text(tmp_path / "pipe") == "through a pipe"
+    writer.join()
+
+
+def test_the_fingerprint_is_that_of_the_two_splits(tmp_path: Path) -> None:
+    def fingerprint(text: str, val_fraction: float = 0.5) -> str:
+        (tmp_path / "a.txt").write_text(text)
+        config = TextConfig(path=str(tmp_path / "a.txt"), val_fraction=val_fraction)
+        return Text(config).fingerprint()
+
+    assert fingerprint("abcdef") == fingerprint("abcdef")
+    assert fingerprint("abcdef") != fingerprint("abcdeg")
+    assert fingerprint("abcdef") != fingerprint("abcdef", val_fraction=0.1)
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        (None, "is not set"),
+        ("", "is not set"),
+        ("absent.txt", "absent.txt does not exist"),
+        ("bare", "bare holds no files"),
+        ("*.nothing", "*.nothing matches no files"),
+        ("empty.txt", "empty.txt is empty"),
+        ("mark.txt", "mark.txt is empty"),
+        ("latin.txt", "latin.txt is not UTF-8 (byte 3)"),
+        ("cut.txt", "cut.txt is not UTF-8 (byte 4)"),
+        ("x" * 5000, "File name too long"),
+    ],
+)
+def test_unusable_text_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str | None, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bare").mkdir()
+    Path("empty.txt").write_bytes(b"")
+    Path("mark.txt").write_bytes(b"\xef\xbb\xbf")
+    Path("latin.txt").write_bytes(b"caf\xe9 au lait")
+    Path("cut.txt").write_bytes(b"abcd\xe4\xb8")
+    with pytest.raises(UserError) as refusal:
+        Text(TextConfig(path=path))
+    message = str(refusal.value)
+    assert message.startswith("data.path: ")
+    assert problem in message
+    assert "\n" not in message
+
+
+@given(before=st.text(), after=st.binary(max_size=9), size=st.integers(1, 7))
+def test_the_offset_of_a_bad_byte_is_exact(
+    folder: Path, before: str, after: bytes, size: int
+) -> None:
+    encoded = before.lstrip("\ufeff").encode() + b"\xff" + after
+    with pytest.raises(UnicodeDecodeError) as truth:
+        encoded.decode()
+    (folder / "bad.txt").write_bytes(encoded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data.text, "_BLOCK", size)
+        with pytest.raises(UserError, match=rf"bad.txt is not UTF-8 \(byte {truth.value.start}\)"):
+            Text(TextConfig(path=str(folder / "bad.txt")))
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a long enough text")
+    corpus = Text(TextConfig(path=str(tmp_path / "a.txt")))
+    (tmp_path / "a.txt").write_text("short")
+    with pytest.raises(UserError, match=r"a.txt changed while it was read"):
+        list(corpus.pieces("val"))
+
+
+@pytest.mark.parametrize("val_fraction", [0.0, -0.1, 1.01, float("nan")])
+def test_a_share_out_of_range_is_refused(val_fraction: float) -> None:
+    with pytest.raises(ValueError, match=r"^val_fraction: "):
+        TextConfig(path="a.txt", val_fraction=val_fraction)

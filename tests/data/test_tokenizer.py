@@ -1,0 +1,245 @@
+"""Tokenizers: round trips, special text as plain text, saving, loading, streaming."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.tokenizer import (
+    StreamDecoder,
+    Tokenizer,
+    TokenizerConfig,
+    fixed_tokenizer,
+    train_bpe,
+)
+from errors import UserError
+
+ROOT = Path(__file__).parents[2]
+VOCABULARIES = ROOT.parent / "shared" / "tiktoken_cache"
+SPECIAL = "<|endoftext|>"
+TEXTS = [
+    "Once upon a time there was a hen who had a red hat.\n\nThe hen's hat wasn't old.\n" * 20,
+    "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich. 中文字 😀 1234567",
+]
+
+
+@pytest.fixture(scope="module", params=["bpe", "byte", "gpt2"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    if request.param == "bpe":
+        return train_bpe(TEXTS, 400)
+    if request.param == "gpt2":
+        if not VOCABULARIES.is_dir():
+            pytest.skip(f"the GPT-2 vocabulary is not at {VOCABULARIES}")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TIKTOKEN_CACHE_DIR", str(VOCABULARIES))
+            return fixed_tokenizer("gpt2")
+    return fixed_tokenizer(request.param)
+
+
+@given(text=st.text() | st.lists(st.sampled_from([SPECIAL, "<|", " ", "\n", "né"])).map("".join))
+def test_any_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode_array(text).tolist() == ids
+    assert all(0 <= token < tokenizer.vocab_size for token in ids)
+    assert tokenizer.token_bytes[np.array(ids, dtype=int)].sum() == len(text.encode())
+
+
+@given(text=st.text(), seed=st.integers(0, 2**32 - 1))
+def test_any_tokens_stream_to_the_text_they_decode_to(
+    tokenizer: Tokenizer, text: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    for ids in (tokenizer.encode(text), rng.integers(0, tokenizer.vocab_size, 20).tolist()):
+        stream = StreamDecoder(tokenizer)
+        streamed = [stream.feed(token) for token in ids]
+        assert "".join(streamed) + stream.flush() == tokenizer.decode(ids)
+
+
+def test_a_character_cut_across_tokens_waits_for_its_last_byte() -> None:
+    stream = StreamDecoder(fixed_tokenizer("byte"))
+    assert [stream.feed(byte) for byte in "a😀é".encode()] == ["a", "", "", "", "😀", "", "é"]
+    assert stream.feed("中".encode()[0]) == ""
+    assert stream.flush() == "\ufffd"
+    assert stream.flush() == ""
+
+
+def test_text_that_spells_a_special_token_is_plain_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(SPECIAL)
+    assert len(ids) > 1
+    assert tokenizer.decode_bytes(ids) == SPECIAL.encode()
+
+
+def test_half_a_surrogate_pair_is_replaced(tokenizer: Tokenizer) -> None:
+    assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
+
+
+def test_a_saved_tokenizer_comes_back_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert (loaded.name, loaded.vocab_size) == (tokenizer.name, tokenizer.vocab_size)
+    assert loaded.digest == tokenizer.digest
+    assert (loaded.token_bytes == tokenizer.token_bytes).all()
+    for text in [*TEXTS, SPECIAL]:
+        assert loaded.encode(text) == tokenizer.encode(text)
+
+
+def test_the_saved_ranks_are_in_the_format_of_tiktoken(tmp_path: Path) -> None:
+    from tiktoken.load import load_tiktoken_bpe
+
+    train_bpe(TEXTS, 300).save(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_CACHE_DIR", "")
+        ranks = load_tiktoken_bpe(str(tmp_path / "tokenizer.tiktoken"))
+    assert sorted(ranks.values()) == list(range(300))
+    assert {token for token in ranks if len(token) == 1} == {bytes([byte]) for byte in range(256)}
+
+
+def resign(folder: Path, ranks: bytes) -> None:
+    """Store `ranks` with a matching hash, as a hostile hand would."""
+    (folder / "tokenizer.tiktoken").write_bytes(ranks)
+    about = json.loads((folder / "tokenizer.json").read_text())
+    about["ranks_sha256"] = hashlib.sha256(ranks).hexdigest()
+    (folder / "tokenizer.json").write_text(json.dumps(about))
+
+
+def set_about(folder: Path, **changes: object) -> None:
+    about = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**about, **changes}))
+
+
+BYTE_LINES = [base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "tokenizer.json").unlink(),
+        lambda folder: (folder / "tokenizer.tiktoken").unlink(),
+        lambda folder: (folder / "tokenizer.json").write_text("{"),
+        lambda folder: (folder / "tokenizer.json").write_text("[]"),
+        lambda folder: (folder / "tokenizer.json").write_bytes(b"\xff"),
+        lambda folder: (folder / "tokenizer.tiktoken").write_bytes(b""),
+        lambda folder: resign(folder, b"".join(BYTE_LINES[:-1])),
+        lambda folder: resign(folder, b"".join(BYTE_LINES[1:])),
+        lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA 999999999999\n"),
+        lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA 7\n"),
+        lambda folder: resign(folder, b"".join(BYTE_LINES) + b"no base64! 256\n"),
+        lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA many\n"),
+        lambda folder: set_about(folder, pattern="("),
+        lambda folder: set_about(folder, pattern="[z-a]"),
+        lambda folder: set_about(folder, pattern=None),
+        lambda folder: set_about(folder, name=3),
+        lambda folder: set_about(folder, special_tokens=[]),
+        lambda folder: set_about(folder, special_tokens={"<end>": 0}),
+        lambda folder: set_about(folder, special_tokens={"<end>": 10**12}),
+        lambda folder: set_about(folder, special_tokens={"<end>": "256"}),
+        lambda folder: set_about(folder, special_tokens={"<end>": 256.5}),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    fixed_tokenizer("byte").save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(UserError) as refusal:
+        Tokenizer.load(tmp_path)
+    assert str(refusal.value).startswith(f"{tmp_path}: its tokenizer")
+    assert "\n" not in str(refusal.value)
+
+
+def test_training_twice_gives_the_same_tokenizer() -> None:
+    assert train_bpe(TEXTS, 500).digest == train_bpe(iter(TEXTS), 500).digest
+
+
+def test_training_merges_the_most_frequent_pair_first() -> None:
+    tokenizer = train_bpe(["hot dot not lot rot cot"], 257)
+    assert tokenizer.decode_bytes([256]) == b"ot"
+    assert tokenizer.encode("tot") == [*b"t", 256]
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["a"], ["abc abc"]])
+def test_too_little_text_gives_a_smaller_vocabulary(texts: list[str]) -> None:
+    tokenizer = train_bpe(texts, 1024)
+    assert 256 <= tokenizer.vocab_size < 270
+    assert tokenizer.decode(tokenizer.encode("né\n\n")) == "né\n\n"
+
+
+def test_a_blank_line_can_be_one_token_and_words_carry_their_space() -> None:
+    tokenizer = train_bpe(TEXTS, 400)
+    assert len(tokenizer.encode("\n\n")) == 1
+    assert tokenizer.decode([tokenizer.encode("a hen hen")[-1]]) == " hen"
+
+
+def test_the_byte_tokenizer_is_utf8() -> None:
+    tokenizer = fixed_tokenizer("byte")
+    assert tokenizer.vocab_size == 256
+    assert tokenizer.encode("né 中" * 99) == list(("né 中" * 99).encode())
+
+
+def test_gpt2_gives_the_known_tokens(tokenizer: Tokenizer) -> None:
+    if tokenizer.name != "gpt2":
+        pytest.skip("for gpt2 alone")
+    assert tokenizer.vocab_size == 50257
+    assert tokenizer.encode("Hello world") == [15496, 995]
+    assert tokenizer.encode("Hello, I'm a language model,") == [
+        15496, 11, 314, 1101, 257, 3303, 2746, 11,
+    ]  # fmt: skip
+    assert tokenizer.encode("\n\n") == [628]
+    assert tokenizer.token_bytes[50256] == 0
+    assert tokenizer.decode([15496, 50256, 995]) == "Hello world"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "cl100k_base", "o200k_base"])
+def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, name: str) -> None:
+    script = (
+        "from data.tokenizer import fixed_tokenizer\n"
+        "from errors import UserError\n"
+        "try:\n"
+        f"    fixed_tokenizer({name!r})\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+    )
+    proxies = {"HTTPS_PROXY": "http://127.0.0.1:1", "https_proxy": "http://127.0.0.1:1"}
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, **proxies, "NO_PROXY": "", "TIKTOKEN_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == ""
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(f"tokenizer.name: the vocabulary of {name} could not be downloaded")
+    assert "TIKTOKEN_CACHE_DIR" in line
+    assert "tokenizer=bpe" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "field"),
+    [
+        ("word", None, "name"),
+        ("byte", 256, "vocab_size"),
+        ("gpt2", 50257, "vocab_size"),
+        ("bpe", 256, "vocab_size"),
+        ("bpe", 65537, "vocab_size"),
+        ("bpe", -1, "vocab_size"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(name: str, vocab_size: int | None, field: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{field}: .*choose"):
+        TokenizerConfig(name, vocab_size)
+
+
+def test_the_default_is_bpe() -> None:
+    assert TokenizerConfig() == TokenizerConfig("bpe", 1024)

@@ -1,0 +1,306 @@
+"""Token files: the same tokens as one encoding of the whole, once, and whole or not at all."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiktoken
+import tiktoken_ext.openai_public
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data import Dataset, TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
+from data.corpus import Corpus
+from data.tokenizer import BPE_PATTERN, fixed_tokenizer, train_bpe
+from data.tokens import cut
+from errors import UserError
+
+ROOT = Path(__file__).parents[2]
+STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 😀  \t end\r\n" * 40
+NASTY = list("aB1 \n\r\t!/'s_é中。😀") + ["\u0301", "\u00a0", "\u3000", "\x1c", "\x85", "\u200b"]
+
+
+class Told:
+    """A corpus of given text that counts how often its text is asked for."""
+
+    document_end = "<end>"
+
+    def __init__(self, train: str = STORY, val: str = STORY[:500], floor: float | None = None):
+        self.texts = {"train": train, "val": val}
+        self.floor = floor
+        self.asked = 0
+
+    def fingerprint(self) -> str:
+        return repr(self.texts)
+
+    def pieces(self, split: str) -> Iterator[str]:
+        self.asked += 1
+        text = self.texts[split]
+        return (text[i : i + 7] for i in range(0, len(text), 7))
+
+    def floor_bits(self, split: str) -> float | None:
+        self.asked += 1
+        return self.floor
+
+
+def nasty_encodings() -> dict[str, tiktoken.Encoding]:
+    """Every pattern in use, with merges that show where it begins a new piece.
+
+    The merges are trained on text of the nasty characters without regard to any pattern, so two
+    neighbours that one piece may hold are mostly one token.
+    """
+    import rustbpe
+
+    rng = random.Random(0)
+    text = "".join(rng.choices(NASTY, k=30_000))
+    trainer = rustbpe.Tokenizer()
+    trainer.train_from_iterator(iter([text]), 3000, pattern=r"(?s:.{1,40})")
+    ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
+    with pytest.MonkeyPatch.context() as patch:
+        for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+            patch.setattr(tiktoken_ext.openai_public, loader, lambda *_, **__: {})
+        patterns = {
+            name: make()["pat_str"]
+            for name, make in tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS.items()
+            if name in ("gpt2", "cl100k_base", "o200k_base")
+        }
+    patterns["bpe"] = BPE_PATTERN
+    return {
+        name: tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        for name, pattern in patterns.items()
+    }
+
+
+ENCODINGS = nasty_encodings()
+
+
+@given(
+    blocks=st.lists(st.text(st.sampled_from(NASTY), max_size=5), max_size=40),
+    joint=st.sampled_from(["a b", "1 !", "! 中", "a\nb", "!\n1", "/\n'", "中\n\u0301"]),
+)
+@settings(max_examples=500)
+def test_pieces_encode_to_the_tokens_of_the_whole(blocks: list[str], joint: str) -> None:
+    text = joint.join(blocks)  # so that a place to cut is never 8 characters away
+    pieces = list(cut([text], size=8))
+    assert "".join(pieces) == text
+    assert len(pieces) >= len(text) // 16
+    for name, encoding in ENCODINGS.items():
+        joined = [token for piece in pieces for token in encoding.encode_ordinary(piece)]
+        assert joined == encoding.encode_ordinary(text), name
+
+
+def test_the_nasty_encodings_notice_a_cut_in_the_wrong_place() -> None:
+    for encoding in ENCODINGS.values():
+        parts = encoding.encode_ordinary("a ") + encoding.encode_ordinary(" a")
+        assert parts != encoding.encode_ordinary("a  a")
+
+
+@given(texts=st.lists(st.text(max_size=50)), size=st.integers(1, 20))
+def test_pieces_are_bounded_and_join_to_the_text(texts: list[str], size: int) -> None:
+    pieces = list(cut(texts, size))
+    assert "".join(pieces) == "".join(texts)
+    assert all(1 <= len(piece) <= 2 * size for piece in pieces)
+
+
+@pytest.mark.parametrize("config", [TokenizerConfig("byte"), TokenizerConfig("bpe", 300)])
+def test_the_token_files_hold_the_encoded_text(tmp_path: Path, config: TokenizerConfig) -> None:
+    corpus = Told(floor=1234.5)
+    dataset = prepare(corpus, config, tmp_path, context_length=8)
+    for split, tokens in (("train", dataset.train), ("val", dataset.val)):
+        assert tokens.dtype == np.uint16
+        assert tokens.tolist() == dataset.tokenizer.encode(corpus.texts[split])
+    assert dataset.floor_bpb == pytest.approx(1234.5 / len(corpus.texts["val"].encode()))
+    assert dataset.document_end == "<end>"
+    if config.name == "bpe":
+        assert dataset.tokenizer.digest == train_bpe([corpus.texts["train"]], 300).digest
+
+
+def test_a_vocabulary_over_65536_takes_four_bytes_a_token(tmp_path: Path) -> None:
+    byte_ranks = {bytes([byte]): byte for byte in range(256)}
+    pairs = {b"%c%c" % (i >> 8, i & 255): 256 + i for i in range(65536)}
+    encoding = tiktoken.Encoding(
+        "wide", pat_str=r"(?s:.{1,2})", mergeable_ranks=byte_ranks | pairs, special_tokens={}
+    )
+    dataset = prepare(Told(), Tokenizer(encoding), tmp_path, context_length=8)
+    assert dataset.train.dtype == np.uint32
+    assert dataset.train.max() < 65792
+    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+
+
+def test_a_warm_cache_asks_for_no_text(tmp_path: Path) -> None:
+    config = TokenizerConfig("bpe", 300)
+    first = prepare(Told(floor=9.0), config, tmp_path, context_length=8)
+    corpus = Told(floor=9.0)
+    second = prepare(corpus, config, tmp_path, context_length=8)
+    third = prepare(corpus, first.tokenizer, tmp_path, context_length=8)
+    assert corpus.asked == 0
+    for again in (second, third):
+        assert (again.train == first.train).all()
+        assert (again.val == first.val).all()
+        assert again.floor_bpb == first.floor_bpb
+        assert again.tokenizer.digest == first.tokenizer.digest
+
+
+def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
+    byte, bpe = TokenizerConfig("byte"), TokenizerConfig("bpe", 300)
+    prepare(Told(), byte, tmp_path, context_length=8)
+    other = prepare(Told(train=STORY.upper()), byte, tmp_path, context_length=8)
+    assert other.tokenizer.decode(other.train.tolist()) == STORY.upper()
+    merged = prepare(Told(), bpe, tmp_path, context_length=8)
+    assert merged.tokenizer.decode(merged.train.tolist()) == STORY
+    larger = prepare(Told(), TokenizerConfig("bpe", 320), tmp_path, context_length=8)
+    assert larger.tokenizer.vocab_size == 320
+
+
+@pytest.mark.parametrize(
+    ("pattern", "content"),
+    [
+        ("*/train.bin", b"short"),
+        ("*/val.bin", b""),
+        ("*/meta.json", b"{"),
+        ("*/meta.json", b"{}"),
+        ("*/meta.json", b'{"dtype": "<u2", "train": 3}'),
+        ("*/tokenizer.json", b"[]"),
+        ("*/tokenizer.tiktoken", b""),
+    ],
+)
+def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes) -> None:
+    config = TokenizerConfig("bpe", 300)
+    prepare(Told(), config, tmp_path, context_length=8)
+    (file,) = tmp_path.glob(pattern)
+    whole = file.read_bytes()
+    file.write_bytes(content)
+    dataset = prepare(Told(), config, tmp_path, context_length=8)
+    assert file.read_bytes() == whole
+    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+
+
+def test_a_missing_token_file_is_rebuilt_and_strays_are_harmless(tmp_path: Path) -> None:
+    config = TokenizerConfig("byte")
+    prepare(Told(), config, tmp_path, context_length=8)
+    (entry,) = tmp_path.glob("tokens-*")
+    (entry / "val.bin").unlink()
+    (tmp_path / f".{entry.name}.0123").mkdir()
+    dataset = prepare(Told(), config, tmp_path, context_length=8)
+    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+
+
+def test_one_that_comes_second_uses_what_the_first_made(tmp_path: Path) -> None:
+    config = TokenizerConfig("bpe", 300)
+
+    class Overtaken(Told):
+        """While this corpus is being encoded, another process finishes the same work."""
+
+        def floor_bits(self, split: str) -> float | None:
+            prepare(Told(), config, tmp_path, context_length=8)
+            return super().floor_bits(split)
+
+    dataset = prepare(Overtaken(), config, tmp_path, context_length=8)
+    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+    assert len(list(tmp_path.iterdir())) == 2  # one tokenizer, one pair of token files
+
+
+def _prepare_in_a_process(cache: str) -> tuple[bytes, str]:
+    dataset = prepare(Told(STORY * 50), TokenizerConfig("bpe", 300), cache, context_length=8)
+    return np.asarray(dataset.train).tobytes(), dataset.tokenizer.digest
+
+
+def test_processes_that_prepare_at_once_all_succeed(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        results = pool.map(_prepare_in_a_process, [str(tmp_path / "cache")] * 6, chunksize=1)
+    assert len(set(results)) == 1
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "problem"),
+    [
+        (STORY, "x" * 40, "the val split has 40 tokens, but model.context_length=40 needs 41"),
+        ("y" * 12, STORY, "the train split has 12 tokens, but model.context_length=40 needs 41"),
+        ("", STORY, "the train split has 0 tokens"),
+    ],
+)
+@pytest.mark.parametrize("config", [TokenizerConfig("byte"), TokenizerConfig("bpe", 257)])
+def test_a_split_shorter_than_a_context_is_refused_and_leaves_nothing(
+    tmp_path: Path, train: str, val: str, problem: str, config: TokenizerConfig
+) -> None:
+    if config.name == "bpe" and len(train) > 40:
+        pytest.skip("merges make the number of tokens another")
+    corpus = Told(train, val)
+    with pytest.raises(UserError) as refusal:
+        prepare(corpus, config, tmp_path / "new" / "cache", context_length=40)
+    assert str(refusal.value).startswith("data: ")
+    assert problem in str(refusal.value) or config.name == "bpe"
+    assert "\n" not in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_longer_context_is_refused_on_a_warm_cache_too(tmp_path: Path) -> None:
+    prepare(Told(), TokenizerConfig("byte"), tmp_path, context_length=8)
+    with pytest.raises(UserError, match=r"model\.context_length=5000 needs 5001"):
+        prepare(Told(), TokenizerConfig("byte"), tmp_path, context_length=5000)
+
+
+def test_a_text_held_out_whole_has_no_training_tokens(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(STORY, encoding="utf-8", newline="")
+    corpus = open_corpus(TextConfig(path=str(tmp_path / "a.txt"), val_fraction=1.0))
+    byte = fixed_tokenizer("byte")
+    dataset = prepare(corpus, byte, tmp_path / "cache", context_length=1, splits=("val",))
+    assert len(dataset.train) == 0
+    assert byte.decode(dataset.val.tolist()) == STORY
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    script = (
+        "import resource, sys\n"
+        "from data import TalesConfig, TokenizerConfig, open_corpus, prepare\n"
+        "from errors import UserError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n"
+        "    corpus = open_corpus(TalesConfig(n_bytes=20_000))\n"
+        "    prepare(corpus, TokenizerConfig('byte'), sys.argv[1], context_length=8)\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "cache")],
+        cwd=ROOT,
+        env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("cache_dir: cannot write in ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tales_carry_their_floor(tmp_path: Path) -> None:
+    config = TalesConfig(n_bytes=20_000)
+    dataset: Dataset = prepare(open_corpus(config), TokenizerConfig("byte"), tmp_path, 8)
+    corpus: Corpus = open_corpus(config)
+    bits = corpus.floor_bits("val")
+    assert bits is not None
+    assert dataset.floor_bpb == pytest.approx(bits / len(dataset.val))
+    assert dataset.document_end == corpus.document_end
+    for split, tokens in (("train", dataset.train), ("val", dataset.val)):
+        assert dataset.tokenizer.decode(tokens.tolist()) == "".join(corpus.pieces(split))
+
+
+def test_importing_the_package_loads_neither_torch_nor_a_network_client() -> None:
+    script = (
+        "import sys, data\n"
+        "print([name for name in ('torch', 'requests', 'urllib.request') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"

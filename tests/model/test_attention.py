@@ -1,0 +1,222 @@
+"""Attention against loops that a person can follow with pencil and paper."""
+
+from __future__ import annotations
+
+import cmath
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.attention import (
+    CausalSelfAttention,
+    causal_mask,
+    explicit_attention,
+    fused_attention,
+    join_heads,
+    split_heads,
+)
+from model.position import Rotary
+
+Vector = list[float]
+
+
+def loop_head(queries: list[Vector], keys: list[Vector], values: list[Vector]) -> list[Vector]:
+    """Causal attention of one head, in scalars; the queries are the last of the keys' tokens."""
+    contexts = []
+    for i, query in enumerate(queries):
+        newest = len(keys) - len(queries) + i
+        scores = [
+            sum(q * k for q, k in zip(query, keys[j], strict=True)) / math.sqrt(len(query))
+            for j in range(newest + 1)
+        ]
+        total = sum(math.exp(score) for score in scores)
+        weights = [math.exp(score) / total for score in scores]
+        contexts.append(
+            [
+                sum(weight * values[j][c] for j, weight in enumerate(weights))
+                for c in range(len(values[0]))
+            ]
+        )
+    return contexts
+
+
+def random_heads(batch: int, heads: int, kv_heads: int, n_query: int, n_key: int, d_head: int):
+    return (
+        torch.randn(batch, heads, n_query, d_head),
+        torch.randn(batch, kv_heads, n_key, d_head),
+        torch.randn(batch, kv_heads, n_key, d_head),
+    )
+
+
+sizes = st.tuples(
+    st.integers(1, 3),  # batch
+    st.sampled_from([(1, 1), (2, 2), (4, 2), (4, 1), (6, 3)]),  # heads, kv_heads
+    st.integers(1, 6),  # queries
+    st.integers(0, 5),  # keys before them
+    st.sampled_from([1, 2, 4, 8]),  # d_head
+)
+
+
+@given(st.integers(1, 12), st.integers(0, 12))
+def test_causal_mask_aligns_bottom_right(n_query, n_cached):
+    n_key = n_query + n_cached
+    expected = [[j <= n_cached + i for j in range(n_key)] for i in range(n_query)]
+    assert causal_mask(n_query, n_key).tolist() == expected
+
+
+def test_causal_mask_refuses_rows_that_could_see_nothing():
+    with pytest.raises(ValueError, match="at least as many keys"):
+        causal_mask(4, 3)
+
+
+@given(sizes, st.integers(0, 2**31))
+def test_both_paths_equal_the_loop(size, seed):
+    batch, (heads, kv_heads), n_query, n_cached, d_head = size
+    torch.manual_seed(seed)
+    query, key, value = random_heads(batch, heads, kv_heads, n_query, n_query + n_cached, d_head)
+    mask = causal_mask(n_query, n_query + n_cached)
+    explicit = explicit_attention(query, key, value, mask).context
+    fused = fused_attention(query, key, value)
+    for b in range(batch):
+        for h in range(heads):
+            shared = h * kv_heads // heads
+            expected = torch.tensor(
+                loop_head(query[b, h].tolist(), key[b, shared].tolist(), value[b, shared].tolist())
+            )
+            torch.testing.assert_close(explicit[b, h], expected, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(fused[b, h], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_no_row_is_nan(scale):
+    query, key, value = (scale * part for part in random_heads(2, 4, 2, 5, 7, 8))
+    steps = explicit_attention(query, key, value, causal_mask(5, 7))
+    for row in range(5):
+        assert steps.weights[:, :, row].isfinite().all()
+        torch.testing.assert_close(steps.weights[:, :, row].sum(-1), torch.ones(2, 4))
+    assert steps.context.isfinite().all()
+    assert fused_attention(query, key, value).isfinite().all()
+    square = random_heads(1, 2, 2, 4, 4, 8)
+    weights = explicit_attention(*square, causal_mask(4, 4)).weights
+    assert weights[0, :, 0].tolist() == [[1, 0, 0, 0]] * 2, "the first token sees only itself"
+
+
+def test_dropout_keeps_the_expectation_and_the_returned_weights():
+    torch.manual_seed(0)
+    query, key, value = random_heads(1, 2, 2, 4, 4, 8)
+    mask = causal_mask(4, 4)
+    whole = explicit_attention(query, key, value, mask)
+    dropped = explicit_attention(query, key, value, mask, dropout=0.3)
+    assert torch.equal(dropped.weights, whole.weights)
+    assert not torch.allclose(dropped.context, whole.context)
+
+    many = [part.expand(4000, -1, -1, -1) for part in (query, key, value)]
+    for context in (
+        explicit_attention(*many, mask, dropout=0.3).context,
+        fused_attention(*many, dropout=0.3),
+    ):
+        mean, error = context.mean(0), context.std(0) / math.sqrt(4000)
+        assert ((mean - whole.context[0]).abs() < 5 * error + 1e-6).all()
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6))
+def test_heads_split_and_join(heads, d_head, tokens):
+    x = torch.arange(2.0 * tokens * heads * d_head).view(2, tokens, heads * d_head)
+    split = split_heads(x, d_head)
+    for h in range(heads):
+        assert torch.equal(split[:, h], x[:, :, h * d_head : (h + 1) * d_head])
+    assert torch.equal(join_heads(split), x)
+
+
+def turn(vector: Vector, position: int, theta: float) -> Vector:
+    """Rotary positions by complex numbers: a pair (a, b) is a + bi, and turning multiplies."""
+    half = len(vector) // 2
+    turned = [
+        complex(vector[i], vector[half + i]) * cmath.rect(1, position * theta ** (-i / half))
+        for i in range(half)
+    ]
+    return [z.real for z in turned] + [z.imag for z in turned]
+
+
+@given(st.integers(0, 20), st.integers(1, 10), st.sampled_from([2, 4, 6]), st.integers(0, 999))
+def test_rotary_turns_pairs_as_complex_numbers(start, tokens, d_head, seed):
+    x = torch.randn(2, 3, tokens, d_head, generator=torch.Generator().manual_seed(seed))
+    turned = Rotary(context_length=32, d_head=d_head, theta=100.0)(x, start)
+    for b in range(2):
+        for h in range(3):
+            expected = [turn(x[b, h, t].tolist(), start + t, 100.0) for t in range(tokens)]
+            torch.testing.assert_close(
+                turned[b, h], torch.tensor(expected), rtol=1e-4, atol=1e-5
+            )
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 10))
+def test_rotary_products_depend_on_distance_alone(p, q, shift):
+    rotary = Rotary(context_length=32, d_head=8, theta=100.0)
+    query, key = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(0))
+
+    def product(i: int, j: int) -> torch.Tensor:
+        return (rotary(query, i) * rotary(key, j)).sum()
+
+    torch.testing.assert_close(
+        product(p, q), product(p + shift, q + shift), rtol=1e-4, atol=1e-4
+    )
+
+
+def loop_module(module: CausalSelfAttention, config, x: torch.Tensor) -> torch.Tensor:
+    """One sequence through the module's weights: per token, per head, no batch."""
+
+    def heads_of(linear, norm, count):
+        heads = []
+        for h in range(count):
+            rows = slice(h * config.head_width, (h + 1) * config.head_width)
+            vectors = []
+            for position, token in enumerate(x):
+                vector = linear.weight[rows] @ token
+                if config.bias:
+                    vector = vector + linear.bias[rows]
+                if norm is not None and config.qk_norm:
+                    vector = vector / (vector.square().mean() + config.norm_eps).sqrt()
+                    vector = vector * norm.weight
+                if norm is not None and config.position == "rotary":
+                    vector = torch.tensor(turn(vector.tolist(), position, config.rope_theta))
+                vectors.append(vector.tolist())
+            heads.append(vectors)
+        return heads
+
+    queries = heads_of(module.query, module.query_norm, config.n_heads)
+    keys = heads_of(module.key, module.key_norm, config.kv_heads)
+    values = heads_of(module.value, None, config.kv_heads)
+    shared_by = config.n_heads // config.kv_heads
+    contexts = [
+        loop_head(queries[h], keys[h // shared_by], values[h // shared_by])
+        for h in range(config.n_heads)
+    ]
+    outputs = []
+    for t in range(len(x)):
+        joined = torch.tensor([number for context in contexts for number in context[t]])
+        output = module.output.weight @ joined
+        outputs.append(output + module.output.bias if config.bias else output)
+    return torch.stack(outputs)
+
+
+@torch.no_grad()
+def test_the_module_equals_an_unbatched_loop_over_heads(make_model, family):
+    model = make_model(d_head=6, **family)
+    module = model.blocks[0].attention
+    x = torch.randn(2, 5, 16)
+    expected = torch.stack([loop_module(module, model.config, sequence) for sequence in x])
+    torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_module_drops_out_only_in_training(make_model):
+    module = make_model(dropout=0.5).blocks[0].attention
+    x = torch.randn(1, 6, 16)
+    assert torch.equal(module.eval()(x), module(x))
+    torch.manual_seed(0)
+    first, second = module.train()(x), module(x)
+    assert not torch.allclose(first, second)
+    assert (first == 0).any(), "the residual branch drops out, too"

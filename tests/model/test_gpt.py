@@ -1,0 +1,237 @@
+"""The whole model: both attention paths, causality, the cache, its counts and its gradients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from model import GPT, KVCache, ModelConfig, next_token_loss, record_attention
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+GPT2_CHOICES = {
+    "norm": "layernorm",
+    "position": "learned",
+    "mlp": "gelu",
+    "qk_norm": False,
+    "bias": True,
+    "tied_embeddings": True,
+}
+
+
+@torch.no_grad()
+def test_fused_equals_explicit(make_model, family):
+    model = make_model(**family)
+    tokens = torch.randint(13, (2, 8))
+    fused = model(tokens)
+    with record_attention(model):
+        torch.testing.assert_close(model(tokens), fused, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pieces", [[8], [1] * 8, [5, 1, 2], [1, 4, 3]])
+def test_the_cache_changes_nothing(make_model, family, pieces):
+    model = make_model(**family)
+    tokens = torch.randint(13, (2, 8))
+    expected = model(tokens)
+
+    def in_pieces() -> torch.Tensor:
+        cache = KVCache(model.config, batch=2)
+        logits = [model(piece, cache) for piece in tokens.split(pieces, dim=1)]
+        assert cache.length == 8
+        return torch.cat(logits, dim=1)
+
+    torch.testing.assert_close(in_pieces(), expected, **CLOSE)
+    with record_attention(model):
+        torch.testing.assert_close(in_pieces(), expected, **CLOSE)
+
+
+def test_a_cleared_cache_forgets(make_model):
+    model = make_model()
+    cache = KVCache(model.config, batch=1)
+    model(torch.randint(13, (1, 8)), cache)
+    cache.clear()
+    tokens = torch.randint(13, (1, 5))
+    torch.testing.assert_close(model(tokens, cache), model(tokens), **CLOSE)
+
+
+@settings(max_examples=5)
+@given(data=st.data())
+@torch.no_grad()
+def test_a_future_token_changes_no_earlier_logit(make_model, family, data):
+    model = make_model(**family)
+    changed = data.draw(st.integers(0, 7))
+    before = torch.tensor([data.draw(st.lists(st.integers(0, 12), min_size=8, max_size=8))])
+    after = before.clone()
+    after[0, changed] = (before[0, changed] + data.draw(st.integers(1, 12))) % 13
+    first, second = model(before), model(after)
+    assert torch.equal(first[:, :changed], second[:, :changed])
+    assert not torch.equal(first[:, changed], second[:, changed])
+
+
+def test_gradients_flow_to_every_parameter(make_model, family):
+    model = make_model(**family, tied_embeddings=False)
+    tokens = torch.arange(13).repeat(3)[:32].view(4, 8)
+    next_token_loss(model(tokens), tokens.roll(-1, dims=1)).backward()
+    for name, parameter in model.named_parameters():
+        if name.endswith("key.bias") and not family["qk_norm"] and family["position"] == "learned":
+            continue  # adds the same number to a whole row of scores, which softmax ignores
+        assert parameter.grad is not None, name
+        assert (parameter.grad != 0).any(), name
+        if name in ("token_embedding.weight", "position.weight"):
+            assert (parameter.grad != 0).all(), "every token and position is in the batch"
+
+
+@pytest.mark.parametrize("choices", [{}, GPT2_CHOICES], ids=["qwen3", "gpt2"])
+def test_one_batch_can_be_learned_by_heart(make_config, choices):
+    torch.manual_seed(0)
+    model = GPT(make_config(d_model=32, **choices), 13)
+    tokens, targets = torch.randint(13, (2, 4, 8))
+    # Distinct first tokens, so that no two rows ask the impossible.
+    tokens[:, 0] = torch.arange(4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(300):
+        loss = next_token_loss(model(tokens), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.01
+
+
+def test_the_loss_is_the_mean_negative_log_probability():
+    torch.manual_seed(0)
+    logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
+    total = 0.0
+    for b in range(2):
+        for t in range(3):
+            row = logits[b, t].tolist()
+            total += math.log(sum(map(math.exp, row))) - row[int(targets[b, t])]
+    assert next_token_loss(logits, targets).item() == pytest.approx(total / 6)
+
+
+def test_gpt2_has_its_published_size():
+    config = ModelConfig(n_layers=12, n_heads=12, d_model=768, context_length=1024, **GPT2_CHOICES)
+    with torch.device("meta"):
+        model = GPT(config, 50257)
+    assert model.n_parameters == 124_439_808
+    assert model.n_parameters - model.n_parameters_non_embedding == (50257 + 1024) * 768
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_qwen3_has_the_size_of_the_reference(tied):
+    reference = Qwen3Config(
+        vocab_size=151936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=tied,
+    )
+    config = ModelConfig(
+        n_layers=28,
+        n_heads=16,
+        n_kv_heads=8,
+        d_head=128,
+        d_model=1024,
+        d_mlp=3072,
+        context_length=4096,
+        tied_embeddings=tied,
+    )
+    with torch.device("meta"):
+        model, expected = GPT(config, 151936), Qwen3ForCausalLM(reference)
+    assert model.n_parameters == sum(p.numel() for p in expected.parameters())
+    embeddings = 151936 * 1024 * (1 if tied else 2)
+    assert model.n_parameters_non_embedding == model.n_parameters - embeddings
+
+
+@pytest.mark.parametrize("length", [8, 5])
+def test_flops_are_those_that_pytorch_counts(make_model, family, length):
+    model = make_model(**family)
+    tokens = torch.randint(13, (3, length))
+    # The explicit formula, because the fused backward pass computes the scores a second time.
+    with record_attention(model), FlopCounterMode(display=False) as counter:
+        next_token_loss(model(tokens), tokens).backward()
+    assert model.flops_per_token(length) * tokens.numel() == counter.get_total_flops()
+    assert model.flops_per_token() == model.flops_per_token(8)
+
+
+def test_initial_weights(make_config):
+    config = make_config(n_layers=8, d_model=64, bias=True, position="learned", dropout=0.1)
+    torch.manual_seed(3)
+    model = GPT(config, 200)
+    torch.manual_seed(3)
+    again = GPT(config, 200)
+    for (name, parameter), same in zip(
+        model.named_parameters(), again.parameters(), strict=True
+    ):
+        assert torch.equal(parameter, same), "only torch's seed decides"
+        if name.endswith("bias"):
+            assert (parameter == 0).all(), name
+        elif "norm" in name:
+            assert (parameter == 1).all(), name
+        else:
+            scaled = name.endswith(("attention.output.weight", "mlp.down.weight"))
+            expected = 0.02 / 4 if scaled else 0.02
+            assert parameter.std().item() == pytest.approx(expected, rel=0.1), name
+    tokens, targets = torch.randint(200, (2, 16, 8))
+    loss = next_token_loss(model.eval()(tokens), targets).item()
+    assert loss == pytest.approx(math.log(200), abs=0.1)
+
+
+def test_dropout_acts_only_in_training(make_model):
+    model = make_model(dropout=0.3)
+    tokens = torch.randint(13, (2, 8))
+    assert torch.equal(model(tokens), model(tokens))
+    model.train()
+    torch.manual_seed(1)
+    first = model(tokens)
+    assert not torch.equal(first, model(tokens))
+    torch.manual_seed(1)
+    assert torch.equal(first, model(tokens)), "torch's seed decides what is dropped"
+
+
+def test_tied_embeddings_are_one_matrix(make_model):
+    tied, untied = make_model(tied_embeddings=True), make_model(tied_embeddings=False)
+    assert tied.unembedding.weight is tied.token_embedding.weight
+    assert untied.n_parameters - tied.n_parameters == 13 * 16
+    hidden = tied.hidden(torch.randint(13, (1, 4)))
+    expected = torch.stack([hidden @ row for row in tied.token_embedding.weight], dim=-1)
+    torch.testing.assert_close(tied.unembedding(hidden), expected)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (torch.zeros(1, 9, dtype=torch.long), "9 exceed context_length=8"),
+        (torch.tensor([[0, 13]]), "ids run from 0 to 13; this vocabulary ends at 12"),
+        (torch.tensor([[-1, 2]]), "ids run from -1 to 2"),
+    ],
+)
+def test_tokens_that_do_not_fit_are_refused(make_model, tokens, message):
+    with pytest.raises(ValueError, match=message):
+        make_model()(tokens)
+
+
+def test_a_full_cache_takes_no_more(make_model):
+    model = make_model()
+    cache = KVCache(model.config, batch=1)
+    model(torch.zeros(1, 6, dtype=torch.long), cache)
+    with pytest.raises(ValueError, match="9 exceed context_length=8"):
+        model(torch.zeros(1, 3, dtype=torch.long), cache)
+
+
+def test_it_compiles_into_one_graph(make_model, no_shape_checks):
+    model = make_model()
+    tokens = torch.randint(13, (2, 8))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(tokens), model(tokens), **CLOSE)
+    loss = F.cross_entropy(compiled(tokens).flatten(0, 1), tokens.flatten())
+    torch.testing.assert_close(loss, next_token_loss(model(tokens), tokens))

@@ -1,0 +1,78 @@
+"""ModelConfig accepts what can be built and names what cannot."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from model import GPT, ModelConfig
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n_layers", 0),
+        ("n_heads", 0),
+        ("n_heads", 3),
+        ("n_heads", -4),
+        ("d_model", 0),
+        ("d_model", 18),
+        ("context_length", 0),
+        ("n_kv_heads", 0),
+        ("n_kv_heads", 3),
+        ("n_kv_heads", 8),
+        ("d_head", 0),
+        ("d_head", 5),
+        ("d_mlp", 0),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("dropout", math.nan),
+        ("norm", "batchnorm"),
+        ("position", ""),
+        ("mlp", "relu"),
+        ("rope_theta", 0.0),
+        ("rope_theta", math.inf),
+        ("norm_eps", 0.0),
+        ("norm_eps", math.nan),
+    ],
+)
+def test_a_value_out_of_range_is_named(make_config, field, value):
+    with pytest.raises(ValueError) as caught:
+        make_config(**{field: value})
+    message = str(caught.value)
+    named = "n_heads" if (field, value) == ("d_model", 18) else field
+    assert message.startswith(f"{named}: ") and "\n" not in message
+    assert ";" in message, "a remedy follows the semicolon"
+
+
+def test_the_remedies_work(make_config):
+    with pytest.raises(ValueError, match=r"choose 1, 2, 4, 8, 16, or set d_head"):
+        make_config(n_heads=3)
+    make_config(n_heads=3, d_head=4)
+    make_config(d_head=5, position="learned")
+
+
+def test_sizes_that_are_left_out(make_config):
+    config = make_config(d_model=48, mlp="gelu")
+    assert (config.kv_heads, config.head_width, config.mlp_width) == (4, 12, 192)
+    assert make_config(d_model=48, mlp="swiglu").mlp_width == 128
+    assert make_config(d_model=64, mlp="swiglu").mlp_width == 192  # 170.7, rounded up
+    chosen = make_config(n_kv_heads=2, d_head=6, d_mlp=7)
+    assert (chosen.kv_heads, chosen.head_width, chosen.mlp_width) == (2, 6, 7)
+
+
+def test_every_family_can_be_built(make_config, family):
+    with torch.device("meta"):
+        GPT(make_config(**family), 13)
+
+
+def test_it_is_a_structured_config():
+    schema = OmegaConf.structured(ModelConfig)
+    merged = OmegaConf.merge(
+        schema, {"n_layers": 2, "n_heads": 4, "d_model": 16, "context_length": 8, "d_mlp": None}
+    )
+    config = OmegaConf.to_object(merged)
+    assert config == ModelConfig(n_layers=2, n_heads=4, d_model=16, context_length=8)

@@ -1,0 +1,121 @@
+"""Recorded maps are the weights that were used, and recording leaves no trace."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from model import KVCache, fused_attention, record_attention
+
+
+def attends(model):
+    return [block.attention.attend for block in model.blocks]
+
+
+def test_maps_are_causal_distributions(make_model, family):
+    model = make_model(**family)
+    with record_attention(model) as maps:
+        model(torch.randint(13, (3, 7)))
+    assert len(maps) == 2
+    for weights in maps:
+        assert weights.shape == (3, 4, 7, 7) and not weights.requires_grad
+        torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, 7))
+        assert (weights.triu(1) == 0).all()
+        assert (weights >= 0).all()
+    assert not torch.allclose(maps[0], maps[1]), "each layer has its own map"
+
+
+@torch.no_grad()
+def test_a_map_times_the_values_is_what_the_module_puts_out(make_model):
+    model = make_model(n_kv_heads=2)
+    first = model.blocks[0]
+    tokens = torch.randint(13, (1, 6))
+    with record_attention(model) as maps:
+        model(tokens)
+    x = first.attention_norm(model.token_embedding(tokens))
+    value = first.attention.value(x)[0]
+    heads = [maps[0][0, h] @ value[:, 4 * (h // 2) : 4 * (h // 2) + 4] for h in range(4)]
+    expected = first.attention.output(torch.cat(heads, dim=-1))
+    torch.testing.assert_close(first.attention(x)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_each_forward_pass_fills_the_list_anew(make_model):
+    model = make_model()
+    with record_attention(model) as maps:
+        assert maps == []
+        model(torch.randint(13, (1, 8)))
+        model(torch.randint(13, (2, 5)))
+        assert [tuple(weights.shape) for weights in maps] == [(2, 4, 5, 5)] * 2
+    model(torch.randint(13, (1, 3)))
+    assert maps[0].shape == (2, 4, 5, 5), "nothing is recorded any more"
+
+
+@torch.no_grad()
+def test_with_a_cache_the_newest_rows_are_recorded(make_model, family):
+    model = make_model(**family)
+    tokens = torch.randint(13, (1, 8))
+    with record_attention(model) as maps:
+        model(tokens)
+        whole = [weights.clone() for weights in maps]
+        cache = KVCache(model.config, batch=1)
+        model(tokens[:, :5], cache)
+        model(tokens[:, 5:], cache)
+    for rows, weights in zip(maps, whole, strict=True):
+        torch.testing.assert_close(rows, weights[:, :, 5:], rtol=1e-4, atol=1e-5)
+
+
+def test_everything_is_restored_after_an_exception(make_model):
+    model = make_model()
+    with pytest.raises(RuntimeError, match="on purpose"), record_attention(model):
+        assert all(attend is not fused_attention for attend in attends(model))
+        raise RuntimeError("on purpose")
+    assert attends(model) == [fused_attention] * 2
+
+
+def test_the_innermost_recording_fills_its_list(make_model):
+    model = make_model()
+    with record_attention(model) as outer:
+        with record_attention(model) as inner:
+            model(torch.randint(13, (1, 4)))
+        assert len(inner) == 2 and outer == []
+        model(torch.randint(13, (1, 5)))
+        assert len(outer) == 2 and inner[0].shape[-1] == 4
+    assert attends(model) == [fused_attention] * 2
+
+
+def test_gradients_are_the_same_while_recording(make_model):
+    model = make_model()
+    tokens = torch.randint(13, (2, 8))
+
+    def gradients() -> list[torch.Tensor]:
+        return list(torch.autograd.grad(model(tokens).square().mean(), list(model.parameters())))
+
+    fused = gradients()
+    with record_attention(model):
+        torch.testing.assert_close(gradients(), fused, rtol=1e-3, atol=1e-4)
+
+
+def test_maps_are_whole_although_weights_drop_out(make_model):
+    model = make_model(dropout=0.5).train()
+    with record_attention(model) as maps:
+        model(torch.randint(13, (2, 8)))
+    torch.testing.assert_close(maps[1].sum(-1), torch.ones(2, 4, 8))
+
+
+def test_the_original_of_a_compiled_model_is_recorded(make_model, no_shape_checks):
+    model = make_model()
+    tokens = torch.randint(13, (1, 8))
+    graphs = []
+
+    def count(graph, _inputs):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(model, backend=count)
+    expected = compiled(tokens)
+    n_graphs = len(graphs)
+    with record_attention(model) as maps:
+        torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-4)
+    assert len(maps) == 2
+    torch.testing.assert_close(compiled(tokens), expected)
+    assert len(graphs) == n_graphs, "the compiled code is still valid"

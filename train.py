@@ -1,0 +1,177 @@
+"""Train a GPT: compose the settings, build the parts, fit. `python train.py --help` lists the settings."""
+
+from __future__ import annotations
+
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from configs.cli import run_script
+from configs.schema import TrainConfig, build, load_run_config, with_overrides
+from data import Dataset, Tokenizer, open_corpus, prepare
+from data.batches import Batches, windows
+from errors import UserError
+from model import GPT
+from observe.metrics_file import MetricsFile
+from sample import Writer
+from training.checkpoint import Progress, load_training_state, load_weights
+from training.device import choose_device
+from training.observer import Observer
+from training.optimizer import Optimizer, lr_scale
+from training.run import Run, check_new
+from training.trainer import Trainer
+
+# What makes the model: a resumed run cannot change it.
+FIXED = ("seed", "data", "tokenizer", "model")
+
+
+def main(cfg: DictConfig) -> float | None:
+    """Fit one run; returns its validation bits per byte, for sweepers that minimise it."""
+    run, settings = _open_settings(cfg)
+    config = build(settings, TrainConfig)
+    device = choose_device(config.trainer.device)
+    dataset = prepare(
+        open_corpus(config.data),
+        Tokenizer.load(run.tokenizer_folder) if run else config.tokenizer,
+        config.cache_dir,
+        config.model.context_length,
+    )
+    torch.manual_seed(config.seed)
+    model = GPT(config.model, dataset.tokenizer.vocab_size).to(device)
+    optimizer = Optimizer(model, config.optimizer)
+    progress = Progress()
+    if run:
+        checkpoint = run.checkpoints.find("last")
+        load_weights(model, checkpoint)
+        progress = load_training_state(optimizer, checkpoint)
+        if progress.step >= config.trainer.max_steps:
+            print(
+                f"{run.path} has its {progress.step} steps: nothing to do. "
+                f"For more, raise trainer.max_steps above {progress.step}."
+            )
+            return None
+    else:
+        run = _create(config, settings, dataset)
+    run.point_latest()
+    run.start_log()
+    observers = _observers(config, settings, run, model, dataset, progress, device)
+    trainer = Trainer(
+        config.trainer,
+        model,
+        optimizer,
+        seed=config.seed,
+        device=device,
+        batch=Batches(
+            dataset.train, config.trainer.batch_size, config.model.context_length, config.seed
+        ),
+        validation=lambda: windows(
+            dataset.val, config.model.context_length, config.trainer.batch_size
+        ),
+        token_bytes=torch.from_numpy(dataset.tokenizer.token_bytes),
+        floor_bpb=dataset.floor_bpb,
+        lr_scale=lambda step: lr_scale(step, config.trainer.max_steps, config.optimizer),
+        checkpoints=run.checkpoints,
+        observers=observers,
+        progress=progress,
+    )
+    summary = trainer.fit()
+    run.write_summary(summary)
+    return summary.val_bpb
+
+
+def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
+    """The settings as given, or those of the run to resume with today's overrides on top."""
+    build(cfg, TrainConfig)  # a mistake is told before anything is opened
+    if cfg.resume is None:
+        check_new(cfg.run_dir)
+        return None, cfg
+    run = Run.open(cfg.resume, "resume")
+    stored = load_run_config(run.config_file)
+    overridden = [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
+    settings = with_overrides(stored, cfg, [key for key in overridden if key != "resume"])
+    changed = [name for name in FIXED if settings[name] != stored[name]]
+    if cfg.run_dir is not None:
+        raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
+    if changed:
+        raise UserError(
+            f"resume: {', '.join(changed)} cannot change in a resumed run; start a new run, or leave it out"
+        )
+    return run, settings
+
+
+def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
+    hydra = HydraConfig.get()
+    path = config.run_dir
+    if hydra.mode == RunMode.MULTIRUN:
+        if path is not None:
+            raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
+        path = hydra.runtime.output_dir
+    run = Run.create(
+        path,
+        OmegaConf.to_yaml(settings, resolve=True),
+        {
+            "config.yaml": OmegaConf.to_yaml(settings),
+            "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
+            "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
+        },
+    )
+    run.tokenizer_folder.mkdir()
+    dataset.tokenizer.save(run.tokenizer_folder)
+    return run
+
+
+def _observers(
+    config: TrainConfig,
+    settings: DictConfig,
+    run: Run,
+    model: GPT,
+    dataset: Dataset,
+    progress: Progress,
+    device: torch.device,
+) -> list[Observer]:
+    """Those whom the settings ask to watch. What they need is imported only if they do."""
+    samples = config.observe.samples
+    writer = Writer(model, dataset.tokenizer, dataset.document_end)
+
+    def sample() -> str:
+        return writer.write(
+            samples.prompt, samples.max_new_tokens, samples.seed, samples.temperature
+        )
+
+    observers: list[Observer] = [MetricsFile(run.metrics_file)]
+    if config.observe.terminal:
+        from observe.terminal import Terminal
+
+        title = (
+            f"{config.data.name}, {dataset.tokenizer.name} tokenizer of {dataset.tokenizer.vocab_size:,} tokens, "
+            f"model of {model.n_parameters:,} parameters, {config.optimizer.name}, {device.type}"
+        )
+        observers.append(Terminal(run.path, config.trainer.max_steps, sample, title))
+    if config.observe.tensorboard:
+        from torch.utils.tensorboard import SummaryWriter
+
+        from observe.attention import AttentionMaps
+        from observe.tensorboard import TensorBoard
+
+        events = SummaryWriter(
+            str(run.path), purge_step=progress.step + 1 if progress.step else None
+        )
+        if config.observe.attention.every:
+            probe = config.observe.attention.probe
+            tokens = (
+                dataset.val[:100].tolist() if probe is None else dataset.tokenizer.encode(probe)
+            )
+            pairs = [(token, dataset.tokenizer.decode_bytes([token])) for token in tokens]
+            observers.append(AttentionMaps(events, model, pairs, config.observe.attention.every))
+        observers.append(
+            TensorBoard(
+                events, OmegaConf.to_yaml(settings, resolve=True), dataset.floor_bpb, sample
+            )
+        )
+    return observers
+
+
+if __name__ == "__main__":
+    run_script("train", main)

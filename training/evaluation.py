@@ -1,0 +1,68 @@
+"""Exact loss over a stream of tokens, each target counted once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Sums over targets: `nats` of surprise, `tokens` and the `bytes` that they spell."""
+
+    nats: float
+    tokens: int
+    bytes: int
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.nats / self.tokens
+
+    @property
+    def bpb(self) -> float:
+        """Bits per byte, which unlike the loss does not depend on the tokenizer."""
+        return self.nats / math.log(2) / self.bytes
+
+
+def cross_entropy(
+    logits: Float[Tensor, "batch query vocab"],
+    targets: Int[Tensor, "batch query"],
+    reduction: str = "mean",
+) -> Float[Tensor, ""]:
+    """Nats per token of the targets under the logits, in float32 whatever the logits' type."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
+
+
+@torch.no_grad()
+def measure(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    token_bytes: Int[Tensor, " vocab"],
+    device: torch.device,
+    autocast: AbstractContextManager,
+) -> Measurement:
+    """The model's surprise at every target of `batches`, without dropout.
+
+    `token_bytes` holds the number of bytes that each token spells.
+    """
+    was_training = model.training
+    model.eval()
+    nats, tokens, spelled = 0.0, 0, 0
+    for inputs, targets in batches:
+        inputs, targets = inputs.to(device), targets.to(device)
+        with autocast:
+            logits = model(inputs)
+        # Summed in float64: a long split has millions of terms.
+        nats += cross_entropy(logits, targets, reduction="sum").double().item()
+        tokens += targets.numel()
+        spelled += int(token_bytes[targets].sum())
+    model.train(was_training)
+    return Measurement(nats, tokens, spelled)

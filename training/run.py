@@ -1,0 +1,121 @@
+"""A run is a directory; this file knows what lies where in it.
+
+    config.yaml      the run's own resolved settings, written once
+    .hydra/          what Hydra composed, for its users' tools
+    train.log        what happened, in plain lines
+    metrics.jsonl    one line a measurement
+    summary.json     the result
+    tokenizer/       the tokenizer, whole: opening a run needs no network
+    checkpoints/     see training/checkpoint.py
+    events.*         TensorBoard
+
+It knows nothing of what the settings mean.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from errors import UserError
+from training.checkpoint import Checkpoints
+from training.observer import Summary
+
+RUNS = Path("runs")
+
+
+class Run:
+    """Paths into one run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.log_file = path / "train.log"
+        self.metrics_file = path / "metrics.jsonl"
+        self.summary_file = path / "summary.json"
+        self.tokenizer_folder = path / "tokenizer"
+        self.checkpoints = Checkpoints(path / "checkpoints")
+
+    @classmethod
+    def create(cls, path: str | None, config: str, hydra: Mapping[str, str]) -> Run:
+        """A new directory at `path`, or by default one named after the time, under `runs/`.
+
+        `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts.
+        """
+        run = cls(_make_directory(path))
+        run.config_file.write_text(config)
+        (run.path / ".hydra").mkdir()
+        for name, text in hydra.items():
+            (run.path / ".hydra" / name).write_text(text)
+        return run
+
+    @classmethod
+    def open(cls, path: str, setting: str) -> Run:
+        """The run at `path`. Raises UserError, naming `setting`, if it is no run."""
+        run = cls(Path(path).resolve())
+        if not run.config_file.is_file():
+            raise UserError(
+                f"{setting}: {path} is no run (it has no config.yaml); give the folder of a run, such as {RUNS}/latest"
+            )
+        return run
+
+    def point_latest(self) -> None:
+        """Make `runs/latest` point here."""
+        RUNS.mkdir(exist_ok=True)
+        link = RUNS / f".latest.{os.getpid()}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.relpath(self.path.resolve(), RUNS.resolve()))
+        link.replace(RUNS / "latest")
+
+    def start_log(self) -> None:
+        """Send log records of the `training` logger to train.log, after what is there."""
+        handler = logging.FileHandler(self.log_file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger = logging.getLogger("training")
+        for old in logger.handlers[:]:
+            logger.removeHandler(old)
+            old.close()
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+    def write_summary(self, summary: Summary) -> None:
+        """Replace summary.json."""
+        temporary = self.summary_file.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(summary), indent=2) + "\n")
+        temporary.replace(self.summary_file)
+
+
+def check_new(path: str | None) -> None:
+    """Raise UserError if a run cannot be made at `path`, without touching the disk."""
+    if path is None:
+        return
+    target = Path(path)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(
+            f"run_dir: {path} exists; choose another folder, or go on with resume={path}"
+        )
+    parent = next(each for each in target.absolute().parents if each.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise UserError(f"run_dir: {parent} is no folder that can be written to; choose another")
+
+
+def _make_directory(path: str | None) -> Path:
+    if path is not None:
+        check_new(path)
+        Path(path).mkdir(parents=True, exist_ok=True)
+        return Path(path)
+    name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    attempt = 1
+    while True:
+        target = RUNS / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            target.mkdir(parents=True)
+            return target
+        except FileExistsError:
+            attempt += 1
