@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from configs.cli import run_script
 from configs.schema import EvaluateConfig, build
-from data import SPLITS, open_corpus, prepare
+from data import open_corpus, prepare
 from data.batches import windows
 from errors import UserError
 from observe.terminal import against_floor

@@ -34,7 +34,7 @@ def main(cfg: DictConfig) -> None:
 def open_model(
     path: str, checkpoint: str, device: torch.device
 ) -> tuple[TrainConfig, Tokenizer, GPT]:
-    """A run's settings, its tokenizer, and its model with the weights of `checkpoint`, ready to evaluate.
+    """A run's settings, its tokenizer, and its model with the weights of `checkpoint`.
 
     Raises UserError if any of them is missing or damaged.
     """
@@ -48,7 +48,7 @@ def open_model(
 
 
 class Writer:
-    """Text from a model. `document_end` is the text between two documents, if the corpus has one."""
+    """Text from a model. `document_end` stands between two documents, if the corpus has a mark."""
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, document_end: str | None) -> None:
         self.model, self.tokenizer, self.document_end = model, tokenizer, document_end
@@ -63,7 +63,7 @@ class Writer:
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Iterator[list[str]]:
-        """After every token, the text that it adds to each sample; a character comes when it is whole.
+        """After every token, the text that it adds to each sample: whole characters only.
 
         A prompt begins a document, and a sample stops where the document ends. The same seed writes
         the same text.

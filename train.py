@@ -1,7 +1,6 @@
-"""Train a GPT: compose the settings, build the parts, fit. `python train.py --help` lists the settings."""
+"""Train a GPT: compose the settings, build the parts, fit. `--help` lists the settings."""
 
 from __future__ import annotations
-
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -96,7 +95,8 @@ def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
         raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
     if changed:
         raise UserError(
-            f"resume: {', '.join(changed)} cannot change in a resumed run; start a new run, or leave it out"
+            f"resume: {', '.join(changed)} cannot change in a resumed run; "
+            "leave it out, or start a new run"
         )
     return run, settings
 
@@ -145,7 +145,7 @@ def _observers(
         from observe.terminal import Terminal
 
         title = (
-            f"{config.data.name}, {dataset.tokenizer.name} tokenizer of {dataset.tokenizer.vocab_size:,} tokens, "
+            f"{config.data.name}, {config.tokenizer.name} of {model.vocab_size:,} tokens, "
             f"model of {model.n_parameters:,} parameters, {config.optimizer.name}, {device.type}"
         )
         observers.append(Terminal(run.path, config.trainer.max_steps, sample, title))

@@ -1,7 +1,7 @@
 """How a script starts: Hydra composes its settings, and a user's mistake ends in one line.
 
-A mistake (`UserError`, or settings that cannot be composed) is printed on standard error without a
-traceback, and the exit status is 2. Anything else is a fault of the program and keeps its traceback.
+A mistake (`UserError`, or settings that cannot be composed) is printed on standard error without
+a traceback, and the exit status is 2. Anything else is a fault of the program and keeps its own.
 """
 
 from __future__ import annotations
@@ -83,12 +83,13 @@ def fail(message: str) -> None:
 def read_arguments(arguments: list[str]) -> list[str]:
     """The command line with free text quoted, so that Hydra takes it as it is.
 
-    Raises UserError for an unknown flag. A sweep (-m) is left alone: there a comma separates values.
+    Raises UserError for an unknown flag. A sweep (-m) is left alone: there commas separate values.
     """
     known, unknown = get_args_parser().parse_known_args(arguments)
     if unknown:
         raise UserError(
-            f"{unknown[0]}: no such flag; settings are given without dashes, as in trainer.max_steps=500"
+            f"{unknown[0]}: no such flag; "
+            "settings are given without dashes, as in trainer.max_steps=500"
         )
     return arguments if known.multirun else [_quote_free_text(argument) for argument in arguments]
 
@@ -96,7 +97,8 @@ def read_arguments(arguments: list[str]) -> list[str]:
 def _quote_free_text(argument: str) -> str:
     key, equals, value = argument.partition("=")
     is_quoted = re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL)
-    if key not in FREE_TEXT or not equals or value == "null" or is_quoted:
+    is_null = value == "null" and not key.endswith("prompt")  # prompt=null asks for that word
+    if key not in FREE_TEXT or not equals or is_null or is_quoted:
         return argument
     # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes right before one;
     # OmegaConf's: an escaped ${ is no interpolation.

@@ -14,12 +14,10 @@ def one_line(error: BaseException) -> str:
     """The innermost cause of an error in one line, its setting first where it is known."""
     if isinstance(error, MissingConfigException):
         missing = (error.missing_cfg_file or "").rpartition("/")
-        options = ", ".join(
-            option for option in error.options or () if not option.endswith("_schema")
-        )
-        return f"{missing[0]}={missing[2]}: no such option; choose one of {options}"
+        options = [each for each in error.options or () if not each.endswith("_schema")]
+        return f"{missing[0]}={missing[2]}: no such option; choose one of {', '.join(options)}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: cannot be read as setting=value; quote values with special characters"
+        return f"{error.override}: is no setting=value; quote a value with special characters"
     text = str(error)
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", text)
     if ambiguous:

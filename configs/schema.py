@@ -1,7 +1,7 @@
 """The one place where Hydra meets the dataclasses of every part: types, and from YAML to objects.
 
-The dataclasses stand beside the parts and know nothing of Hydra. Nothing in a config names code to run:
-a stored config is data.
+The dataclasses stand beside the parts and know nothing of Hydra. Nothing in a config names code
+to run: a stored config is data.
 """
 
 from __future__ import annotations

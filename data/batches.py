@@ -68,7 +68,7 @@ def windows(
     Windows do not overlap; what is left after the last whole one comes as a batch of one shorter
     window.
     """
-    n_targets = len(tokens) - 1
+    n_targets = max(len(tokens) - 1, 0)
     whole = n_targets - n_targets % context_length
     for start in range(0, whole, batch_size * context_length):
         stop = min(start + batch_size * context_length, whole)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from data.cache import publish
 from data.text import Text, TextConfig
@@ -30,6 +31,8 @@ class ShakespeareConfig:
     sha256: str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
     cache_dir: str = ".cache"
     val_fraction: float = 0.1
+
+    document_end: ClassVar[str | None] = TextConfig.document_end
 
     def __post_init__(self) -> None:
         TextConfig(val_fraction=self.val_fraction)

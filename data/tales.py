@@ -16,20 +16,20 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from data import tales_grammar
 
-_SLOT = re.compile(r"\{(?:(\w+) )?(([\w]+)[\w.]*)(?::([\w.]+))?\}")
+_SLOT = re.compile(r"\{(?:(\w+) )?((\w+)[\w.]*)(?::([\w.]+))?\}")
 
 
 class Slot(NamedTuple):
     """A hole in a template: `{name}`, `{form name}` or `{name:other}` (see `tales_grammar`)."""
 
-    name: str  # the rule, and after a dot a tag: two tags of one rule are two choices
+    name: str  # a rule, and after a dot a tag: two tags of one rule are two choices
     rule: str
     form: str | None  # how the word is written here, a key of `tales_grammar.FORMS`
     other: str | None  # the slot whose word's kind decides between the rules `rule:kind`
@@ -42,27 +42,27 @@ class Option(NamedTuple):
     weight: int
 
 
-Grammar = Mapping[str, tuple[Option, ...]]
+Grammar = Mapping[str, Sequence[Option]]
 
 
-def read_template(template: str) -> Option:
-    """The option that a template such as `"{hero} had {a colour} {object}.*3"` (weight 3) spells."""
-    template, weight = (
-        m.groups() if (m := re.fullmatch(r"(.*)\*(\d+)", template)) else (template, 1)
-    )
+def read_rules(rules: Mapping[str, Sequence[str]]) -> Grammar:
+    """The grammar that rules of templates such as `"{He hero} had {a object}.*3"` spell."""
+    return {rule: tuple(map(_read_template, templates)) for rule, templates in rules.items()}
+
+
+def _read_template(template: str) -> Option:
+    text, _, weight = template.partition("*")
     parts: list[str | Slot] = []
     end = 0
-    for m in _SLOT.finditer(template):
-        form, name, rule, other = m.groups()
-        parts += [template[end : m.start()], Slot(name, rule, form, other)]
-        end = m.end()
-    parts.append(template[end:])
-    return Option(tuple(part for part in parts if part), int(weight))
+    for match in _SLOT.finditer(text):
+        form, name, rule, other = match.groups()
+        parts += [text[end : match.start()], Slot(name, rule, form, other)]
+        end = match.end()
+    parts.append(text[end:])
+    return Option(tuple(part for part in parts if part), int(weight or 1))
 
 
-GRAMMAR: Grammar = {
-    rule: tuple(map(read_template, templates)) for rule, templates in tales_grammar.RULES.items()
-}
+GRAMMAR = read_rules(tales_grammar.RULES)
 
 
 class Draft(NamedTuple):
@@ -80,7 +80,7 @@ class Draft(NamedTuple):
         return cls("", 0.0, Slot("story", "story", None, None), None, {})
 
     def options(self, grammar: Grammar) -> list[Option]:
-        """What may fill the slot: the options of its rule, less the words the tale already holds."""
+        """What may fill the slot: the options of its rule, less the words that the tale holds."""
         assert self.slot is not None
         rule = self.slot.rule
         if self.slot.other:
@@ -151,14 +151,21 @@ def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator
             continue
         options = draft.options(grammar)
         total = sum(option.weight for option in options)
-        longer = (draft.take(option, total) for option in options)
-        drafts += [new for new in longer if text is None or text.startswith(new.text)]
+        for option in options:
+            # Most options fail at their first word; building their drafts would take the time.
+            head = "" if draft.slot.form else option.parts[0]
+            if text and isinstance(head, str) and not text.startswith(head, len(draft.text)):
+                continue
+            longer = draft.take(option, total)
+            if text is None or text.startswith(longer.text):
+                drafts.append(longer)
 
 
 @dataclass
 class TalesConfig:
     """How much to write. `n_bytes` is a minimum over both splits: they end with a whole tale."""
 
+    document_end: ClassVar[str] = "\n\n"
     name: str = "tales"
     n_bytes: int = 4_000_000
     seed: int = 0
@@ -178,13 +185,13 @@ class TalesConfig:
 class Tales:
     """The corpus: independent draws of `tale`, split into "train" and "val"."""
 
-    document_end = "\n\n"
+    document_end = TalesConfig.document_end
 
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
 
     def fingerprint(self) -> str:
-        """A hash of the settings and of the grammar's source: a changed grammar is another corpus."""
+        """A hash of settings and source code, so that a changed grammar is another corpus."""
         digest = hashlib.sha256(json.dumps(asdict(self.config), sort_keys=True).encode())
         for source in (__file__, tales_grammar.__file__):
             digest.update(Path(source).read_bytes())
@@ -199,29 +206,28 @@ class Tales:
         return math.fsum(tale.bits for tale in self.tales(split))
 
     def tales(self, split: str) -> Iterator[Tale]:
-        """The tales of `split` ("train" or "val"), drawn anew at each call, never two the same.
+        """The tales of `split` ("train" or "val"), drawn anew at each call, no two the same.
 
-        Validation is drawn first, so that it can be read without writing the training split. A
-        tale drawn before is drawn again, which changes no floor that can be measured: the chance of
-        even one such tale among n is at most n^2 / 2^(1 + b), where b is the fewest bits of a tale
-        (100 or more), so under 2^-50 for ten million tales.
+        Validation is drawn first, so that reading it need not write the training split. A tale
+        that was drawn before is passed over, which moves no floor measurably: two draws agree with
+        a probability of at most 2^-b, where b, the fewest bits of a tale, is above 100, so the
+        chance of even one repetition among n tales is below n^2 / 2^101.
+
+        Raises ValueError for any other split.
         """
         if split not in ("train", "val"):
             raise ValueError(f"split: {split!r} is unknown; choose train or val")
         rng = random.Random(self.config.seed)
-        val_bytes = round(self.config.n_bytes * self.config.val_fraction)
+        val_bytes = self.config.n_bytes * self.config.val_fraction
         seen: set[bytes] = set()
         written = 0
-        while written < self.config.n_bytes:
+        while written < (val_bytes if split == "val" else self.config.n_bytes):
             drawn = tale(rng)
-            # A digest a tale keeps memory small however long the corpus.
-            key = hashlib.blake2b(drawn.text.encode(), digest_size=16).digest()
-            if key in seen:
+            # Digests, because whole tales would fill the memory for a long corpus.
+            digest = hashlib.blake2b(drawn.text.encode(), digest_size=16).digest()
+            if digest in seen:
                 continue
-            seen.add(key)
-            now = "val" if written < val_bytes else "train"
-            if now != split == "val":
-                return
-            if now == split:
+            seen.add(digest)
+            if split == "val" or written >= val_bytes:
                 yield drawn
             written += len(drawn.text) + len(self.document_end)

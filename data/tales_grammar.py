@@ -83,51 +83,49 @@ WORDS = {
     "animal": _words(
         "fox, rabbit, mouse, bear, duck, frog, goat, squirrel, badger, otter, mole, kitten, puppy, "
         "turtle, beaver, panda, pony, lamb, owl, crow, pig, donkey, goose, hamster, swan, wolf, "
-        "parrot, lizard, camel, tiger, lion, deer, seal, zebra, robin, toad"
+        "parrot, lizard, camel, tiger, lion, deer, seal, zebra"
     ),
     "trait": _words(
-        "brave, shy, clever, kind, curious, gentle, lazy, busy, proud, merry, quiet, silly, polite, "
-        "stubborn, careful, noisy, sleepy, hungry, patient, cheerful, playful, eager, bold, calm, "
-        "friendly, lonely, tidy, funny, restless, dreamy, wise, young, old, loyal, jolly, grumpy, "
-        "nosy, chatty, strong, plump, sly, smart, tired, modest, thirsty, clumsy, rich, messy"
+        "brave, shy, clever, kind, curious, gentle, lazy, busy, proud, merry, quiet, silly, "
+        "polite, stubborn, careful, noisy, sleepy, hungry, patient, cheerful, eager, bold, calm, "
+        "friendly, lonely, tidy, funny, dreamy, wise, young, old, loyal, jolly, grumpy, nosy, "
+        "chatty, strong, plump, sly, smart, tired, clumsy"
     ),
     "look": _words(
         "tiny, little, small, big, huge, shiny, old, new, round, pretty, dusty, strange, plain, "
-        "heavy, light, bright, dull, odd, fancy, bent, lovely, simple, fine, cheap, rare, neat, "
-        "clean, dirty, lucky, cute, grand, ugly, cracked, sturdy, smooth, funny"
+        "heavy, bright, dull, odd, fancy, bent, lovely, simple, fine, cheap, rare, neat, clean, "
+        "dirty, lucky, cute, grand, ugly, cracked"
     ),
     "colour": _words(
-        "red, blue, green, yellow, orange, purple, pink, white, black, brown, gray, golden, silver, "
-        "striped, spotted, tan"
+        "red, blue, green, yellow, orange, purple, pink, white, black, brown, gray, golden, "
+        "silver, striped, spotted, tan"
     ),
     "place": _words(
         "river, forest, hill, meadow, beach, lake, pond, garden, farm, market, bridge, mill, barn, "
         "cave, castle, harbor, field, park, valley, well, tower, school, bakery, station, library, "
-        "church, cliff, stable, swamp, inn, shop, zoo, camp, palace, fort, circus"
+        "church, cliff, stable, swamp, inn, shop, zoo, camp, palace"
     ),
     "view": _words(
         "dark, sunny, tiny, peaceful, empty, famous, windy, crowded, hidden, misty, muddy, foggy, "
         "distant, quiet, noisy, old, new, big, small, pretty, strange, lonely, busy, lovely"
     ),
-    "near": _words(
-        "near, by, behind, beside, beyond, past, close to, next to, opposite, not far from"
-    ),
+    "near": _words("near, by, behind, beside, beyond, past, close to, next to, opposite"),
     "food": _words(
         "apples, pears, plums, figs, nuts, peas, beans, buns, pies, eggs, tarts, cakes, rolls, "
         "limes, dates, beets, leeks, grapes, lemons, melons, olives, onions, carrots, cherries, "
         "berries, cookies, muffins, waffles, pancakes, turnips, raisins, seeds, peaches, mangoes, "
         "yams, scones, noodles, pickles, crackers, bagels, walnuts, bananas, peppers, pumpkins, "
-        "dumplings, sausages, biscuits, potatoes"
+        "dumplings, sausages, biscuits"
     ),
     "taste": _words(
-        "fresh, sweet, hot, warm, cold, crisp, juicy, tasty, sour, salty, spicy, soft, sticky, dried, "
-        "crunchy, big, small, round, perfect, yummy"
+        "fresh, sweet, hot, warm, cold, crisp, juicy, tasty, sour, salty, spicy, soft, sticky, "
+        "dried, crunchy, big, small, round, yummy, lovely"
     ),
     "number": _words("two, three, four, five, six, seven, eight, nine, ten, eleven, twelve"),
     "creature": _words(
-        "bees, ants, bugs, snails, moths, worms, hens, cows, birds, flies, wasps, crabs, bats, rats, "
-        "cats, dogs, colts, chicks, gulls, doves, hawks, storks, slugs, newts, spiders, beetles, "
-        "snakes, sheep"
+        "bees, ants, bugs, snails, moths, worms, hens, cows, birds, flies, wasps, crabs, bats, "
+        "rats, cats, dogs, colts, chicks, gulls, doves, hawks, storks, slugs, spiders, snakes, "
+        "sheep"
     ),
     "weather": _words(
         "hot, cold, wet, dry, warm, cool, mild, icy, sunny, windy, rainy, foggy, snowy, misty, "
@@ -140,44 +138,40 @@ WORDS = {
         "December"
     ),
     "family": _words(
-        "mother, father, grandma, grandpa, sister, brother, aunt, uncle, cousin, niece, nephew, twin"
+        "mother, father, grandma, grandpa, sister, brother, aunt, uncle, cousin, niece"
     ),
-    "holder": _words("basket, bag, box, sack, suitcase, backpack, crate, pouch, barrel, cart"),
+    "holder": _words("basket, bag, box, sack, bucket, crate, cart"),
     "mark": _words(
-        "stars, dots, hearts, moons, circles, suns, crosses, dragons, letters, leaves, roses, clouds"
+        "stars, dots, hearts, moons, circles, suns, crosses, dragons, letters, leaves, roses, "
+        "clouds"
     ),
-    "clothes": _words("jacket, sweater, coat, shirt, vest, cloak, apron, shawl, gown, robe"),
+    "clothes": _words("jacket, sweater, coat, shirt, vest, cloak, apron, gown, robe"),
     "hobby": _words(
         "singing, dancing, painting, reading, cooking, fishing, swimming, climbing, drawing, "
         "sailing, skating, baking, jumping, whistling, counting, dreaming, sewing, knitting, "
-        "juggling, running, hiding, digging, rowing, skiing, boxing, acting, diving, hiking"
+        "juggling, running, hiding, digging, rowing, skiing, boxing, acting"
     ),
     "trade": _words(
         "baker, farmer, miller, sailor, teacher, doctor, painter, tailor, gardener, shepherd, "
-        "cook, captain, weaver, potter, clown, pilot, judge, nurse, knight, barber, singer, dancer, "
-        "poet, banker"
+        "cook, captain, weaver, potter, clown, pilot, judge, nurse, knight, singer, dancer"
     ),
     "moved": _words(
         "walked, ran, hopped, skipped, raced, marched, hurried, wandered, strolled, rushed, crept, "
-        "tiptoed, danced, jogged, trotted, dashed, crawled, sped, stomped, sneaked, rode, zoomed, "
-        "plodded, shuffled"
+        "tiptoed, danced, jogged, trotted, dashed, crawled, sped, stomped, sneaked, rode"
     ),
+    "raced": _words("ran, raced, rushed, dashed, sped, zoomed, hurried, galloped"),
     "glad": _words(
-        "happy, glad, proud, excited, thankful, delighted, pleased, joyful, amazed, thrilled, "
-        "relieved, surprised"
+        "happy, glad, proud, excited, thankful, delighted, pleased, amazed, thrilled, surprised"
     ),
     "sad": _words(
-        "sad, upset, worried, unhappy, gloomy, miserable, afraid, nervous, anxious, troubled, cross, "
-        "puzzled, scared, lonely"
+        "sad, upset, worried, unhappy, gloomy, afraid, nervous, troubled, cross, puzzled, scared, "
+        "lonely"
     ),
     "gladly": _words(
         "happily, kindly, warmly, cheerfully, politely, proudly, eagerly, brightly, bravely, "
         "quickly, at once, merrily"
     ),
-    "sadly": _words(
-        "sadly, nervously, slowly, unhappily, crossly, bitterly, with a sniff, in fear, anxiously, "
-        "once more"
-    ),
+    "sadly": _words("sadly, nervously, slowly, unhappily, crossly, bitterly, in fear, shyly"),
     "said": _words(
         "said, whispered, called, shouted, laughed, cried, yelled, sang, giggled, announced"
     ),
@@ -186,26 +180,19 @@ WORDS = {
         "Soon, At once, Right away, Just then, Before long, A moment later, After a while, Suddenly"
     ),
     "spot": _words(
-        "rock, tree, bush, bench, log, fence, gate, wall, stump, haystack, hedge, table, hut, statue, "
-        "fountain, flower"
+        "rock, tree, bush, bench, log, fence, gate, wall, stump, haystack, table, hut, statue"
     ),
-    "trip": _words("rock, root, log, stump, stick, brick, shoe, turnip, stone, rope, twig, hose"),
-    "tool": _words("rope, pole, branch, shovel, board, net, hook, stick, plank, chain, oar, rake"),
+    "trip": _words("rock, root, log, stump, stick, stone, branch, rope"),
+    "tool": _words("rope, pole, branch, shovel, board, net, hook, stick"),
     "stuck": _words(
-        "in a deep hole, up a tall tree, in thick mud, under a log, in a bush, on a roof, "
-        "behind a locked gate, in a dry well, on a thin branch, in a net, on a high wall, "
-        "in a dark cellar"
+        "in a deep hole, up a tall tree, in thick mud, under a log, in a bush, on a roof, behind a "
+        "locked gate, in a dry well, on a thin branch, in a net, on a high wall, in a dark cellar"
     ),
-    "dish": _words(
-        "soup, stew, jam, bread, porridge, pudding, salad, gravy, pasta, rice, curry, pie"
-    ),
-    "sweet": _words("sweet, tasty, hot, cold, spicy, thick, fine, salty"),
-    "praise": _words("lovely, pretty, fine, wonderful, splendid, beautiful, perfect, funny"),
-    "noise": _words(
-        "squeaky, scratchy, loud, soft, strange, rumbling, ringing, thumping, creaky, howling, "
-        "buzzing, hissing"
-    ),
-    "light": _words("lantern, lamp, candle, torch"),
+    "dish": _words("soup, stew, jam, bread, porridge, pudding, salad, rice, pasta"),
+    "sweet": _words("sweet, tasty, hot, cold, spicy, fine, sour, salty"),
+    "praise": _words("lovely, fine, great, perfect, splendid, wonderful"),
+    "noise": _words("loud, soft, strange, odd, funny, dull, ugly, sad"),
+    "light": _words("lamp, candle"),
     "hour": _words("supper, sunset, dinner, midnight, bedtime, dawn, sunrise, lunch"),
     "song": SONGS,
     "use:music": [f"played {song} songs on it" for song in SONGS],
@@ -236,12 +223,15 @@ SENTENCES = {
         "{beginning} {own} {outing} {owner} {offer} {answer} {swap} {kept}",
         "{beginning} {birthday} {gift} {wrapping} {giving} {delight} {feast} {ending}",
         "{beginning} {outing} {trouble} {plea} {fetching} {rescue} {thanks} {ending}",
-        "{beginning} {plan} {need} {outing} {helper} {bringing} {cooking} {feast} {ending}",
+        "{beginning} {plan} {need} {errand} {helper} {bringing} {cooking} {serving} {ending}",
         "{beginning} {sound} {search} {crying} {comfort} {feast} {ending}",
-        "{beginning} {outing} {helper} {challenge} {race} {turn} {prize} {ending}",
+        "{beginning} {outing} {helper} {challenge} {race} {finish} {ending}",
     ],
     # Who the tale is about.
-    "beginning": ["{intro}", "{intro} {detail}*2"],
+    "beginning": [
+        "{intro}",
+        "{intro} {detail}*2",
+    ],
     "intro": [
         "Once there was {a trait} {animal} named {hero} who loved {hobby} and {food}.",
         "{hero} was {a trait}, {trait.b} {animal} from {a view} {place}.",
@@ -250,7 +240,8 @@ SENTENCES = {
         "{hero}, {a trait} {animal}, had {number} {colour.a} {creature} and {a look} {object.a}.",
         "This is the tale of {hero}, {a trait} {child hero} with {number} {trait.b} brothers.",
         "Everyone liked {hero}, {a trait}, {trait.b} {animal} in {a colour.a} {clothes}.",
-        "{hero} the {trait} {animal} lived with {his hero} {trait.b} {family} {near} {a view} {place}.",
+        "{hero} the {trait} {animal} lived with {his hero} {trait.b} {family} {near} {a view} "
+        "{place}.",
         "{Up near} {a view} {place} lived {a trait} {colour.a} {animal} named {hero}.",
         "{hero} and {his hero} {family} sold {food} and {taste} {food.b} {near} {a view} {place}.",
         "My {trait} {family} knew {a trait.b} {animal} named {hero} who loved {hobby}.",
@@ -262,7 +253,7 @@ SENTENCES = {
         "{He hero} had {a colour.c} bed, {a look.c} {object.c} and {number.c} {creature.c}.",
         "{His hero} {family.c} was {a trait.c} {trade}.",
         "{He hero} was good at {hobby.c} and bad at {hobby.d}.",
-        "{He hero} always wore {a look.c} {colour.c} {clothes.c}.",
+        "At home, {he hero} wore {a look.c} {colour.c} {clothes.c}.",
         "Every {weekday.c}, {he hero} gave {food.c} to {number.c} {trait.c} {creature.c}.",
         "{His hero} {family.c} liked {hobby.c}, but {he hero} liked {hobby.d}.",
         "{He hero} was afraid of {colour.c} {creature.c} and {trait.c} {creature.d}.",
@@ -282,10 +273,14 @@ SENTENCES = {
         "{when}, {hero} {moved} past {a view.by} {place.by} to {a view.go} {place.go}.",
         "{when}, {he hero} took {taste.go} {food.go} and {a look.go} {object.go} to {a view.go} "
         "{place.go}.",
-        "{when}, {hero} and {number.go} {trait.go} {creature.go} {moved} to {a view.go} {place.go}.",
-        "{when}, {his hero} {family.go} sent {him hero} to the {place.go} for {taste.go} {food.go}.",
-        "{when}, {he hero} put on {a colour.go} {clothes.go} and {moved} to {a view.go} {place.go}.",
-        "{when}, {he hero} followed {number.go} {colour.go} {creature.go} to {a view.go} {place.go}.",
+        "{when}, {hero} and {number.go} {trait.go} {creature.go} {moved} to {a view.go} "
+        "{place.go}.",
+        "{when}, {his hero} {family.go} sent {him hero} to the {place.go} for {taste.go} "
+        "{food.go}.",
+        "{when}, {he hero} put on {a colour.go} {clothes.go} and {moved} to {a view.go} "
+        "{place.go}.",
+        "{when}, {he hero} followed {number.go} {colour.go} {creature.go} to {a view.go} "
+        "{place.go}.",
         "{when}, {hero} {moved} to {a view.go} {place.go} to see {a trait.go} {trade.go}.",
     ],
     # A thing is owned, lost and found.
@@ -293,27 +288,33 @@ SENTENCES = {
         "{He hero} had {a look.own} {colour} {object} with {number.own} {mark} on it.",
         "{His hero} {family.own} had made {him hero} {a look.own} {colour} {object}.",
         "{He hero} had bought {a look.own} {colour} {object} from {a trait.own} {trade.own}.",
-        "More than {taste.own} {food.own}, {he hero} loved {his hero} {look.own} {colour} {object}.",
-        "{He hero} had traded {number.own} {taste.own} {food.own} for {a look.own} {colour} {object}.",
+        "More than {taste.own} {food.own}, {he hero} loved {his hero} {look.own} {colour} "
+        "{object}.",
+        "{He hero} had traded {number.own} {taste.own} {food.own} for {a look.own} {colour} "
+        "{object}.",
         "{He hero} had found {a look.own} {colour} {object} {near.own} {a view.own} {place.own}.",
         "{A trait.own} {trade.own} had given {him hero} {a look.own} {colour} {object}.",
     ],
     "carry": [
         "{when}, {he hero} took it to {a view.go} {place.go} with {number.go} {food.go}.",
-        "{when}, {he hero} packed it in {a look.go} {holder} and {moved} to {a view.go} {place.go}.",
-        "{when}, {he hero} {moved} past {a view.go} {place.go} to show it to {a trait.go} {trade.go}.",
-        "{when}, {he hero} {moved} to {a view.go} {place.go} with it and {a colour.go} {holder} of "
-        "{food.go}.",
+        "{when}, {he hero} packed it in {a look.go} {holder} and {moved} to {a view.go} "
+        "{place.go}.",
+        "{when}, {he hero} {moved} past {a view.go} {place.go} to show it to {a trait.go} "
+        "{trade.go}.",
+        "{when}, {he hero} {moved} to {a view.go} {place.go} with it and {a colour.go} {holder} "
+        "of {food.go}.",
     ],
     "loss": [
-        "{He hero} stopped to watch {number.loss} {colour.loss} {creature.loss}, and then the "
+        "{Up number.loss} {trait.loss} {colour.loss} {creature.loss} came by, and then the "
         "{object} was gone.",
-        "{He hero} left it beside {a look.loss} {spot.loss} to eat {taste.loss} {food.loss}, and soon "
-        "it was gone.",
-        "There {he hero} tripped over {a look.loss} {trip.loss} and lost the {object}.",
-        "While {he hero} was {hobby.loss}, {number.loss} {colour.loss} {creature.loss} took it away.",
-        "{He hero} played with {number.loss} {trait.loss} {creature.loss} and forgot it {near.loss} "
-        "{a look.loss} {spot.loss}.",
+        "{He hero} left it beside {a look.loss} {spot.loss} to eat {taste.loss} {food.loss}, and "
+        "soon it was gone.",
+        "There {he hero} tripped over {a look.loss} {colour.loss} {trip.loss} and lost the "
+        "{object}.",
+        "While {he hero} was {hobby.loss}, {number.loss} {colour.loss} {creature.loss} took it "
+        "away.",
+        "{He hero} played with {number.loss} {trait.loss} {creature.loss} and forgot it "
+        "{near.loss} {a look.loss} {spot.loss}.",
     ],
     "grief": [
         '"My {colour} {object} is gone!" {sighed} {hero} {sadly}.',
@@ -326,44 +327,51 @@ SENTENCES = {
     "helper": [
         "Along came {friend}, {a trait.f}, {trait.g} {animal.f} in {a colour.f} {clothes.f}.",
         "{soon}, {a trait.f} {animal.f} named {friend} came by with {number.f} {taste.f} {food.f}.",
-        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} {holder.f}.",
-        "Nearby sat {friend} the {animal.f}, eating {food.f} with {number.f} {trait.f} {creature.f}.",
+        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} "
+        "{holder.f}.",
+        "Nearby sat {friend} the {animal.f}, eating {food.f} with {number.f} {trait.f} "
+        "{creature.f}.",
         "{soon}, {hero} met {friend}, {a trait.f} {colour.f} {animal.f} who was {hobby.f}.",
         "{friend} the {trait.f} {animal.f} was {hobby.f} {near.f} {a look.f} {spot.f}.",
     ],
     "asking": [
         '"Did you see {a colour} {object}?" asked {hero} {sadly.ask}.',
+        '"I had my {object} at {a view.ask} {place.ask}," said {hero} {sadly.ask}.',
         '"Why so {sad.ask}?" asked {friend} {gladly.ask}. "I lost my {object}," said {hero}.',
         '"Please help me, {friend}!" {sighed.ask} {hero} {sadly.ask}.',
     ],
     "finding": [
-        '"It is behind {a look.find} {spot.find} {near.find} the {place.find}," {said} {friend}, and '
-        "there it was.",
+        '"I saw it by {a look.find} {colour.find} {spot.find} at the {place.find}," {said} '
+        "{friend}, and there it was.",
         "{friend} {moved.find} past {a view.find} {place.find} and found it behind {a look.find} "
         "{spot.find}.",
-        '"{Up number.find} {trait.find} {creature.find} have it!" {said} {friend}, and {moved.find} '
-        "off to get it.",
-        "{friend} found it {near.find} {a view.find} {place.find} between {number.find} {colour.find} "
-        "{creature.find}.",
-        "{friend} {moved.find} off and came back with it and {number.find} {taste.find} {food.find}.",
+        '"{Up number.find} {trait.find} {creature.find} have it!" {said} {friend}, and '
+        "{moved.find} off to get it.",
+        "{friend} found it {near.find} {a view.find} {place.find} between {number.find} "
+        "{colour.find} {creature.find}.",
+        "{friend} {moved.find} off and came back with it and {number.find} {taste.find} "
+        "{food.find}.",
     ],
     "thanks": [
         "{hero} was {glad.t} and gave {him friend} {number.t} {taste.t} {food.t} and {a look.t} "
         "{object.t}.",
-        '"Thank you!" {said.t} {hero} {gladly.t} and gave {him friend} {number.t} {taste.t} {food.t}.',
+        '"Thank you!" {said.t} {hero} {gladly.t} and gave {him friend} {number.t} {taste.t} '
+        "{food.t}.",
         "{hero} thanked {friend} with {taste.t} {food.t}, {food.u} and {a look.t} {object.t}.",
     ],
     "keeping": [
         "From then on, {he hero} kept the {colour} {object} in {a look.end} {holder.end}.",
-        "That night, {he hero} put the {colour} {object} by the bed and dreamed of {trait.end} "
-        "{creature.end}.",
-        "Now the {colour} {object} stands {near.end} {a look.end} {object.end} in {hero}'s house.",
+        "That night, {he hero} put the {colour} {object} by {his hero} bed and dreamed of "
+        "{trait.end} {creature.end}.",
+        "Now the {colour} {object} stands by {a look.end} {object.end} in {hero}'s house.",
     ],
     # Two things change hands.
     "owner": [
-        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} {object.f}.",
+        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} "
+        "{object.f}.",
         "There sat {friend} the {trait.f} {animal.f}, holding {a look.f} {colour.f} {object.f}.",
-        "{soon}, {a trait.f} {animal.f} named {friend} came by with {a look.f} {colour.f} {object.f}.",
+        "{soon}, {a trait.f} {animal.f} named {friend} came by with {a look.f} {colour.f} "
+        "{object.f}.",
     ],
     "offer": [
         '"What {a praise} {object.f}!" {said.offer} {hero} {gladly.offer}. "Shall we trade?"',
@@ -376,62 +384,73 @@ SENTENCES = {
         '"Yes, and take my {number.yes} {trait.yes} {creature.yes} too," {said} {friend} {gladly}.',
     ],
     "swap": [
-        "So {hero} got the {colour.f} {object.f} and {use.hero:object.f}.",
-        "So {friend} got the {colour} {object} and {use.friend:object}.",
-        "{hero} was {glad}, {friend} was {glad.b}, and they {moved.swap} home {near.swap} {a view.swap} "
-        "{place.swap}.",
+        "So {hero} got the {object.f}, was {glad} and {use.hero:object.f}.",
+        "So {friend} got the {object}, was {glad} and {use.friend:object}.",
+        "{hero} was {glad}, {friend} was {glad.b}, and they {moved.swap} home {near.swap} "
+        "{a view.swap} {place.swap}.",
     ],
     "kept": [
-        "To this day, {hero} has the {colour.f} {object.f}, and {friend} has the {colour} {object}.",
-        "Now the {colour.f} {object.f} is {hero}'s, and the {colour} {object} is {friend}'s.",
+        "To this day, {hero} has the {colour.f} {object.f}, and {friend} has the {colour} "
+        "{object}.",
+        "Now {hero} keeps the {object.f} by {a look.kept} {object.kept}, and {friend} takes the "
+        "{object} to {a view.kept} {place.kept}.",
+        "Now {friend} shows the {colour} {object} to {trait.kept} {creature.kept}, and {hero} "
+        "keeps the {object.f} behind {a look.kept} {spot.kept}.",
     ],
     # A present.
     "birthday": [
         "{when}, {his hero} {trait.f} friend {friend} the {animal.f} turned {number.f}.",
-        "On {weekday.f}, {his hero} best friend {friend}, {a trait.f} {animal.f}, would be {number.f}.",
-        "{friend}, {a trait.f} {animal.f} in {a colour.f} {clothes.f}, had a birthday in {month}.",
+        "On {weekday.f}, {his hero} best friend {friend}, {a trait.f} {animal.f}, would be "
+        "{number.f}.",
+        "{hero}'s friend {friend}, {a trait.f} {animal.f} in {a colour.f} {clothes.f}, had a "
+        "birthday in {month}.",
     ],
     "gift": [
-        "{hero} {moved} past {a view.by} {place.by} and bought {a look.gift} {colour} {object} from "
-        "{a trait.gift} {trade.gift}.",
-        "{hero} took {taste.gift} {food.gift} to {a trait.gift} {trade.gift} and got {a look.gift} "
-        "{colour} {object}.",
-        "{hero} {moved} to {a view.by} {place.by} and found {a look.gift} {colour} {object} behind "
-        "{a look.by} {spot.gift}.",
+        "{hero} {moved} past {a view.by} {place.by} and bought {a look.gift} {colour} {object} "
+        "from {a trait.gift} {trade.gift}.",
+        "{hero} took {taste.gift} {food.gift} to {a trait.gift} {trade.gift} and got "
+        "{a look.gift} {colour} {object}.",
+        "{hero} {moved} to {a view.by} {place.by} and found {a look.gift} {colour} {object} "
+        "behind {a look.by} {spot.gift}.",
     ],
     "wrapping": [
         "{He hero} wrapped it in {colour.wrap} paper with {number.wrap} {look.wrap} {mark.wrap}.",
         "{He hero} hid it in {a look.wrap} {holder} with {number.wrap} {taste.wrap} {food.wrap}.",
-        "{He hero} painted {number.wrap} {colour.wrap} {mark.wrap} on it and {moved.wrap} to {friend}.",
+        "{He hero} painted {number.wrap} {colour.wrap} {mark.wrap} on it and {moved.wrap} to "
+        "{friend}.",
     ],
     "giving": [
         '"Happy birthday, {friend}!" {said} {hero} {gladly}.',
         '"This is for {a trait.give} friend," {said} {hero} {gladly}.',
     ],
     "delight": [
-        '"{A colour} {object}!" {said.delight} {friend} {gladly.delight}, and {he friend} {use:object}.',
+        '"{A colour} {object}!" {said.delight} {friend} {gladly.delight}, and {he friend} '
+        "{use:object}.",
         "{friend} was {glad} and {glad.b}, and {he friend} {use:object}.",
     ],
     # Someone needs help.
     "trouble": [
         "There {a trait.f}, {trait.g} {animal.f} named {friend} was stuck {stuck}.",
-        "{soon}, {he hero} saw {friend}, {a trait.f} {animal.f}, stuck {stuck} with {number.f} {food.f}.",
-        "There {he hero} saw {friend} the {animal.f} in {a colour.f} {clothes.f}, stuck {stuck}.",
+        "{soon}, {he hero} saw {friend}, {a trait.f} {animal.f}, stuck {stuck} with {number.f} "
+        "{food.f}.",
+        "There {he hero} saw {friend} the {trait.f} {animal.f} in {a colour.f} {clothes.f}, stuck "
+        "{stuck}.",
     ],
     "plea": [
         '"Help me!" {sighed} {friend} {sadly}.',
         '"I have been here for {number.plea} hours!" {sighed} {friend}, {sad} and {sad.b}.',
-        '"I cannot get out, and {number.plea} {colour.plea} {creature.plea} are watching me!" {sighed} '
+        '"{Up number.plea} {trait.plea} {creature.plea} ran off and left me here!" {sighed} '
         "{friend}.",
     ],
     "fetching": [
-        "{hero} {moved.f} to {a trait.fetch} {trade.f} and got {a look.fetch} {colour.fetch} {tool}.",
+        "{hero} {moved.f} to {a trait.fetch} {trade.f} and got {a look.fetch} {colour.fetch} "
+        "{tool}.",
         "{hero} found {a look.fetch} {tool} {near.fetch} {a colour.fetch} {spot.fetch}.",
         "{hero} {moved.f} past {a view.fetch} {place.fetch} to borrow {a look.fetch} {tool}.",
     ],
     "rescue": [
-        '"Take the {tool}!" {said} {hero} {gladly}, and {friend} came out, {glad} and {look.out}.',
-        "With the {tool} and {number.out} {trait.out} {creature.out}, {he hero} got {friend} out.",
+        '"Take the {tool}!" {said} {hero} {gladly}, and out came {friend}, {glad} and {glad.b}.',
+        "With help from {number.out} {trait.out} {creature.out}, {he hero} pulled {friend} out.",
     ],
     # A meal.
     "plan": [
@@ -439,16 +458,34 @@ SENTENCES = {
         "{A trait.p} {trade.p} had asked {him hero} to make {sweet} {dish}.",
     ],
     "need": [
-        "But {he hero} had no {food.need}, only {number.need} {taste.need} {food.few} and {food.more}.",
+        "But {he hero} had no {food.need}, only {number.need} {taste.need} {food.few} and "
+        "{food.more}.",
         "But {number.need} {trait.need} {creature.need} had eaten all the {food.need}.",
+    ],
+    "errand": [
+        "{when}, {he hero} {moved} to {a view.go} {place.go} to look for more.",
+        "{when}, {he hero} took {number.go} {look.go} coins to {a view.go} {place.go} to buy "
+        "{food.need}.",
+        "{when}, {he hero} asked {a trait.go} {trade.go} at {a view.go} {place.go} for "
+        "{food.need}, but in vain.",
+        "{when}, {he hero} looked for {food.need} {near.go} {a view.go} {place.go}, but found "
+        "only {creature.go}.",
     ],
     "bringing": [
         '"Take my {number.bring} {taste.bring} {food.need}," {said.bring} {friend} {gladly.bring}.',
-        '"I have {food.need} in {a look.bring} {holder.bring}," {said.bring} {friend} {gladly.bring}.',
+        '"I have {food.need} in {a look.bring} {holder.bring}," {said.bring} {friend} '
+        "{gladly.bring}.",
     ],
     "cooking": [
-        "They put the {food.need} and {taste.cook} {food.cook} into {a look.cook} {colour.cook} pot.",
-        "They cooked the {food.need} with {number.cook} {taste.cook} {food.cook} until {hour.cook}.",
+        "They put the {food.need} and {taste.cook} {food.cook} into {a look.cook} {colour.cook} "
+        "pot.",
+        "They cooked the {food.need} with {number.cook} {taste.cook} {food.cook} and {food.last}.",
+    ],
+    "serving": [
+        "The {dish} was {praise}, and they ate it with {number.s} {taste.s} {food.s}.",
+        "{Up number.s} {trait.s} {creature.s} came by to eat the {dish} too.",
+        "They ate the {dish} {near.s} {a view.s} {place.s} until {hour}.",
+        '"What {praise} {dish}!" {said.s} {hero}, and {friend} sang {song} songs until {hour}.',
     ],
     "feast": [
         "Then they ate {number.x} {taste.x} {food.x} and {taste.y} {food.y}.",
@@ -459,48 +496,72 @@ SENTENCES = {
     # A noise at night.
     "sound": [
         "One {weather} night, {he hero} heard {a noise} noise {near.s} {a view.s} {place.s}.",
-        "At {hour.s}, {number.s} {trait.s} {creature.s} told {him hero} about {a noise} noise {near.s} "
-        "the {place.s}.",
+        "At {hour.s}, {number.s} {trait.s} {creature.s} told {him hero} about {a noise} noise "
+        "{near.s} the {place.s}.",
     ],
     "search": [
         "{He hero} took {a look.s} {light} and {a colour.s} {tool} and {moved} out.",
-        "{He hero} put on {a look.s} {colour.s} {clothes.s} and {moved} out with {a trait.t} {family.s}.",
+        "{He hero} put on {a look.s} {colour.s} {clothes.s} and {moved} out with {his hero} "
+        "{trait.s} {family.s}.",
     ],
     "crying": [
         "It was {friend}, {a trait.f} {animal.f}, who was {sad} and {sad.b}.",
-        "There sat {friend} the {trait.f} {animal.f} without {his friend} {look.f} {colour.f} {object.f}.",
-        '"I am {sad} and {sad.b}," {sighed} {friend}, {a trait.f} {animal.f}.',
+        "There sat {friend} the {trait.f} {animal.f} without {his friend} {look.f} {colour.f} "
+        "{object.f}.",
+        '"I am {sad} and {sad.b}," {sighed} {friend}, {a trait.f} {animal.f} {near.f} {a look.f} '
+        "{spot.f}.",
     ],
     "comfort": [
         '"Take my {look.give} {colour.give} {object.give}," {said} {hero} {gladly}.',
-        "{hero} gave {him friend} {number.give} {taste.give} {food.give} and {a look.give} {object.give}.",
-        '"Do you like {hobby.give} and {food.give}?" {said} {hero} {gladly}.',
+        "{hero} gave {him friend} {number.give} {taste.give} {food.give} and {a look.give} "
+        "{object.give}.",
+        '"Do you like {hobby.give} and {taste.give} {food.give}?" asked {hero} {gladly}.',
     ],
     # A race.
     "challenge": [
-        '"Let us race to the {place.race} for {a look.race} {colour} {object}," {said.race} {friend} '
-        "{gladly.race}.",
-        '"Who gets to the {place.race} first wins {a look.race} {colour} {object}!" {said.race} {friend}.',
+        '"Let us race to the {place.race} for {a look.race} {colour} {object}," {said.race} '
+        "{friend} {gladly.race}.",
+        '"Who gets to the {place.race} first wins {a look.race} {colour} {object}!" {said.race} '
+        "{friend}.",
     ],
     "race": [
-        "They {moved.race} past {a view.race} {place.by} and {number.race} {trait.race} {creature.race}.",
-        "{hero} {moved.race} past {a trait.race} {trade.race}, and {friend} {moved.f} behind {him hero}.",
+        "They {raced} past {a view.race} {place.by} and {number.race} {trait.race} "
+        "{creature.race}.",
+        "{hero} {raced} past {a trait.race} {trade.race}, and {friend} {raced.f} past "
+        "{number.race} {colour.race} {creature.race}.",
+    ],
+    "finish": [
+        "{turn} {prize}*2",
+        "{fall} {second}",
     ],
     "turn": [
-        "Then {friend} tripped over {a look.turn} {trip}.",
-        "Then {friend} stopped to eat {number.turn} {taste.turn} {food.turn}.",
+        "Then {friend} tripped over {a look.turn} {colour.turn} {trip}.",
+        "Then {friend} stopped for {number.turn} {taste.turn} {food.turn}.",
+    ],
+    "fall": [
+        "Then {hero} tripped over {a look.turn} {colour.turn} {trip}.",
+        "Then {hero} stopped to feed {number.turn} {trait.turn} {creature.turn}.",
     ],
     "prize": [
-        "{hero} won the {object}, was {glad} and {use:object}.",
-        "So {hero} won the {colour} {object} and {use:object}.",
+        "So {hero} won the {object}, was {glad} and {use:object}.",
+        "So {hero} won the {object}, and {a trait.prize} {trade.prize} gave {friend} "
+        "{taste.prize} {food.prize}.",
+    ],
+    "second": [
+        "So {friend} won the {object}, but gave {hero} {number.prize} {taste.prize} {food.prize}.",
+        "So {friend} got the {object}, and {hero} got {a look.prize} {colour.prize} "
+        "{object.prize}.",
     ],
     "ending": [
-        "From then on, {hero} and {friend} enjoyed {hobby.end} and {hobby.z} on {weekday.end}s.",
+        "From then on, they enjoyed {hobby.end} and {hobby.z} with {trait.end} {creature.end}.",
+        "Every {weekday.end}, {hero} and {friend} still eat {taste.end} {food.end} and "
+        "{food.last}.",
         "That night, {hero} dreamed of {number.end} {colour.end} {creature.end} and {taste.end} "
         "{food.end}.",
         "{hero} {moved.end} home and told {his hero} {trait.end} {family.end} about {friend}.",
         "{friend} and {number.end} {trait.end} {creature.end} {moved.end} home with {hero}.",
-        "{hero} gave {friend} {a look.end} {colour.end} {object.end}, and they were friends forever.",
+        "{hero} gave {friend} {a look.end} {colour.end} {object.end}, and they were friends "
+        "forever.",
     ],
 }
 

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 from errors import UserError
 
@@ -40,6 +40,8 @@ class TextConfig:
     val_fraction: float = 0.1
     separator: str = "\n\n"
 
+    document_end: ClassVar[str | None] = None  # free text has no such mark
+
     def __post_init__(self) -> None:
         if not 0 < self.val_fraction <= 1:
             raise ValueError(
@@ -54,7 +56,7 @@ class Text:
     Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
     """
 
-    document_end = None
+    document_end = TextConfig.document_end
 
     def __init__(self, config: TextConfig) -> None:
         if not config.path:
@@ -122,16 +124,20 @@ class Text:
             at += length
             if begin >= end:
                 continue
-            with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
-                stream.seek(first + begin)
-                while begin < end:
-                    block = stream.read(min(_BLOCK, end - begin))
-                    if not block:
-                        raise UserError(
-                            f"data.path: {source!s} changed while it was read; try again"
-                        )
-                    begin += len(block)
-                    yield block
+            try:
+                stream = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+                with stream:
+                    stream.seek(first + begin)
+                    while begin < end:
+                        block = stream.read(min(_BLOCK, end - begin))
+                        if not block:
+                            raise OSError("shorter than before")
+                        begin += len(block)
+                        yield block
+            except OSError as error:
+                raise UserError(
+                    f"data.path: {source!s} changed while it was read; try again"
+                ) from error
 
 
 def _find(path: str) -> tuple[list[Path], object]:

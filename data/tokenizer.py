@@ -131,7 +131,7 @@ class Tokenizer:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{folder}: its tokenizer (tokenizer.json, tokenizer.tiktoken) cannot be read "
-                f"({' '.join(str(error).split())}); restore the two files, or choose another folder"
+                f"({error}); restore the two files, or choose another folder"
             ) from error
 
 
@@ -197,7 +197,7 @@ def _dump(encoding: tiktoken.Encoding) -> str:
 
 
 def _encoding(about: Any, dump: bytes) -> tiktoken.Encoding:
-    """The encoding of a saved tokenizer; whatever is wrong with it raises before tiktoken panics."""
+    """The encoding of a saved tokenizer, checked first, for tiktoken panics on some faults."""
     name, pattern, special = about["name"], about["pattern"], about["special_tokens"]
     if not isinstance(name, str):
         raise TypeError("the name in tokenizer.json is not a string")

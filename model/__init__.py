@@ -7,7 +7,7 @@ from model.attention import causal_mask, explicit_attention, fused_attention
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.generation import generate, sampling_probabilities
-from model.gpt import GPT, next_token_loss
+from model.gpt import GPT
 from model.recording import record_attention
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "explicit_attention",
     "fused_attention",
     "generate",
-    "next_token_loss",
     "record_attention",
     "sampling_probabilities",
 ]

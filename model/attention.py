@@ -137,8 +137,8 @@ class CausalSelfAttention(nn.Module):
         self.query_norm: nn.Module = nn.Identity()
         self.key_norm: nn.Module = nn.Identity()
         if config.qk_norm:
-            self.query_norm = nn.RMSNorm(d_head, eps=config.norm_eps)
-            self.key_norm = nn.RMSNorm(d_head, eps=config.norm_eps)
+            self.query_norm = HeadNorm(d_head, eps=config.norm_eps)
+            self.key_norm = HeadNorm(d_head, eps=config.norm_eps)
         self.position: nn.Module = NoPosition()
         if config.position == "rotary":
             self.position = Rotary(config.context_length, d_head, config.rope_theta)
@@ -161,6 +161,17 @@ class CausalSelfAttention(nn.Module):
 
         context = self.attend(query, key, value, self.dropout if self.training else 0.0)
         return self.residual_dropout(self.output(join_heads(context)))
+
+
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm over each head, in the precision of the head.
+
+    Under autocast the queries and keys are bfloat16 and the gain is not; PyTorch's own module then
+    warns and leaves its fused kernel.
+    """
+
+    def forward(self, x: Float[Tensor, "*axes d_head"]) -> Float[Tensor, "*axes d_head"]:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 def split_heads(

@@ -13,7 +13,7 @@ extra token per token.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 
 import torch
@@ -43,11 +43,11 @@ def generate(
     top_p: float | None = None,
     generator: torch.Generator | None = None,
     use_cache: bool = True,
-) -> Iterator[Int[Tensor, " batch"]]:
+) -> Generator[Int[Tensor, " batch"], None, None]:
     """Yields the next token of every sequence, `max_new_tokens` times, as soon as it is chosen.
 
     Temperature 0 takes the likeliest token; otherwise see `sampling_probabilities`. `generator`
-    must live on the model's device. The model is in eval mode until the iterator ends.
+    must live on the model's device. The model is in eval mode until the stream ends or is closed.
 
     Raises ValueError, naming the argument, for an argument out of range.
     """
@@ -83,7 +83,7 @@ def _stream(
     max_new_tokens: int,
     choose: Callable[[Tensor], Tensor],
     use_cache: bool,
-) -> Iterator[Int[Tensor, " batch"]]:
+) -> Generator[Int[Tensor, " batch"], None, None]:
     batch, n_prompt = prompt.shape
     tokens = torch.cat((prompt, prompt.new_zeros(batch, max_new_tokens)), dim=1)
     weight = model.unembedding.weight

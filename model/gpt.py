@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -51,8 +50,8 @@ class GPT(nn.Module):
 
         With a cache, `tokens` follow those that the cache holds, and are added to it.
 
-        Raises ValueError where the tokens (with the cached ones) exceed the context length and, on
-        a CPU, for an id outside the vocabulary.
+        Raises ValueError where the tokens (with the cached ones) exceed the context length and, run
+        eagerly on a CPU, for an id outside the vocabulary (elsewhere the check would cost a wait).
         """
         start = 0 if cache is None else cache.length
         if start + tokens.shape[1] > self.config.context_length:
@@ -117,10 +116,3 @@ class GPT(nn.Module):
         for name, weight in self.named_parameters():
             if name.endswith(("attention.output.weight", "mlp.down.weight")):
                 nn.init.normal_(weight, std=std / math.sqrt(2 * self.config.n_layers))
-
-
-def next_token_loss(
-    logits: Float[Tensor, "batch query vocab"], targets: Int[Tensor, "batch query"]
-) -> Float[Tensor, ""]:
-    """Mean cross-entropy of the targets, in nats per token."""
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -1,1 +1,1 @@
-"""What watches a run. Each observer is one file, knows nothing of the others, and changes nothing."""
+"""What watches a run. Each observer is one file and knows nothing of the others."""

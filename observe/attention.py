@@ -1,7 +1,7 @@
 """Attention maps of a fixed probe text, drawn again and again while the heads form.
 
-One image a layer: a heat map for every head, with the probe's tokens on both axes. The colour scale is the
-same at every step, so that two steps can be compared.
+One image a layer: a heat map for every head, with the probe's tokens on both axes. The colour
+scale is the same at every step, so that two steps can be compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ class AttentionConfig:
 
 
 class AttentionMaps(Observer):
-    """Logs the maps of `probe`, pairs of a token and its bytes (at most MAX_PROBE_TOKENS), under `attention/layer <n>`."""
+    """Logs the maps of a probe under `attention/layer <n>`.
+
+    `probe` pairs each token with its bytes; what is over MAX_PROBE_TOKENS or the
+    context length is left out.
+    """
 
     def __init__(
         self,
@@ -53,8 +57,9 @@ class AttentionMaps(Observer):
         every: int,
     ) -> None:
         self.writer, self.model, self.every = writer, model, every
-        self.probe = torch.tensor([token for token, _ in probe[:MAX_PROBE_TOKENS]])
-        self.labels = [token_label(spelled) for _, spelled in probe[:MAX_PROBE_TOKENS]]
+        probe = probe[: min(MAX_PROBE_TOKENS, model.config.context_length)]
+        self.probe = torch.tensor([token for token, _ in probe])
+        self.labels = [token_label(spelled) for _, spelled in probe]
         self.figure: HeadsFigure | None = None
 
     def on_start(self, step: int) -> None:
@@ -74,7 +79,9 @@ class AttentionMaps(Observer):
         self.writer.flush()
 
 
-def attention_of(model: GPT, tokens: Int[Tensor, " token"]) -> list[Float[Tensor, "head query key"]]:
+def attention_of(
+    model: GPT, tokens: Int[Tensor, " token"]
+) -> list[Float[Tensor, "head query key"]]:
     """Every layer's attention weights over one text, on the CPU, in float32, without dropout."""
     was_training = model.training
     model.eval()
@@ -85,7 +92,7 @@ def attention_of(model: GPT, tokens: Int[Tensor, " token"]) -> list[Float[Tensor
 
 
 def token_label(token: bytes) -> str:
-    """A token as an axis label: white space and lone bytes are made visible, and it is short enough."""
+    """A token as an axis label: short, with white space and lone bytes made visible."""
     try:
         text = token.decode()
     except UnicodeDecodeError:
@@ -98,7 +105,7 @@ def token_label(token: bytes) -> str:
 class HeadsFigure:
     """A grid of labelled heat maps, one a head.
 
-    Axes and labels are drawn once; each `draw` copies them and paints only the maps, which is some thirty
+    Axes and labels are drawn once; each `draw` copies them and paints only the maps, which is many
     times faster than drawing a figure anew.
     """
 
@@ -116,7 +123,7 @@ class HeadsFigure:
         self.canvas = FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns, squeeze=False)
         colours = matplotlib.colormaps["magma_r"].with_extremes(bad="0.9")
-        # The square root lifts small weights: a head that spreads over the text must not look empty.
+        # The square root lifts small weights: a head that spreads out must not look empty.
         norm = PowerNorm(0.5, vmin=0, vmax=1)
         self.future = np.triu(np.ones((n, n), dtype=bool), k=1)
         blank = np.ma.masked_all((n, n))
@@ -129,8 +136,8 @@ class HeadsFigure:
                 blank, cmap=colours, norm=norm, interpolation="nearest", animated=True
             )
             axis.set_title(f"head {head}", fontsize=9)
-            axis.set_xticks(range(n), labels, rotation=90, fontsize=7)
-            axis.set_yticks(range(n), labels, fontsize=7)
+            axis.set_xticks(range(n), labels, rotation=90, fontsize=7, parse_math=False)
+            axis.set_yticks(range(n), labels, fontsize=7, parse_math=False)
             axis.tick_params(length=2, pad=1)
             self.images.append(image)
         figure.supxlabel("key: the token that is attended to", fontsize=9)

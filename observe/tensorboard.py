@@ -1,4 +1,4 @@
-"""Curves and text in TensorBoard: losses against the floor, learning rate, gradient norm, speed, samples."""
+"""Curves and text in TensorBoard: losses against the floor, rates, norms, speed, samples."""
 
 from __future__ import annotations
 

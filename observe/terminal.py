@@ -1,4 +1,4 @@
-"""What a person at the terminal sees: a live bar, a line at every evaluation, and a closing summary.
+"""What a person at the terminal sees: a live bar, evaluations, and a closing summary.
 
 Where standard output is no terminal, plain lines take the bar's place.
 """
@@ -83,8 +83,8 @@ class Terminal(Observer):
         result = against_floor(summary.val_bpb, summary.floor_bpb)
         self.console.print(
             f"\nValidation  {result}\n"
-            f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens in {summary.seconds:.0f} s "
-            f"({summary.tokens_per_second:,.0f} tokens/s), {summary.parameters:,} parameters\n"
+            f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
+            f"in {summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s)\n"
             f"Run         {self.path}\n\n"
             "It writes:\n"
         )

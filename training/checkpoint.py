@@ -6,7 +6,8 @@
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
 
-A folder under its final name is whole: it is written under a temporary name, flushed to disk and renamed.
+A folder under its final name is whole: it is written under a temporary name, flushed to disk, and
+renamed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -45,7 +47,7 @@ class Checkpoints:
         self.folder = folder
 
     def save(self, model: nn.Module, optimizer: Optimizer, progress: Progress, best: bool) -> Path:
-        """Write a checkpoint, point `last` (and `best`) to it, and drop those no longer pointed to."""
+        """Write a checkpoint, point `last` (and `best`) to it, and drop those not pointed to."""
         target = self.folder / f"step-{progress.step:06d}"
         if not target.exists():
             temporary = self.folder / f".{target.name}.{os.getpid()}"
@@ -95,7 +97,7 @@ class Checkpoints:
 
 
 def load_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Fill the model with a checkpoint's weights. Raises UserError if they do not fit or are damaged."""
+    """Fill the model with a checkpoint's weights. Raises UserError if damaged or of no fit."""
     with _readable(checkpoint / "model.safetensors") as path:
         safetensors.torch.load_model(model, path)
 
@@ -109,7 +111,7 @@ def load_training_state(optimizer: Optimizer, checkpoint: Path) -> Progress:
 
 
 @contextlib.contextmanager
-def _readable(path: Path):
+def _readable(path: Path) -> Iterator[Path]:
     try:
         yield path
     except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:

@@ -42,8 +42,8 @@ def check_precision(name: str) -> None:
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     """A context for the forward pass: bfloat16 matrix products, or none for float32.
 
-    `auto` is bf16 on GPUs that have it and fp32 elsewhere: on a CPU the casts of a small model cost more
-    than its bfloat16 products save.
+    `auto` is bf16 on GPUs that have it and fp32 elsewhere: on a CPU the casts of a small model cost
+    more than its bfloat16 products save.
     """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()

@@ -1,7 +1,7 @@
 """What the trainer tells those who watch it, and when.
 
-The trainer calls; observers look. An observer never changes the run: it may read the model and write its
-own files, and the finished weights are the same whoever watches.
+The trainer calls; observers look. An observer never changes the run: it may read the model and
+write its own files, and the finished weights are the same whoever watches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Optimizers and the learning rate as a function of the step.
 
-`adamw` is PyTorch's fused AdamW for everything. `muon` is PyTorch's Muon for the matrices inside the blocks,
-with fused AdamW for embeddings, norms and biases, as its author advises.
+`adamw` is PyTorch's fused AdamW for everything. `muon` is PyTorch's Muon for the matrices inside
+the blocks, with fused AdamW for embeddings, norms and biases, as its author advises.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ OPTIMIZERS = ("adamw", "muon")
 
 @dataclass
 class OptimizerConfig:
-    """`lr` is the peak learning rate. With muon it is Muon's, and `adamw_lr` that of everything else.
+    """`lr` is the peak rate. With muon it is Muon's, and `adamw_lr` that of everything else.
 
     The rate rises linearly over `warmup_steps`, stays, and falls linearly to zero over the last
-    `decay_fraction` of the run. Weight decay is decoupled and applies to matrices and embeddings only.
+    `decay_fraction` of the run. Weight decay is decoupled and spares norms and biases.
     """
 
     name: str
@@ -70,10 +70,7 @@ def lr_scale(step: int, max_steps: int, config: OptimizerConfig) -> float:
 
 
 class Optimizer:
-    """One or two torch optimizers over one model, driven by one schedule.
-
-    `step(scale)` sets every group's rate to `scale` times its peak and steps; gradients are freed after.
-    """
+    """One or two torch optimizers over one model, driven by one schedule."""
 
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         matrices, embeddings, vectors = _sort_parameters(model)
@@ -88,8 +85,8 @@ class Optimizer:
             torch.optim.AdamW([g for g in groups if g["params"]], adamw_lr, betas, fused=True)
         ]
         if config.name == "muon":
-            # match_rms_adamw gives every matrix, whatever its shape, an update of AdamW's usual size
-            # (Liu et al. 2025, "Muon is Scalable for LLM Training", equation 4).
+            # match_rms_adamw gives every matrix, whatever its shape, an update of AdamW's usual
+            # size (Liu et al. 2025, "Muon is Scalable for LLM Training", equation 4).
             assert config.momentum is not None
             muon = torch.optim.Muon(
                 matrices,
@@ -101,10 +98,15 @@ class Optimizer:
             self.optimizers.insert(0, muon)
         self._groups = [group for each in self.optimizers for group in each.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
-        self._names = {parameter: name for name, parameter in model.named_parameters()}
+        self._names: dict[torch.Tensor, str] = {
+            parameter: name for name, parameter in model.named_parameters()
+        }
 
     def step(self, scale: float) -> float:
-        """Update the parameters; returns the first group's learning rate."""
+        """Update the parameters at `scale` times the peak rates and free the gradients.
+
+        Returns the first group's rate: that of `optimizer.lr`.
+        """
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * scale
         for optimizer in self.optimizers:
@@ -136,7 +138,7 @@ class Optimizer:
 def _sort_parameters(
     model: nn.Module,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices inside the blocks; embeddings (of tokens, positions, unembedding); norms and biases."""
+    """Matrices inside the blocks; those outside, which embed and unembed; norms and biases."""
     matrices, embeddings, vectors = [], [], []
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:

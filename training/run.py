@@ -27,6 +27,15 @@ from training.checkpoint import Checkpoints
 from training.observer import Summary
 
 RUNS = Path("runs")
+CONTENTS = (
+    "config.yaml",
+    ".hydra",
+    "train.log",
+    "metrics.jsonl",
+    "summary.json",
+    "tokenizer",
+    "checkpoints",
+)
 
 
 class Run:
@@ -57,20 +66,29 @@ class Run:
     @classmethod
     def open(cls, path: str, setting: str) -> Run:
         """The run at `path`. Raises UserError, naming `setting`, if it is no run."""
-        run = cls(Path(path).resolve())
-        if not run.config_file.is_file():
+        config_file = Path(path) / "config.yaml"
+        # runs/latest holds links: this leads from there to the run itself.
+        run = cls(config_file.resolve().parent)
+        if not config_file.is_file():
             raise UserError(
-                f"{setting}: {path} is no run (it has no config.yaml); give the folder of a run, such as {RUNS}/latest"
+                f"{setting}: {path} is no run (it has no config.yaml); "
+                f"give the folder of a run, such as {RUNS}/latest"
             )
         return run
 
     def point_latest(self) -> None:
-        """Make `runs/latest` point here."""
-        RUNS.mkdir(exist_ok=True)
-        link = RUNS / f".latest.{os.getpid()}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(os.path.relpath(self.path.resolve(), RUNS.resolve()))
-        link.replace(RUNS / "latest")
+        """Make `runs/latest` a folder of links to what is here.
+
+        All but the TensorBoard events: a single link to the folder would show every run twice in
+        `tensorboard --logdir runs`.
+        """
+        latest = RUNS / "latest"
+        latest.mkdir(parents=True, exist_ok=True)
+        for name in CONTENTS:
+            link = latest / f".{name}.{os.getpid()}"
+            link.unlink(missing_ok=True)
+            link.symlink_to(os.path.relpath(self.path.resolve() / name, latest.resolve()))
+            link.replace(latest / name)
 
     def start_log(self) -> None:
         """Send log records of the `training` logger to train.log, after what is there."""

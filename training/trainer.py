@@ -1,7 +1,7 @@
 """The training loop. It knows no screen, no file format and nothing of what the tokens mean.
 
-The batch of step s and its dropout are pure functions of (seed, s), so a run that is cut and resumed
-takes the same steps as one that is not.
+The batch of step s and its dropout are pure functions of (seed, s), so a run that is cut and
+resumed takes the same steps as one that is not.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass
 class TrainerConfig:
-    """`batch_size` counts the sequences of one step; `grad_accumulation` cuts them into that many parts
-    that go through the model one after the other, which saves memory and changes no result.
+    """`batch_size` counts the sequences of one step; `grad_accumulation` cuts them into that many
+    parts that go through the model one by one, which saves memory and changes no result.
 
     `eval_every`, `checkpoint_every` and `log_every` count steps; 0 means only at the end.
     """
@@ -53,10 +53,9 @@ class TrainerConfig:
             if getattr(self, field) < 1:
                 raise ValueError(f"{field}: {getattr(self, field)} is out of range; give 1 or more")
         for field in ("eval_every", "checkpoint_every"):
-            if getattr(self, field) < 0:
-                raise ValueError(
-                    f"{field}: {getattr(self, field)} is out of range; give 0 (only at the end) or more"
-                )
+            value = getattr(self, field)
+            if value < 0:
+                raise ValueError(f"{field}: {value} is negative; give 0 (only at the end) or more")
         if self.batch_size % self.grad_accumulation:
             raise ValueError(
                 f"grad_accumulation: {self.grad_accumulation} does not divide "
@@ -67,17 +66,17 @@ class TrainerConfig:
                 f"max_grad_norm: {self.max_grad_norm} is out of range; give a number above 0"
             )
         for field, choices in (("device", DEVICES), ("precision", PRECISIONS)):
-            if getattr(self, field) not in choices:
-                raise ValueError(
-                    f"{field}: {getattr(self, field)!r} is unknown; choose one of {', '.join(choices)}"
-                )
+            value = getattr(self, field)
+            if value not in choices:
+                raise ValueError(f"{field}: {value!r} is unknown; choose {', '.join(choices)}")
 
 
 class Trainer:
     """Fits a model, step by step, and tells the observers.
 
-    `batch(n)` gives the inputs and targets that follow n finished steps, `validation()` iterates over the whole validation
-    split, `token_bytes[token]` counts the bytes a token spells, `lr_scale(step)` is the schedule.
+    `batch(n)` gives the inputs and targets that follow n finished steps, `validation()` iterates
+    over the whole validation split, `token_bytes[token]` counts the bytes that a token spells,
+    `lr_scale(step)` is the schedule.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Trainer:
         self.forward = torch.compile(model) if config.compile else model
 
     def fit(self) -> Summary:
-        """Train from where the run stands to `max_steps`; returns the result of the last evaluation."""
+        """Train from where the run stands to `max_steps`; returns the result."""
         config, progress, summary = self.config, self.progress, None
         log.info("training on %s from step %d to %d", self.device, progress.step, config.max_steps)
         for observer in self.observers:
@@ -182,7 +181,7 @@ class Trainer:
         step, tokens = self.progress.step, self.progress.tokens
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             raise UserError(
-                f"optimizer.lr: the loss is {loss} and the gradient norm {grad_norm} at step {step}; "
+                f"optimizer.lr: the loss is {loss}, the gradient norm {grad_norm} at step {step}; "
                 "lower optimizer.lr or raise optimizer.warmup_steps"
             )
         now = time.perf_counter()

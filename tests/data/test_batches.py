@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -85,7 +87,7 @@ def test_too_few_tokens_are_refused() -> None:
 
 @pytest.mark.parametrize(("dtype", "largest"), [(np.uint16, 2**16 - 1), (np.uint32, 200_018)])
 def test_large_token_ids_stay_what_they_are(dtype: type, largest: int) -> None:
-    tokens = np.array([40_000, largest, 32_768] * 4, dtype=dtype)
+    tokens: np.ndarray = np.array([40_000, largest, 32_768] * 4, dtype=dtype)
     inputs, targets = Batches(tokens, 6, 3, seed=0)(0)
     assert {*inputs.flatten().tolist(), *targets.flatten().tolist()} == {40_000, largest, 32_768}
     inputs, _ = next(windows(tokens, 3, 6))
@@ -96,7 +98,7 @@ def test_large_token_ids_stay_what_they_are(dtype: type, largest: int) -> None:
 def test_windows_hold_every_target_once_and_in_order(
     n: int, context_length: int, batch_size: int
 ) -> None:
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     for inputs, targets in windows(counting(n), context_length, batch_size):
         assert 1 <= inputs.shape[0] <= batch_size
         assert inputs.shape[1] == context_length or inputs.shape[0] == 1
@@ -106,7 +108,7 @@ def test_windows_hold_every_target_once_and_in_order(
     assert pairs == [(i, i + 1) for i in range(n - 1)]
 
 
-def test_memory_mapped_tokens_work_as_arrays_do(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_memory_mapped_tokens_work_as_arrays_do(tmp_path: Path) -> None:
     counting(500).tofile(tmp_path / "tokens.bin")
     mapped = np.memmap(tmp_path / "tokens.bin", np.uint16, "r")
     assert torch.equal(Batches(mapped, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])

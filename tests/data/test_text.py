@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from pathlib import Path
@@ -133,9 +132,14 @@ def test_between_files_stands_what_is_missing_of_the_separator(
     assert whole_text(tmp_path, separator=separator) == expected
 
 
-def test_standard_input_can_be_read_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("né\r\n".encode() * 50)))
-    corpus = Text(TextConfig(path="-"))
+def test_standard_input_can_be_read_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "piped").write_bytes("né\r\n".encode() * 50)
+    with (tmp_path / "piped").open(encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        corpus = Text(TextConfig(path="-"))
+    (tmp_path / "piped").unlink()
     for _ in range(2):
         assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]) == "né\r\n" * 50
 
@@ -205,10 +209,13 @@ def test_the_offset_of_a_bad_byte_is_exact(
             Text(TextConfig(path=str(folder / "bad.txt")))
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_or_goes_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a long enough text")
     corpus = Text(TextConfig(path=str(tmp_path / "a.txt")))
     (tmp_path / "a.txt").write_text("short")
+    with pytest.raises(UserError, match=r"a.txt changed while it was read"):
+        list(corpus.pieces("val"))
+    (tmp_path / "a.txt").unlink()
     with pytest.raises(UserError, match=r"a.txt changed while it was read"):
         list(corpus.pieces("val"))
 

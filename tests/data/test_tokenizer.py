@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,16 +34,20 @@ TEXTS = [
 ]
 
 
+def gpt2() -> Tokenizer:
+    if not VOCABULARIES.is_dir():
+        pytest.skip(f"the GPT-2 vocabulary is not at {VOCABULARIES}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_CACHE_DIR", str(VOCABULARIES))
+        return fixed_tokenizer("gpt2")
+
+
 @pytest.fixture(scope="module", params=["bpe", "byte", "gpt2"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     if request.param == "bpe":
         return train_bpe(TEXTS, 400)
     if request.param == "gpt2":
-        if not VOCABULARIES.is_dir():
-            pytest.skip(f"the GPT-2 vocabulary is not at {VOCABULARIES}")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TIKTOKEN_CACHE_DIR", str(VOCABULARIES))
-            return fixed_tokenizer("gpt2")
+        return gpt2()
     return fixed_tokenizer(request.param)
 
 
@@ -137,7 +142,6 @@ BYTE_LINES = [base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in rang
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"no base64! 256\n"),
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA many\n"),
         lambda folder: set_about(folder, pattern="("),
-        lambda folder: set_about(folder, pattern="[z-a]"),
         lambda folder: set_about(folder, pattern=None),
         lambda folder: set_about(folder, name=3),
         lambda folder: set_about(folder, special_tokens=[]),
@@ -147,7 +151,9 @@ BYTE_LINES = [base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in rang
         lambda folder: set_about(folder, special_tokens={"<end>": 256.5}),
     ],
 )
-def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_file_is_refused_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     fixed_tokenizer("byte").save(tmp_path)
     damage(tmp_path)
     with pytest.raises(UserError) as refusal:
@@ -185,9 +191,8 @@ def test_the_byte_tokenizer_is_utf8() -> None:
     assert tokenizer.encode("né 中" * 99) == list(("né 中" * 99).encode())
 
 
-def test_gpt2_gives_the_known_tokens(tokenizer: Tokenizer) -> None:
-    if tokenizer.name != "gpt2":
-        pytest.skip("for gpt2 alone")
+def test_gpt2_gives_the_known_tokens() -> None:
+    tokenizer = gpt2()
     assert tokenizer.vocab_size == 50257
     assert tokenizer.encode("Hello world") == [15496, 995]
     assert tokenizer.encode("Hello, I'm a language model,") == [

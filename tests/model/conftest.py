@@ -8,13 +8,8 @@ from collections.abc import Callable, Iterator
 import jaxtyping
 import pytest
 import torch
-from hypothesis import settings
 
 from model import GPT, ModelConfig
-
-# Tests assert no timings, and the first call of a kernel is slow.
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
 
 CHOICES: dict[str, tuple[object, ...]] = {
     "norm": ("layernorm", "rmsnorm"),

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.attention import (
-    CausalSelfAttention,
     causal_mask,
     explicit_attention,
     fused_attention,
@@ -43,7 +42,7 @@ def loop_head(queries: list[Vector], keys: list[Vector], values: list[Vector]) -
     return contexts
 
 
-def random_heads(batch: int, heads: int, kv_heads: int, n_query: int, n_key: int, d_head: int):
+def random_heads(batch, heads, kv_heads, n_query, n_key, d_head):
     return (
         torch.randn(batch, heads, n_query, d_head),
         torch.randn(batch, kv_heads, n_key, d_head),
@@ -99,8 +98,8 @@ def test_no_row_is_nan(scale):
         torch.testing.assert_close(steps.weights[:, :, row].sum(-1), torch.ones(2, 4))
     assert steps.context.isfinite().all()
     assert fused_attention(query, key, value).isfinite().all()
-    square = random_heads(1, 2, 2, 4, 4, 8)
-    weights = explicit_attention(*square, causal_mask(4, 4)).weights
+    query, key, value = random_heads(1, 2, 2, 4, 4, 8)
+    weights = explicit_attention(query, key, value, causal_mask(4, 4)).weights
     assert weights[0, :, 0].tolist() == [[1, 0, 0, 0]] * 2, "the first token sees only itself"
 
 
@@ -112,11 +111,12 @@ def test_dropout_keeps_the_expectation_and_the_returned_weights():
     dropped = explicit_attention(query, key, value, mask, dropout=0.3)
     assert torch.equal(dropped.weights, whole.weights)
     assert not torch.allclose(dropped.context, whole.context)
+    assert not torch.allclose(fused_attention(query, key, value, dropout=0.3), whole.context)
 
-    many = [part.expand(4000, -1, -1, -1) for part in (query, key, value)]
+    query, key, value = (part.expand(4000, -1, -1, -1) for part in (query, key, value))
     for context in (
-        explicit_attention(*many, mask, dropout=0.3).context,
-        fused_attention(*many, dropout=0.3),
+        explicit_attention(query, key, value, mask, dropout=0.3).context,
+        fused_attention(query, key, value, dropout=0.3),
     ):
         mean, error = context.mean(0), context.std(0) / math.sqrt(4000)
         assert ((mean - whole.context[0]).abs() < 5 * error + 1e-6).all()
@@ -148,9 +148,7 @@ def test_rotary_turns_pairs_as_complex_numbers(start, tokens, d_head, seed):
     for b in range(2):
         for h in range(3):
             expected = [turn(x[b, h, t].tolist(), start + t, 100.0) for t in range(tokens)]
-            torch.testing.assert_close(
-                turned[b, h], torch.tensor(expected), rtol=1e-4, atol=1e-5
-            )
+            torch.testing.assert_close(turned[b, h], torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 10))
@@ -161,12 +159,10 @@ def test_rotary_products_depend_on_distance_alone(p, q, shift):
     def product(i: int, j: int) -> torch.Tensor:
         return (rotary(query, i) * rotary(key, j)).sum()
 
-    torch.testing.assert_close(
-        product(p, q), product(p + shift, q + shift), rtol=1e-4, atol=1e-4
-    )
+    torch.testing.assert_close(product(p, q), product(p + shift, q + shift), rtol=1e-4, atol=1e-4)
 
 
-def loop_module(module: CausalSelfAttention, config, x: torch.Tensor) -> torch.Tensor:
+def loop_module(module, config, x):
     """One sequence through the module's weights: per token, per head, no batch."""
 
     def heads_of(linear, norm, count):

@@ -1,0 +1,129 @@
+"""Configs: every preset composes and builds, and text on the command line means itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
+
+from configs.cli import read_arguments
+from configs.schema import (
+    EvaluateConfig,
+    SampleConfig,
+    ShapesConfig,
+    TrainConfig,
+    build,
+    load_run_config,
+    register,
+    with_overrides,
+)
+from errors import UserError
+from model import GPT
+from tests.conftest import ROOT
+
+CONFIGS = ROOT / "configs"
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hydra_ready() -> Iterator[None]:
+    register()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        yield
+
+
+def composed(*overrides: str, name: str = "train") -> DictConfig:
+    return compose(name, list(overrides))
+
+
+@pytest.mark.parametrize("group", ["data", "tokenizer", "model", "optimizer"])
+def test_every_option_of_every_group_builds(group: str) -> None:
+    assert options(group)
+    for option in options(group):
+        extra = ["data.path=x"] if option == "text" else []
+        config = build(composed(f"{group}={option}", *extra), TrainConfig)
+        part = getattr(config, group)
+        if group != "model":
+            assert part.name == option
+
+
+def test_every_script_builds_from_its_defaults() -> None:
+    for name, kind in (
+        ("train", TrainConfig),
+        ("sample", SampleConfig),
+        ("evaluate", EvaluateConfig),
+        ("shapes", ShapesConfig),
+    ):
+        assert isinstance(build(composed(name=name), kind), kind)
+
+
+@pytest.mark.parametrize(
+    ("preset", "vocab_size", "millions"), [("gpt2", 50257, 124.4), ("qwen3_0_6b", 151936, 596.0)]
+)
+def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions: float) -> None:
+    config = build(composed(f"model={preset}", name="shapes"), ShapesConfig)
+    with torch.device("meta"):
+        model = GPT(config.model, vocab_size)
+    assert round(model.n_parameters / 1e6, 1) == millions
+
+
+def test_the_settings_that_stay() -> None:
+    """The names of the public face."""
+    config = composed("data=text", "data.path=x")
+    for name in (
+        *("seed", "run_dir", "resume", "data.path", "tokenizer.vocab_size", "model.n_layers"),
+        *("model.n_heads", "model.n_kv_heads", "model.d_model", "model.context_length"),
+        *("model.dropout", "optimizer.lr", "optimizer.weight_decay", "trainer.max_steps"),
+        *("trainer.batch_size", "trainer.eval_every", "trainer.checkpoint_every"),
+        *("trainer.device", "trainer.precision", "trainer.compile", "trainer.grad_accumulation"),
+        *("observe.attention.every", "observe.attention.probe"),
+    ):
+        parent, _, key = name.rpartition(".")
+        assert key in (OmegaConf.select(config, parent) if parent else config), name
+
+
+@pytest.mark.parametrize("key", ["prompt", "data.path", "run_dir"])
+@settings(max_examples=20)
+@given(text=st.text(min_size=1).filter(lambda text: text != "null"))
+def test_free_text_means_itself(key: str, text: str) -> None:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    group = ["data=text"] if key == "data.path" else []
+    script = "sample" if key == "prompt" else "train"
+    config = composed(*read_arguments([*group, f"{key}={text}"]), name=script)
+    if not quoted:  # quotes around the whole are Hydra's own
+        assert OmegaConf.select(config, key) == text
+
+
+def test_a_stored_config_comes_back_with_its_types(tmp_path: Path) -> None:
+    config = composed("data=text", "data.path=x", "optimizer.lr=1", "model.dropout=0")
+    stored = tmp_path / "config.yaml"
+    stored.write_text(OmegaConf.to_yaml(config, resolve=True))
+    assert build(load_run_config(stored), TrainConfig) == build(config, TrainConfig)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: [", "data: {name: nothing}", "data: {name: tales}\nunknown: 1", "- 1", "\x00"]
+)
+def test_a_damaged_stored_config_is_refused(tmp_path: Path, text: str) -> None:
+    stored = tmp_path / "config.yaml"
+    stored.write_text(text)
+    with pytest.raises(UserError, match=r"config\.yaml"):
+        load_run_config(stored)
+
+
+def test_overrides_on_a_stored_config_change_nothing_else() -> None:
+    stored = composed("optimizer=adamw", "trainer.max_steps=7", "seed=3")
+    today = composed("trainer.max_steps=9", "data=shakespeare")
+    merged = with_overrides(stored, today, ["trainer.max_steps", "data"])
+    expected = composed("optimizer=adamw", "trainer.max_steps=9", "seed=3", "data=shakespeare")
+    assert merged == expected
+    assert stored.trainer.max_steps == 7

@@ -1,0 +1,87 @@
+"""Real command lines, and one small run that many tests look at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Tests assert no timings, and the first call of a kernel is slow.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A model that trains in a second or two.
+TINY_MODEL = (
+    "model.n_layers=2",
+    "model.n_heads=2",
+    "model.d_model=16",
+    "model.context_length=32",
+    "tokenizer.vocab_size=300",
+)
+TINY = (
+    *TINY_MODEL,
+    "data.n_bytes=60000",
+    "trainer.max_steps=6",
+    "trainer.batch_size=4",
+    "trainer.eval_every=3",
+    "trainer.checkpoint_every=3",
+    "trainer.log_every=2",
+    "observe.attention.every=3",
+    "observe.samples.max_new_tokens=20",
+)
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def command(
+    script: str, *arguments: str, cwd: Path, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`python <script>.py <arguments>` in `cwd`."""
+
+    return subprocess.run(
+        [sys.executable, str(ROOT / f"{script}.py"), *arguments],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+
+
+def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
+    """Standard output of a command that must succeed."""
+    done = command(script, *arguments, cwd=cwd, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def files(folder: Path) -> dict[str, bytes | None]:
+    """Every path below a folder, with its bytes if it is a file: what a mistake must not change."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a tiny run was trained: `runs/latest` is it."""
+    folder = tmp_path_factory.mktemp("a folder with spaces")
+    output = succeed("train", *TINY, cwd=folder)
+    (folder / "output.txt").write_text(output)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny: Path) -> Path:
+    """The directory of that run."""
+    (run,) = (path for path in (tiny / "runs").iterdir() if path.name != "latest")
+    return run

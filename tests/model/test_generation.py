@@ -1,0 +1,169 @@
+"""Generation against its definition: a fresh forward pass over the window for every token."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from model.generation import generate, sampling_probabilities, window_start
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def written(model, prompt, n, **settings):
+    return torch.stack(list(generate(model, prompt, n, **settings)), dim=1)
+
+
+@given(st.integers(1, 40), st.integers(1, 200))
+def test_the_oldest_half_is_forgotten_whenever_the_window_is_full(context_length, n_tokens):
+    start = 0
+    for n in range(1, n_tokens + 1):
+        if n - start > context_length:
+            start += max(1, context_length // 2)
+        assert window_start(n, context_length) == start
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_the_cache_changes_no_token(make_model, family, temperature):
+    model = make_model(**family)
+    prompt = torch.randint(13, (2, 3), generator=seeded(1))
+    cached, uncached = (
+        written(model, prompt, 18, temperature=temperature, generator=seeded(), use_cache=use_cache)
+        for use_cache in (True, False)
+    )
+    assert torch.equal(cached, uncached)
+
+
+@pytest.mark.parametrize("context_length", [1, 2, 3, 7])
+@pytest.mark.parametrize("n_prompt", [1, 6, 20])
+def test_greedy_tokens_are_those_of_a_fresh_pass_over_the_window(
+    make_model, context_length, n_prompt
+):
+    model = make_model(context_length=context_length)
+    text = torch.randint(13, (1, n_prompt), generator=seeded(2))
+    tokens = written(model, text, 15, temperature=0.0)
+    for token in tokens[0]:
+        start = 0
+        while text.shape[1] - start > context_length:
+            start += max(1, context_length // 2)
+        assert token == model(text[:, start:])[0, -1].argmax()
+        text = torch.cat((text, token.view(1, 1)), dim=1)
+
+
+def reference_probabilities(logits, temperature, top_k, top_p):
+    warped = TemperatureLogitsWarper(temperature)(None, logits)
+    if top_k is not None:
+        warped = TopKLogitsWarper(top_k)(None, warped)
+    if top_p is not None:
+        warped = TopPLogitsWarper(top_p)(None, warped)
+    return warped.softmax(dim=-1)
+
+
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 40),
+    st.floats(0.05, 5.0),
+    st.none() | st.integers(1, 50),
+    st.none() | st.floats(0.01, 1.0),
+)
+def test_probabilities_equal_the_reference(seed, vocab, temperature, top_k, top_p):
+    logits = 3 * torch.randn(3, vocab, generator=seeded(seed))
+    expected = reference_probabilities(logits, temperature, top_k, top_p)
+    actual = sampling_probabilities(logits, temperature, top_k, top_p)
+    torch.testing.assert_close(actual.sum(-1), torch.ones(3))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_printed_probabilities():
+    logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
+    for settings, expected in (
+        ({}, [0.1, 0.4, 0.2, 0.3]),
+        ({"top_k": 2}, [0, 4 / 7, 0, 3 / 7]),
+        ({"top_p": 0.65}, [0, 4 / 7, 0, 3 / 7]),
+        ({"top_p": 0.75}, [0, 4 / 9, 2 / 9, 3 / 9]),
+        ({"top_k": 3, "top_p": 0.5}, [0, 4 / 7, 0, 3 / 7]),
+        ({"temperature": 0.5}, [0.01 / 0.3, 0.16 / 0.3, 0.04 / 0.3, 0.09 / 0.3]),
+        ({"top_k": 9, "top_p": 1.0}, [0.1, 0.4, 0.2, 0.3]),
+    ):
+        actual = sampling_probabilities(logits, **settings)
+        torch.testing.assert_close(actual, torch.tensor([expected]), msg=str(settings))
+
+
+def test_an_extreme_temperature_is_greedy_and_not_nan():
+    logits = torch.tensor([[1e4, -1e4, 9.9e3]])
+    assert sampling_probabilities(logits, temperature=1e-6).tolist() == [[1, 0, 0]]
+
+
+def test_draws_follow_the_probabilities(make_model):
+    model = make_model()
+    prompt = torch.tensor([[3, 1, 4]])
+    settings = {"temperature": 1.3, "top_k": 5, "top_p": 0.95}
+    expected = reference_probabilities(model(prompt)[:, -1], *settings.values())[0]
+    n = 20_000
+    draws = written(model, prompt.expand(n, -1), 1, generator=seeded(), **settings)
+    observed = draws[:, 0].bincount(minlength=13) / n
+    error = (expected * (1 - expected) / n).sqrt()
+    assert ((observed - expected).abs() <= 5 * error + 1e-9).all()
+
+
+def test_the_seed_decides_and_rows_differ(make_model):
+    model = make_model()
+    prompt = torch.tensor([[5], [5]])
+    first = written(model, prompt, 12, temperature=2.0, generator=seeded(7))
+    assert torch.equal(first, written(model, prompt, 12, temperature=2.0, generator=seeded(7)))
+    assert not torch.equal(first, written(model, prompt, 12, temperature=2.0, generator=seeded(8)))
+    assert not torch.equal(first[0], first[1])
+
+
+def test_the_likeliest_alone_is_greedy(make_model):
+    model = make_model()
+    prompt = torch.randint(13, (3, 4), generator=seeded(3))
+    greedy = written(model, prompt, 10, temperature=0.0)
+    assert torch.equal(greedy, written(model, prompt, 10, top_k=1))
+    assert torch.equal(greedy, written(model, prompt, 10, top_p=1e-6))
+    assert torch.equal(greedy, written(model, prompt, 10, temperature=1e-6))
+
+
+def test_it_streams_and_leaves_the_caller_as_it_was(make_model):
+    model = make_model(dropout=0.5).train()
+    prompt = torch.randint(13, (2, 4), generator=seeded(4))
+    stream = generate(model, prompt, 5, temperature=0.0)
+    first = next(stream)
+    assert first.shape == (2,)
+    assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+    assert not model.training, "dropout is off while tokens are chosen"
+    stream.close()
+    assert model.training
+    assert len(list(generate(model, prompt, 5))) == 5 and model.training
+    assert torch.equal(prompt, torch.randint(13, (2, 4), generator=seeded(4)))
+    model(prompt).sum().backward()
+    assert list(generate(model, prompt, 0)) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"prompt": torch.zeros(1, 0, dtype=torch.long)},
+        {"prompt": torch.tensor([[13]])},
+        {"prompt": torch.tensor([[0, -1]])},
+        {"max_new_tokens": -1},
+        {"temperature": -0.5},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"top_p": math.nan},
+    ],
+)
+def test_an_argument_out_of_range_is_named_at_once(make_model, bad):
+    arguments = {"prompt": torch.tensor([[1, 2]]), "max_new_tokens": 3, **bad}
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        generate(make_model(), **arguments)

@@ -1,0 +1,77 @@
+"""metrics.jsonl and the TensorBoard events of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+from observe.metrics_file import MetricsFile
+from observe.tensorboard import LAYOUT, TensorBoard, preformatted
+from training.observer import EvalMetrics, StepMetrics
+
+METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
+
+
+def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.on_start(0)
+    file.on_step(9, None)
+    file.on_step(10, METRICS)
+    file.on_eval(10, EvalMetrics(1.5, 0.55, None))
+    first, second = map(json.loads, file.path.read_text().splitlines())
+    assert first["step"] == second["step"] == 10
+    assert (first["train_loss"], first["tokens_per_second"]) == (2.0, 3200.0)
+    assert (second["val_loss"], second["val_bpb"], second["floor_bpb"]) == (1.5, 0.55, None)
+
+
+def test_a_resume_drops_the_lines_of_steps_taken_again(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    for step in (10, 20, 30):
+        file.on_step(step, METRICS)
+    with file.path.open("a") as half:
+        half.write('{"step": 40, "tra')  # the process was killed while it wrote
+    file.on_start(20)
+    file.on_step(30, METRICS)
+    assert [json.loads(line)["step"] for line in file.path.read_text().splitlines()] == [10, 20, 30]
+
+
+def test_scalars_text_and_layout(tmp_path: Path) -> None:
+    board = TensorBoard(SummaryWriter(str(tmp_path)), "seed: 1", 0.5, lambda: "Once *upon*\na time")
+    board.on_start(0)
+    board.on_step(9, None)
+    board.on_step(10, METRICS)
+    board.on_eval(10, EvalMetrics(1.5, 0.55, 0.5))
+    board.on_end(10, None)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
+    assert {tag: round(value, 4) for tag, value in scalars.items()} == {
+        "loss/train": 2.0,
+        "loss/val": 1.5,
+        "bpb/train": 0.7,
+        "bpb/val": 0.55,
+        "bpb/floor": 0.5,
+        "optimizer/lr": 0.01,
+        "optimizer/grad_norm": 1.0,
+        "speed/tokens_per_second": 3200.0,
+    }
+    tensors = {tag: events.Tensors(tag)[0].tensor_proto for tag in events.Tags()["tensors"]}
+    assert tensors["sample/text_summary"].string_val[0] == b"    Once *upon*\n    a time\n"
+    assert b"seed: 1" in tensors["config/text_summary"].string_val[0]
+    layout = tensors["custom_scalars__config__"].string_val[0]
+    for chart in LAYOUT["Loss"].values():
+        for tag in chart[1]:
+            assert tag.encode() in layout
+
+
+def test_no_floor_where_none_is_known(tmp_path: Path) -> None:
+    board = TensorBoard(SummaryWriter(str(tmp_path)), "", None, lambda: "")
+    board.on_step(10, METRICS)
+    board.on_end(10, None)
+    assert "bpb/floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
+
+
+def test_preformatted_text_keeps_its_markup() -> None:
+    assert preformatted("# a\n<b>") == "    # a\n    <b>\n"

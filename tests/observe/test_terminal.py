@@ -1,0 +1,59 @@
+"""What is printed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from observe.terminal import Terminal, against_floor
+from training.observer import EvalMetrics, StepMetrics, Summary
+
+SUMMARY = Summary(1.5, 0.55, 0.5, 1.4, 1000, 64000, 20.0, 3200.0, 935296)
+METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
+
+
+def shown(live: bool, run: str = "runs/my run") -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
+    terminal = Terminal(Path(run), 1000, lambda: "Once [red] a hen.", "tales, cpu", console)
+    terminal.on_start(0)
+    terminal.on_step(10, METRICS)
+    terminal.on_eval(10, EvalMetrics(1.5, 0.55, 0.5))
+    terminal.on_end(1000, SUMMARY)
+    return out.getvalue()
+
+
+def test_the_summary_tells_all_that_is_needed_next() -> None:
+    for live in (True, False):
+        text = shown(live)
+        for words in (
+            "tales, cpu",
+            "0.5500 bits per byte, 10.0% above the floor of 0.5000",
+            "1,000 steps",
+            "Once [red] a hen.",
+            "python sample.py run='runs/my run'",
+            "tensorboard --logdir runs",
+        ):
+            assert words in text, words
+
+
+def test_no_control_characters_where_there_is_no_terminal() -> None:
+    assert "\x1b" not in shown(live=False)
+    assert "\x1b" in shown(live=True)
+
+
+def test_a_run_that_fails_ends_its_bar_without_a_summary() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=90)
+    terminal = Terminal(Path("runs/x"), 10, lambda: "never", "title", console)
+    terminal.on_start(0)
+    terminal.on_end(3, None)
+    assert terminal.bar.finished or not terminal.bar.live.is_started
+    assert "never" not in out.getvalue()
+
+
+def test_against_floor() -> None:
+    assert against_floor(0.6, None) == "0.6000 bits per byte"
+    assert against_floor(0.6, 0.5) == "0.6000 bits per byte, 20.0% above the floor of 0.5000"

@@ -1,0 +1,192 @@
+"""Every mistake ends with status 2, one line that names it, and nothing changed on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import command, files
+
+# (script, arguments, words that the line must hold). `{tiny}` is a folder with a run,
+# `{here}` the folder that the command runs in.
+MISTAKES: list[tuple[str, list[str], list[str]]] = [
+    # Unknown names
+    ("train", ["model.n_layer=4"], ["model.n_layer", "no such setting"]),
+    ("train", ["max_steps=4"], ["max_steps", "no such setting"]),
+    ("train", ["data.path=notes.txt"], ["data.path", "no such setting"]),
+    ("train", ["optimizer=sgd"], ["optimizer=sgd", "adamw"]),
+    ("train", ["model=huge"], ["model=huge", "nano"]),
+    ("train", ["data=wiki"], ["data=wiki", "tales"]),
+    ("train", ["tokenizer=words"], ["tokenizer=words", "bpe"]),
+    ("train", ["--max_steps=5"], ["--max_steps=5", "trainer.max_steps"]),
+    ("train", ["nonsense"], ["nonsense", "setting=value"]),
+    ("train", ["trainer.max_steps=10,20"], ["trainer.max_steps", "-m"]),
+    # Values of the wrong kind
+    ("train", ["trainer.max_steps=many"], ["trainer.max_steps", "Integer"]),
+    ("train", ["optimizer.lr=fast"], ["optimizer.lr", "Float"]),
+    ("train", ["model.bias=perhaps"], ["model.bias", "Boolean"]),
+    ("train", ["model.d_model=null"], ["model.d_model"]),
+    ("train", ["model=null"], ["model"]),
+    ("train", ["seed=${nowhere}"], ["seed", "nowhere"]),
+    # Values out of range
+    ("train", ["trainer.max_steps=0"], ["trainer.max_steps", "1 or more"]),
+    ("train", ["trainer.batch_size=-1"], ["trainer.batch_size", "1 or more"]),
+    ("train", ["trainer.batch_size=9", "trainer.grad_accumulation=2"], ["trainer.grad_acc", "9"]),
+    ("train", ["trainer.eval_every=-1"], ["trainer.eval_every"]),
+    ("train", ["trainer.checkpoint_every=-1"], ["trainer.checkpoint_every"]),
+    ("train", ["trainer.log_every=0"], ["trainer.log_every"]),
+    ("train", ["trainer.max_grad_norm=0"], ["trainer.max_grad_norm"]),
+    ("train", ["trainer.device=tpu"], ["trainer.device", "tpu", "cuda"]),
+    ("train", ["trainer.precision=fp8"], ["trainer.precision", "fp8", "bf16"]),
+    ("train", ["optimizer.lr=0"], ["optimizer.lr", "above 0"]),
+    ("train", ["optimizer.lr=nan"], ["optimizer.lr", "nan"]),
+    ("train", ["optimizer.weight_decay=-0.1"], ["optimizer.weight_decay"]),
+    ("train", ["optimizer.beta2=1"], ["optimizer.beta2"]),
+    ("train", ["optimizer.warmup_steps=-5"], ["optimizer.warmup_steps"]),
+    ("train", ["optimizer.decay_fraction=2"], ["optimizer.decay_fraction"]),
+    ("train", ["optimizer=adamw", "optimizer.momentum=0.9"], ["optimizer.momentum", "adamw"]),
+    ("train", ["model.n_heads=3"], ["model.n_heads", "128"]),
+    ("train", ["model.n_kv_heads=3"], ["model.n_kv_heads", "n_heads"]),
+    ("train", ["model.d_model=0"], ["model.d_model"]),
+    ("train", ["model.d_head=31"], ["model.d_head", "even"]),
+    ("train", ["model.dropout=1"], ["model.dropout"]),
+    ("train", ["model.norm=batchnorm"], ["model.norm", "rmsnorm"]),
+    ("train", ["model.position=absolute"], ["model.position", "rotary"]),
+    ("train", ["model.mlp=relu"], ["model.mlp", "swiglu"]),
+    ("train", ["tokenizer.vocab_size=256"], ["tokenizer.vocab_size", "257"]),
+    ("train", ["tokenizer=byte", "tokenizer.vocab_size=300"], ["tokenizer.vocab_size", "byte"]),
+    ("train", ["data.n_bytes=0"], ["data.n_bytes"]),
+    ("train", ["data.val_fraction=1"], ["data.val_fraction"]),
+    ("train", ["seed=-1"], ["seed"]),
+    ("train", ["observe.attention.every=-1"], ["observe.attention.every"]),
+    ("train", ["observe.attention.probe="], ["observe.attention.probe"]),
+    ("train", ["observe.samples.max_new_tokens=0"], ["observe.samples.max_new_tokens"]),
+    ("train", ["observe.samples.temperature=-1"], ["observe.samples.temperature"]),
+    # Files
+    ("train", ["data=text"], ["data.path"]),
+    ("train", ["data=text", "data.path=nowhere.txt"], ["data.path", "nowhere.txt"]),
+    ("train", ["data=text", "data.path=empty.txt"], ["empty.txt", "empty"]),
+    ("train", ["data=text", "data.path=binary.bin"], ["binary.bin", "UTF-8"]),
+    ("train", ["data=text", "data.path=empty_folder"], ["data.path", "empty_folder"]),
+    ("train", ["data=text", "data.path=*.none"], ["data.path", "*.none"]),
+    ("train", ["data=text", "data.path=-"], ["data.path", "empty"]),
+    ("train", ["data=text", "data.path=short.txt"], ["model.context_length", "short"]),
+    ("train", ["data=shakespeare", "data.path=short.txt"], ["data.path", "short.txt"]),
+    ("train", ["data=shakespeare", "data.url=http://127.0.0.1:9/"], ["data.path"]),
+    ("train", ["cache_dir=short.txt"], ["cache_dir", "short.txt"]),
+    # Runs
+    ("train", ["run_dir={here}"], ["run_dir", "exists"]),
+    ("train", ["run_dir=short.txt/run"], ["run_dir", "short.txt"]),
+    ("train", ["resume=nowhere"], ["resume", "nowhere", "no run"]),
+    ("train", ["resume={tiny}", "model.n_layers=3"], ["resume", "model"]),
+    ("train", ["resume={tiny}", "seed=7", "trainer.max_steps=9"], ["resume", "seed"]),
+    ("train", ["resume={tiny}", "run_dir=elsewhere"], ["run_dir"]),
+    ("sample", [], ["run", "runs/latest", "no run"]),
+    ("sample", ["run={here}"], ["run", "no run"]),
+    ("sample", ["run={tiny}", "checkpoint=first"], ["checkpoint", "first", "best"]),
+    ("sample", ["run={tiny}", "temperature=-1"], ["temperature"]),
+    ("sample", ["run={tiny}", "top_k=0"], ["top_k"]),
+    ("sample", ["run={tiny}", "top_p=1.5"], ["top_p"]),
+    ("sample", ["run={tiny}", "num_samples=0"], ["num_samples"]),
+    ("sample", ["run={tiny}", "max_new_tokens=0"], ["max_new_tokens"]),
+    ("sample", ["run={tiny}", "prompt_file=nowhere.txt"], ["prompt_file", "nowhere.txt"]),
+    ("sample", ["run={tiny}", "prompt_file=binary.bin"], ["prompt_file", "UTF-8"]),
+    ("sample", ["run={tiny}", "prompt_file=short.txt", "prompt=a"], ["prompt_file", "prompt"]),
+    ("sample", ["run={tiny}", "device=cuda:9"], ["device", "cuda:9"]),
+    ("sample", ["run={tiny}", "promt=a"], ["promt", "no such setting"]),
+    ("evaluate", ["run=nowhere"], ["run", "nowhere"]),
+    ("evaluate", ["run={tiny}", "split=test"], ["split", "train, val"]),
+    ("evaluate", ["run={tiny}", "batch_size=0"], ["batch_size"]),
+    ("evaluate", ["run={tiny}", "precision=half"], ["precision", "bf16"]),
+    ("evaluate", ["run={tiny}", "data=text", "data.path=nowhere.txt"], ["data.path", "nowhere"]),
+    ("evaluate", ["run={tiny}", "data=text", "data.path=one_letter.txt"], ["split", "2"]),
+    ("shapes", ["model=huge"], ["model=huge"]),
+    ("shapes", ["model.n_heads=7"], ["model.n_heads"]),
+]
+
+
+def prepare_folder(folder: Path) -> None:
+    """Files that are wrong in one way each."""
+    (folder / "empty.txt").touch()
+    (folder / "empty_folder").mkdir()
+    (folder / "binary.bin").write_bytes(bytes(range(256)) * 40)
+    (folder / "short.txt").write_text("Too short to learn from.")
+    (folder / "one_letter.txt").write_text("a")
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    tiny_run: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Future[tuple[subprocess.CompletedProcess[str], bool]]]:
+    """Every mistake made in a folder of its own, two at a time; and whether anything changed."""
+    template = tmp_path_factory.mktemp("template")
+    prepare_folder(template)
+    before = files(template)
+
+    def make(index: int) -> tuple[subprocess.CompletedProcess[str], bool]:
+        script, arguments, _ = MISTAKES[index]
+        folder = tmp_path_factory.mktemp("mistake")
+        shutil.copytree(template, folder, dirs_exist_ok=True)
+        filled = [
+            each.replace("{tiny}", str(tiny_run)).replace("{here}", ".") for each in arguments
+        ]
+        done = command(script, *filled, cwd=folder)
+        return done, files(folder) != before
+
+    pool = ThreadPoolExecutor(os.cpu_count())
+    return {index: pool.submit(make, index) for index in range(len(MISTAKES))}
+
+
+@pytest.mark.parametrize(
+    "index", range(len(MISTAKES)), ids=[" ".join([s, *a])[:70] for s, a, _ in MISTAKES]
+)
+def test_a_mistake_is_told_in_one_line(outcomes: dict, index: int) -> None:
+    done, changed = outcomes[index].result()
+    _, _, words = MISTAKES[index]
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    for word in words:
+        assert word in lines[0]
+    assert done.stdout == ""
+    assert not changed, "the mistake left something on disk"
+
+
+def test_mistakes_leave_the_run_as_it_was(outcomes: dict, tiny_run: Path) -> None:
+    before = files(tiny_run)
+    for future in outcomes.values():
+        future.result()
+    command("train", f"resume={tiny_run}", "model.n_layers=3", cwd=tiny_run.parent)
+    assert files(tiny_run) == before
+
+
+def test_damaged_runs(tiny_run: Path, tmp_path: Path) -> None:
+    damages = {
+        "config.yaml": b"model: [",
+        "tokenizer/tokenizer.json": b"{}",
+        "tokenizer/tokenizer.tiktoken": b"AA== 0\n",
+        "checkpoints/best/model.safetensors": b"\x08",
+    }
+    for name, damage in damages.items():
+        run = tmp_path / "run"
+        shutil.copytree(tiny_run, run, symlinks=True)
+        (run / name).write_bytes(damage)
+        done = command("sample", f"run={run}", cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert name.split("/")[0] in done.stderr
+        shutil.rmtree(run)
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(tmp_path: Path) -> None:
+    """The one-line form is for mistakes alone: it must not hide a bug."""
+    from configs.cli import one_line_errors
+
+    with pytest.raises(ZeroDivisionError), one_line_errors():
+        _ = 1 / 0

@@ -1,0 +1,128 @@
+"""sample.py and evaluate.py over a real run, and the stream of text they are made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from data import Tokenizer
+from model import GPT, ModelConfig
+from sample import Writer, open_model
+from tests.conftest import succeed
+
+LONG = ("max_new_tokens=60", "temperature=1")
+
+
+def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
+    one = succeed("sample", "prompt=Once", *LONG, cwd=tiny)
+    assert one == succeed("sample", "run=runs/latest", "prompt=Once", *LONG, cwd=tiny)
+    assert one != succeed("sample", "prompt=Once", *LONG, "seed=2", cwd=tiny)
+    assert one.startswith("Once")
+
+
+def test_temperature_zero_takes_no_chance(tiny: Path) -> None:
+    greedy = succeed("sample", "temperature=0", "seed=1", cwd=tiny)
+    assert greedy == succeed("sample", "temperature=0", "seed=2", cwd=tiny)
+    assert greedy == succeed("sample", "top_k=1", "seed=3", cwd=tiny)
+    assert greedy == succeed("sample", "top_p=1e-9", "seed=4", cwd=tiny)
+
+
+def test_several_samples_are_one_batch(tiny: Path) -> None:
+    output = succeed("sample", "num_samples=3", "prompt=The", *LONG, cwd=tiny)
+    heads = [line for line in output.splitlines() if line.startswith("--- ")]
+    assert heads == ["--- 1 ---", "--- 2 ---", "--- 3 ---"]
+    bodies = [body.strip() for body in output.split("--- ")[1:]]
+    assert len(set(bodies)) == 3
+    assert all("The" in body for body in bodies)
+
+
+@pytest.mark.parametrize("prompt", ['He said, "No!"', "it's {a}=[b], ${c}", "null", " 5", "-"])
+def test_a_prompt_means_itself(tiny: Path, prompt: str) -> None:
+    assert succeed("sample", f"prompt={prompt}", cwd=tiny).startswith(prompt)
+
+
+def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> None:
+    text = "Once there was\na hen"
+    (tmp_path / "prompt.txt").write_text(text)
+    expected = succeed("sample", f"prompt={text}", cwd=tiny)
+    assert expected == succeed("sample", f"prompt_file={tmp_path}/prompt.txt", cwd=tiny)
+    assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text)
+
+
+def test_interactive_keeps_asking(tiny: Path) -> None:
+    output = succeed("sample", "interactive=true", "max_new_tokens=5", cwd=tiny, stdin="One\nTwo\n")
+    assert output.count("> ") == 3
+    assert "One" in output and "Two" in output
+
+
+def test_evaluate_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
+    """The best checkpoint's loss over the validation split, as training measured it."""
+    measured = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
+    best = min((line for line in measured if "val_loss" in line), key=lambda line: line["val_loss"])
+    output = succeed("evaluate", "batch_size=7", cwd=tiny)
+    assert f"{best['val_loss']:.4f} nats per token" in output
+    assert f"{best['val_bpb']:.4f} bits per byte" in output
+    assert f"floor of {best['floor_bpb']:.4f}" in output
+
+
+def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
+    """Exact over the whole file: every token after the first, counted by hand."""
+    text = "Once upon a time there was a hen. " * 20
+    (tmp_path / "hen.txt").write_text(text)
+    output = succeed("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
+    _, tokenizer, model = open_model(str(tiny / "runs/latest"), "best", torch.device("cpu"))
+    tokens = torch.tensor(tokenizer.encode(text))
+    nats = 0.0
+    for start in range(0, len(tokens) - 1, 32):
+        window = tokens[start : start + 33]
+        logits = model(window[None, :-1])[0].double()
+        nats -= logits.log_softmax(-1).gather(1, window[1:, None]).sum().item()
+    assert f"{nats / (len(tokens) - 1):.4f} nats per token" in output
+    assert f"({len(tokens) - 1:,} tokens" in output
+
+
+def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyPatch) -> Writer:
+    """A writer whose model writes exactly these bytes, one byte a token."""
+    import sample
+    from data.tokenizer import fixed_tokenizer
+
+    def spell(model: GPT, prompt: torch.Tensor, max_new_tokens: int, **_: object):
+        for byte in text[:max_new_tokens]:
+            yield torch.full((len(prompt),), byte)
+
+    monkeypatch.setattr(sample, "generate", spell)
+    tokenizer: Tokenizer = fixed_tokenizer("byte")
+    return Writer(GPT(ModelConfig(1, 1, 4, 8), 256), tokenizer, document_end)
+
+
+def test_characters_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Käse 🧀!"
+    writer = writer_of(text.encode(), None, monkeypatch)
+    pieces = [piece for (piece,) in writer.stream("a", 1, 100, 1, 1.0)]
+    assert "".join(pieces) == text
+    assert all("\ufffd" not in piece for piece in pieces)
+    assert "🧀" in pieces
+
+
+def test_bytes_that_are_no_text_do_not_garble_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = writer_of(b"a\xffb\xf0\x9f", None, monkeypatch)
+    assert writer.write("", 100, 1, 1.0) == "a\ufffdb\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (b"One.\n\nTwo.\n\n", "One."),
+        (b"One.\nStill one.\n\nTwo.", "One.\nStill one."),
+        (b"One.\n", "One.\n"),
+        (b"", ""),
+    ],
+)
+def test_a_sample_ends_with_its_document(
+    written: bytes, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(written, "\n\n", monkeypatch)
+    assert writer.write("", 100, 1, 1.0) == shown

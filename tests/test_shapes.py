@@ -1,0 +1,106 @@
+"""The walk shows what the attention module really computes, in a table of 100 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from model import ModelConfig, fused_attention
+from model.attention import CausalSelfAttention
+from shapes import AXES, print_walk, walk
+
+SIZES: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 24, "context_length": 16}
+QWEN3: dict[str, Any] = {"n_kv_heads": 2, "d_head": 10}
+GPT2: dict[str, Any] = {
+    "norm": "layernorm",
+    "position": "learned",
+    "mlp": "gelu",
+    "qk_norm": False,
+    "bias": True,
+}
+
+
+@pytest.mark.parametrize("choices", [{}, QWEN3, GPT2], ids=["default", "qwen3", "gpt2"])
+@torch.no_grad()
+def test_the_walk_is_the_modules_own_way(choices):
+    torch.manual_seed(0)
+    attention = CausalSelfAttention(ModelConfig(**SIZES, **choices))
+    x = torch.randn(3, 7, 24)
+    steps = {step.name: step.tensor for step in walk(attention, x)}
+
+    assert next(iter(steps)) == "input" and torch.equal(steps["input"], x)
+    torch.testing.assert_close(steps["output"], attention(x), rtol=1e-5, atol=1e-6)
+    assert attention.attend is fused_attention
+    assert not any(layer._forward_hooks for layer in attention.children())
+
+    torch.testing.assert_close(steps["queries"], attention.query(x))
+    torch.testing.assert_close(steps["keys"], attention.key(x))
+    torch.testing.assert_close(steps["values"], attention.value(x))
+    torch.testing.assert_close(
+        steps["scaled"] * attention.d_head**0.5, steps["scores"], rtol=1e-5, atol=1e-6
+    )
+    later = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    assert (steps["masked"][:, :, later] == -torch.inf).all()
+    assert torch.equal(steps["masked"][:, :, ~later], steps["scaled"][:, :, ~later])
+    torch.testing.assert_close(steps["weights"], steps["masked"].softmax(-1))
+    torch.testing.assert_close(attention.output(steps["heads joined"]), steps["output"])
+
+
+def test_shapes_of_grouped_heads():
+    steps = walk(CausalSelfAttention(ModelConfig(**SIZES, **QWEN3)), torch.randn(3, 7, 24))
+    assert {step.name: tuple(step.tensor.shape) for step in steps} == {
+        "input": (3, 7, 24),
+        "queries": (3, 7, 40),
+        "keys": (3, 7, 20),
+        "values": (3, 7, 20),
+        "queries by head": (3, 4, 7, 10),
+        "keys by head": (3, 2, 7, 10),
+        "values by head": (3, 2, 7, 10),
+        "queries normed": (3, 4, 7, 10),
+        "keys normed": (3, 2, 7, 10),
+        "queries rotated": (3, 4, 7, 10),
+        "keys rotated": (3, 2, 7, 10),
+        "scores": (3, 4, 7, 7),
+        "scaled": (3, 4, 7, 7),
+        "masked": (3, 4, 7, 7),
+        "weights": (3, 4, 7, 7),
+        "context": (3, 4, 7, 10),
+        "heads joined": (3, 7, 40),
+        "output": (3, 7, 24),
+    }
+
+
+def test_the_axes_are_named_rightly():
+    sizes = {
+        **{"batch": 3, "token": 7, "query": 7, "key": 7, "d_model": 24, "head": 4, "kv_head": 2},
+        **{"d_head": 10, "head*d_head": 40, "kv_head*d_head": 20},
+    }
+    assert sizes.keys() == AXES.keys()
+    for step in walk(CausalSelfAttention(ModelConfig(**SIZES, **QWEN3)), torch.randn(3, 7, 24)):
+        assert tuple(step.tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
+
+
+def test_steps_that_a_design_lacks_are_left_out():
+    steps = walk(CausalSelfAttention(ModelConfig(**SIZES, **GPT2)), torch.randn(1, 3, 24))
+    assert not [step.name for step in steps if "normed" in step.name or "rotated" in step.name]
+    assert "+ b" in next(step.formula for step in steps if step.name == "queries")
+
+
+@pytest.mark.parametrize("d_model", [24, 4096])
+@pytest.mark.parametrize("columns", ["40", "250"])
+def test_the_table_fits_100_columns_whole(capsys, monkeypatch, d_model, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    print_walk(ModelConfig(**{**SIZES, "n_layers": 1, "d_model": d_model}))
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert len(lines) > 25 and {len(line) for line in lines} == {100}
+    assert "…" not in printed
+    for word in ("weights", f"(2, 16, {d_model})", "(2, 4, 16, 16)", "Q_h K_h^T", *AXES):
+        assert word in printed
+
+
+def test_a_short_context_cuts_the_texts(capsys):
+    print_walk(ModelConfig(**{**SIZES, "context_length": 3}))
+    assert "(2, 4, 3, 3)" in capsys.readouterr().out

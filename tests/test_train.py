@@ -1,0 +1,142 @@
+"""train.py as people run it: the command line, the run's folder, resuming, sweeping."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.conftest import TINY, command, files, succeed
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_folder_of_a_run(tiny: Path, tiny_run: Path) -> None:
+    assert {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name} == {
+        "config.yaml",
+        ".hydra",
+        "train.log",
+        "metrics.jsonl",
+        "summary.json",
+        "tokenizer",
+        "checkpoints",
+    }
+    assert {path.name for path in (tiny_run / ".hydra").iterdir()} == {
+        "config.yaml",
+        "hydra.yaml",
+        "overrides.yaml",
+    }
+    assert len(list(tiny_run.glob("events.out.tfevents.*"))) == 1
+    assert (tiny / "runs/latest/summary.json").samefile(tiny_run / "summary.json")
+    assert yaml.safe_load((tiny_run / ".hydra/overrides.yaml").read_text()) == list(TINY)
+    assert "validation loss" in (tiny_run / "train.log").read_text()
+
+
+def test_the_summary(tiny_run: Path) -> None:
+    summary = json.loads((tiny_run / "summary.json").read_text())
+    assert summary["steps"] == 6
+    assert summary["tokens"] == 6 * 4 * 32
+    weights = load_file(tiny_run / "checkpoints/last/model.safetensors")
+    assert summary["parameters"] == sum(tensor.size for tensor in weights.values())
+    last = [line for line in metrics(tiny_run) if "val_loss" in line][-1]
+    assert last["step"] == 6
+    for name in ("val_loss", "val_bpb", "floor_bpb"):
+        assert summary[name] == last[name]
+    assert summary["seconds"] > 0 and summary["tokens_per_second"] > 0
+
+
+def test_metrics_and_events_tell_the_same(tiny_run: Path) -> None:
+    lines = metrics(tiny_run)
+    assert [line["step"] for line in lines] == [2, 3, 4, 6, 6]
+    events = EventAccumulator(str(tiny_run)).Reload()
+    for tag, name in (("loss/train", "train_loss"), ("loss/val", "val_loss")):
+        logged = [(event.step, event.value) for event in events.Scalars(tag)]
+        told = [(line["step"], line[name]) for line in lines if name in line]
+        assert logged == [(step, pytest.approx(value)) for step, value in told]
+    assert [event.step for event in events.Images("attention/layer 1")] == [0, 3, 6]
+    assert [event.step for event in events.Tensors("sample/text_summary")] == [3, 6]
+
+
+def test_what_is_printed(tiny: Path, tiny_run: Path) -> None:
+    output = (tiny / "output.txt").read_text()
+    summary = json.loads((tiny_run / "summary.json").read_text())
+    assert f"{summary['val_bpb']:.4f} bits per byte" in output
+    assert f"floor of {summary['floor_bpb']:.4f}" in output
+    assert f"python sample.py run=runs/{tiny_run.name}" in output
+    assert "tensorboard --logdir runs" in output
+
+
+def test_a_run_opens_wherever_it_is_copied(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "moved run", symlinks=True)
+    here = succeed("sample", "run=moved run", "prompt=Once", cwd=tmp_path)
+    there = succeed("sample", f"run={tiny_run}", "prompt=Once", cwd=tmp_path)
+    assert here == there
+
+
+def test_the_same_settings_give_the_same_weights(tiny_run: Path, tmp_path: Path) -> None:
+    succeed("train", *TINY, "observe.tensorboard=false", "observe.terminal=false", cwd=tmp_path)
+    for name in ("model", "optimizer"):
+        again = (tmp_path / f"runs/latest/checkpoints/last/{name}.safetensors").read_bytes()
+        assert again == (tiny_run / f"checkpoints/last/{name}.safetensors").read_bytes()
+
+
+def test_resume(tiny_run: Path, tmp_path: Path) -> None:
+    """Three steps and three more are six, and Hydra writes over nothing."""
+    flat = [*TINY, "optimizer.decay_fraction=0"]  # so that the rate does not depend on the end
+    succeed("train", *flat, cwd=tmp_path)
+    six = (tmp_path / "runs/latest/checkpoints/last/model.safetensors").read_bytes()
+    succeed("train", *flat, "trainer.max_steps=3", "run_dir=cut", cwd=tmp_path)
+    before = files(tmp_path / "cut")
+    succeed("train", "resume=runs/latest", "trainer.max_steps=6", cwd=tmp_path)
+    after = files(tmp_path / "cut")
+    assert after["checkpoints/step-000006/model.safetensors"] == six
+    for name in ("config.yaml", ".hydra/config.yaml", ".hydra/overrides.yaml"):
+        assert after[name] == before[name]
+    assert [line["step"] for line in metrics(tmp_path / "cut")] == [2, 3, 3, 4, 6, 6]
+    assert json.loads((tmp_path / "cut/summary.json").read_text())["steps"] == 6
+    done = command("train", "resume=cut", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "nothing to do" in done.stdout
+
+
+def test_a_sweep_makes_a_run_for_every_value(tmp_path: Path) -> None:
+    succeed("train", "-m", "model.d_model=8,16", *TINY[:2], *TINY[3:], cwd=tmp_path)
+    (sweep,) = (tmp_path / "runs").glob("sweep_*")
+    for number, width in ((0, 8), (1, 16)):
+        config = yaml.safe_load((sweep / str(number) / "config.yaml").read_text())
+        assert config["model"]["d_model"] == width
+        assert (sweep / str(number) / "summary.json").is_file()
+
+
+def test_text_of_ones_own(tmp_path: Path) -> None:
+    """The second command of the public face, with a file name that has everything in it."""
+    name = "my notes, (old) {1}='x'.txt"
+    (tmp_path / name).write_text("Ein Käse ist kein Keks. 🧀\n" * 300)
+    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
+    succeed("train", "data=text", f"data.path={name}", "tokenizer=byte", *settings, cwd=tmp_path)
+    summary = json.loads((tmp_path / "runs/latest/summary.json").read_text())
+    assert summary["floor_bpb"] is None
+    assert summary["val_bpb"] == pytest.approx(summary["val_loss"] / 0.6931472, rel=1e-6)
+
+
+@pytest.mark.parametrize("model", ["nano", "nano_gpt2"])
+def test_both_families_train(model: str, tmp_path: Path) -> None:
+    learn = ("optimizer=adamw", "optimizer.warmup_steps=0", "optimizer.lr=1e-2")
+    settings = (*learn, "model.dropout=0.1", *TINY, "trainer.max_steps=40")
+    succeed("train", f"model={model}", *settings, cwd=tmp_path)
+    losses = [line["train_loss"] for line in metrics(tmp_path / "runs/latest") if "lr" in line]
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_bf16(tmp_path: Path) -> None:
+    done = command("train", "trainer.precision=bf16", *TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plain = succeed("evaluate", "precision=fp32", cwd=tmp_path)
+    assert "val: " in plain

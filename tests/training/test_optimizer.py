@@ -1,0 +1,112 @@
+"""The optimizers against plain torch, and the schedule against its definition."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model import GPT, ModelConfig
+from training.evaluation import cross_entropy
+from training.optimizer import Optimizer, OptimizerConfig, lr_scale
+
+ADAMW = OptimizerConfig("adamw", 1e-2, 0.1, 0.9, 0.95, warmup_steps=4, decay_fraction=0.5)
+MUON = OptimizerConfig("muon", 1e-2, 0.1, 0.9, 0.95, 4, 0.5, adamw_lr=3e-3, momentum=0.95)
+
+
+def model(position: str = "rotary") -> GPT:
+    torch.manual_seed(0)
+    config = ModelConfig(2, 2, 16, 8, position=position, norm="layernorm", bias=True)
+    return GPT(config, vocab_size=11)
+
+
+def backward(gpt: GPT, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(11, (3, 9), generator=generator)
+    cross_entropy(gpt(tokens[:, :-1]), tokens[:, 1:]).backward()
+
+
+def test_adamw_is_torchs_adamw_that_decays_no_vector() -> None:
+    ours, reference = model(), model()
+    optimizer = Optimizer(ours, ADAMW)
+    matrices = [p for p in reference.parameters() if p.ndim == 2]
+    vectors = [p for p in reference.parameters() if p.ndim == 1]
+    plain = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+        lr=1e-2 * 0.5,
+        betas=(0.9, 0.95),
+    )
+    for step in range(3):
+        for gpt in (ours, reference):
+            backward(gpt, step)
+        assert optimizer.step(0.5) == 1e-2 * 0.5
+        plain.step()
+        plain.zero_grad()
+    for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", ["rotary", "learned"])
+def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(position: str) -> None:
+    gpt = model(position)
+    muon, adamw = Optimizer(gpt, MUON).optimizers
+    names = {parameter: name for name, parameter in gpt.named_parameters()}
+    by_muon = {names[p] for group in muon.param_groups for p in group["params"]}
+    by_adamw = {names[p] for group in adamw.param_groups for p in group["params"]}
+    assert by_muon | by_adamw == set(names.values())
+    assert not by_muon & by_adamw
+    assert all(name.startswith("blocks.") for name in by_muon)
+    assert {"token_embedding.weight"} <= by_adamw
+    assert all(gpt.get_parameter(name).ndim == 1 for name in by_adamw if "blocks." in name)
+
+
+def test_a_muon_step_has_the_size_of_an_adamw_step() -> None:
+    """Root mean square 0.2 lr for any matrix (Liu et al. 2025, section 2.2), about."""
+    gpt = model()
+    optimizer = Optimizer(gpt, MUON)
+    weight = gpt.get_parameter("blocks.0.mlp.down.weight")
+    before = weight.detach().clone()
+    backward(gpt, 0)
+    optimizer.step(1.0)
+    update = weight.detach() - before * (1 - MUON.lr * MUON.weight_decay)
+    assert update.square().mean().sqrt().item() == pytest.approx(0.2 * MUON.lr, rel=0.35)
+
+
+@pytest.mark.parametrize("config", [ADAMW, MUON], ids=["adamw", "muon"])
+def test_state_comes_back(config: OptimizerConfig) -> None:
+    one = model()
+    first = Optimizer(one, config)
+    backward(one, 0)
+    first.step(1.0)
+    two = copy.deepcopy(one)
+    second = Optimizer(two, config)
+    state = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
+    second.load_state_tensors(state)
+    for gpt, optimizer in ((one, first), (two, second)):
+        backward(gpt, 1)
+        optimizer.step(1.0)
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@given(
+    max_steps=st.integers(1, 500),
+    warmup=st.integers(0, 100),
+    decay=st.floats(0, 1),
+)
+def test_the_schedule_rises_stays_and_falls(max_steps: int, warmup: int, decay: float) -> None:
+    config = OptimizerConfig("adamw", 1.0, 0.0, 0.9, 0.95, warmup, decay)
+    scales = [lr_scale(step, max_steps, config) for step in range(1, max_steps + 1)]
+    assert all(0 < scale <= 1 for scale in scales)
+    top = scales.index(max(scales))
+    assert scales[: top + 1] == sorted(scales[: top + 1])
+    assert scales[top:] == sorted(scales[top:], reverse=True)
+
+
+def test_the_schedule_by_hand() -> None:
+    scales = [lr_scale(step, 10, ADAMW) for step in range(1, 11)]
+    expected = [0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]
+    assert scales == pytest.approx(expected)

@@ -1,0 +1,115 @@
+"""Run directories and checkpoints on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from errors import UserError
+from model import GPT, ModelConfig
+from training.checkpoint import Checkpoints, Progress, load_training_state, load_weights
+from training.device import choose_device
+from training.optimizer import Optimizer, OptimizerConfig
+from training.run import Run, check_new
+
+ADAMW = OptimizerConfig("adamw", 1e-2, 0.1, 0.9, 0.95, warmup_steps=0, decay_fraction=0.0)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def parts() -> tuple[GPT, Optimizer]:
+    model = GPT(ModelConfig(1, 2, 8, 4), 5)
+    return model, Optimizer(model, ADAMW)
+
+
+def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
+    paths = {Run.create(None, "a: 1\n", {}).path for _ in range(5)}
+    assert len(paths) == 5
+    assert all(path.parent == Path("runs") for path in paths)
+
+
+def test_latest_leads_to_the_newest_run_but_not_to_its_events(here: Path) -> None:
+    for name in ("one", "two"):
+        run = Run.create(f"runs/{name}", f"name: {name}\n", {"config.yaml": "x"})
+        (run.path / "events.out.tfevents.1").touch()
+        run.point_latest()
+        latest = Path("runs/latest")
+        assert (latest / "config.yaml").read_text() == f"name: {name}\n"
+        assert Run.open("runs/latest", "run").path == run.path.resolve()
+        run.metrics_file.write_text("{}")  # what is written later is seen as well
+        assert (latest / "metrics.jsonl").read_text() == "{}"
+    assert not list(latest.rglob("events*"))
+
+
+def test_latest_leads_to_a_run_elsewhere(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "run"
+    run = Run.create(str(elsewhere), "a: 1\n", {})
+    run.point_latest()
+    assert Run.open("runs/latest", "run").path == elsewhere
+
+
+def test_an_existing_folder_is_not_taken(here: Path) -> None:
+    (here / "full").mkdir()
+    (here / "full" / "file").touch()
+    with pytest.raises(UserError, match="run_dir"):
+        check_new("full")
+    with pytest.raises(UserError, match="run_dir"):
+        check_new("full/file")
+    (here / "empty").mkdir()
+    check_new("empty")
+    check_new("new/and/deep")
+    assert not (here / "new").exists()
+
+
+def test_a_checkpoint_appears_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer = parts()
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(model, optimizer, Progress(step=1), best=True)
+
+    def cut_off(path: Path, target: Path) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", cut_off)
+        with pytest.raises(OSError, match="space"):
+            checkpoints.save(model, optimizer, Progress(step=2), best=True)
+    assert load_training_state(optimizer, checkpoints.find("last")).step == 1
+    checkpoints.save(model, optimizer, Progress(step=2), best=False)
+    assert load_training_state(optimizer, checkpoints.find("last")).step == 2
+    assert load_training_state(optimizer, checkpoints.find("best")).step == 1
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
+def test_a_damaged_checkpoint_is_told(tmp_path: Path, name: str, damage: bytes) -> None:
+    model, optimizer = parts()
+    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), best=True)
+    (path / name).write_bytes(damage)
+    with pytest.raises(UserError, match=name):
+        load_weights(model, path)
+        load_training_state(optimizer, path)
+
+
+def test_weights_of_another_shape_are_told(tmp_path: Path) -> None:
+    model, optimizer = parts()
+    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), best=True)
+    with pytest.raises(UserError, match="model"):
+        load_weights(GPT(ModelConfig(2, 2, 8, 4), 5), path)
+
+
+def test_devices() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type in ("cpu", "cuda", "mps")
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match=r"trainer\.device: this machine has no cuda"):
+            choose_device("cuda")

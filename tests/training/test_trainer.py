@@ -1,0 +1,246 @@
+"""The loop against an explicit one, and what it promises of steps, parts and observers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data.batches import Batches, windows
+from errors import UserError
+from model import GPT, ModelConfig
+from training.checkpoint import Checkpoints, Progress, load_training_state, load_weights
+from training.device import autocast
+from training.evaluation import cross_entropy, measure
+from training.observer import EvalMetrics, Observer, StepMetrics, Summary
+from training.optimizer import Optimizer, OptimizerConfig
+from training.trainer import Trainer, TrainerConfig
+
+VOCAB, CONTEXT = 13, 8
+CPU = torch.device("cpu")
+CONFIG = TrainerConfig(
+    max_steps=6,
+    batch_size=4,
+    eval_every=2,
+    checkpoint_every=3,
+    log_every=2,
+    grad_accumulation=1,
+    max_grad_norm=1.0,
+    device="cpu",
+    precision="fp32",
+    compile=False,
+)
+ADAMW = OptimizerConfig("adamw", 1e-2, 0.1, 0.9, 0.95, warmup_steps=0, decay_fraction=0.0)
+# Two bytes a token, but for the first.
+TOKEN_BYTES = torch.tensor([1] + [2] * (VOCAB - 1))
+
+
+def tokens(n: int = 400) -> np.ndarray:
+    return np.random.default_rng(0).integers(VOCAB, size=n).astype(np.uint16)
+
+
+class Diary(Observer):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int]] = []
+        self.metrics: dict[int, StepMetrics] = {}
+        self.evals: dict[int, EvalMetrics] = {}
+        self.summary: Summary | None = None
+
+    def on_start(self, step: int) -> None:
+        self.events.append(("start", step))
+
+    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+        self.events.append(("step", step))
+        if metrics:
+            self.metrics[step] = metrics
+
+    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+        self.events.append(("eval", step))
+        self.evals[step] = metrics
+
+    def on_checkpoint(self, step: int, path: Path) -> None:
+        self.events.append(("checkpoint", step))
+        assert (path / "model.safetensors").is_file()
+
+    def on_end(self, step: int, summary: Summary | None) -> None:
+        self.events.append(("end", step))
+        self.summary = summary
+
+
+def trainer(
+    folder: Path,
+    config: TrainerConfig = CONFIG,
+    dropout: float = 0.0,
+    resume: bool = False,
+    lr: float = 1e-2,
+) -> tuple[Trainer, Diary]:
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(2, 2, 16, CONTEXT, dropout=dropout), VOCAB)
+    optimizer = Optimizer(model, replace(ADAMW, lr=lr))
+    checkpoints, progress, diary = Checkpoints(folder / "checkpoints"), Progress(), Diary()
+    if resume:
+        load_weights(model, checkpoints.find("last"))
+        progress = load_training_state(optimizer, checkpoints.find("last"))
+    made = Trainer(
+        config,
+        model,
+        optimizer,
+        seed=5,
+        device=CPU,
+        batch=Batches(tokens(), config.batch_size, CONTEXT, seed=5),
+        validation=lambda: windows(tokens(101), CONTEXT, 4),
+        token_bytes=TOKEN_BYTES,
+        floor_bpb=0.5,
+        lr_scale=lambda step: 1 / step,
+        checkpoints=checkpoints,
+        observers=[diary],
+        progress=progress,
+    )
+    return made, diary
+
+
+def weights(made: Trainer) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
+
+
+def test_the_loop_is_the_textbook_loop(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path)
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(2, 2, 16, CONTEXT), VOCAB)
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim == 2], "weight_decay": 0.1},
+        {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    plain = torch.optim.AdamW(groups, betas=(0.9, 0.95))
+    batch = Batches(tokens(), 4, CONTEXT, seed=5)
+    losses, norms = [], []
+    for step in range(1, 7):
+        inputs, targets = batch(step - 1)
+        loss = torch.nn.functional.cross_entropy(model(inputs).transpose(1, 2), targets)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        for group in plain.param_groups:
+            group["lr"] = 1e-2 / step
+        plain.step()
+        plain.zero_grad()
+        losses.append(loss.item())
+    made.fit()
+    for name, tensor in weights(made).items():
+        torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-6)
+    for step, metrics in diary.metrics.items():
+        assert metrics.train_loss == pytest.approx(losses[step - 1], rel=1e-5)
+        assert metrics.grad_norm == pytest.approx(norms[step - 1], rel=1e-4)
+        assert metrics.lr == pytest.approx(1e-2 / step)
+        assert metrics.tokens == step * 4 * CONTEXT
+        _, targets = batch(step - 1)
+        bits = losses[step - 1] * targets.numel() / math.log(2)
+        spelled = sum(1 if token == 0 else 2 for token in targets.flatten().tolist())
+        assert metrics.train_bpb == pytest.approx(bits / spelled, rel=1e-5)
+
+
+def test_observers_hear_everything_in_order(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path)
+    summary = made.fit()
+    told = [event for event in diary.events if event[0] != "checkpoint"]
+    expected: list[tuple[str, int]] = [("start", 0)]
+    for step in range(1, 7):
+        expected += [("step", step)] + [("eval", step)] * (step % 2 == 0)
+    assert told == [*expected, ("end", 6)]
+    assert {("checkpoint", 3), ("checkpoint", 6)} <= set(diary.events)
+    assert sorted(diary.metrics) == [2, 4, 6]
+    assert diary.summary == summary
+    assert summary.val_loss == diary.evals[6].val_loss
+    assert summary.best_val_loss == min(each.val_loss for each in diary.evals.values())
+    assert summary.parameters == sum(p.numel() for p in made.model.parameters())
+
+
+def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
+    whole, _ = trainer(tmp_path / "whole")
+    parts, _ = trainer(tmp_path / "parts", replace(CONFIG, grad_accumulation=4))
+    whole.fit(), parts.fit()
+    for a, b in zip(weights(whole).values(), weights(parts).values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_cut_run_takes_the_same_steps(tmp_path: Path, dropout: float) -> None:
+    straight, _ = trainer(tmp_path / "straight", dropout=dropout)
+    straight.fit()
+    first, _ = trainer(tmp_path / "cut", replace(CONFIG, max_steps=3), dropout)
+    first.fit()
+    second, diary = trainer(tmp_path / "cut", dropout=dropout, resume=True)
+    second.fit()
+    assert diary.events[0] == ("start", 3)
+    for a, b in zip(weights(straight).values(), weights(second).values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_watching_changes_nothing(tmp_path: Path) -> None:
+    class Nosy(Observer):
+        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+            torch.rand(step)
+
+    plain, _ = trainer(tmp_path / "plain", dropout=0.2)
+    watched, _ = trainer(tmp_path / "watched", dropout=0.2)
+    watched.observers = [Nosy()]
+    plain.fit(), watched.fit()
+    for a, b in zip(weights(plain).values(), weights(watched).values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_checkpoints_last_and_best(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path)
+    made.fit()
+    checkpoints = made.checkpoints
+    best_step = min(diary.evals, key=lambda step: diary.evals[step].val_loss)
+    for name, step in (("last", 6), ("best", best_step)):
+        state = json.loads((checkpoints.find(name) / "state.json").read_text())
+        assert state["step"] == step
+    kept = {path.name for path in checkpoints.folder.glob("step-*")}
+    assert kept == {"step-000006", f"step-{best_step:06d}"}
+    other = GPT(made.model.config, VOCAB)
+    load_weights(other, checkpoints.find("last"))
+    for a, b in zip(other.parameters(), made.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_an_absurd_learning_rate_is_told(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path, replace(CONFIG, max_steps=200, log_every=1), lr=1e30)
+    with pytest.raises(UserError, match=r"optimizer\.lr"):
+        made.fit()
+    assert diary.events[-1][0] == "end"
+    assert diary.summary is None
+
+
+def test_measure_counts_every_target_once() -> None:
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(1, 2, 16, CONTEXT, dropout=0.5), VOCAB).train()
+    text = tokens(61)
+    got = measure(model, windows(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
+    assert model.training
+    model.eval()
+    nats, spelled = 0.0, 0
+    for position in range(1, len(text)):
+        start = (position - 1) // CONTEXT * CONTEXT
+        context = torch.from_numpy(text[start:position].astype(np.int64))[None]
+        with torch.no_grad():
+            log_probabilities = model(context)[0, -1].double().log_softmax(0)
+        nats -= log_probabilities[int(text[position])].item()
+        spelled += 1 if text[position] == 0 else 2
+    assert (got.tokens, got.bytes) == (60, spelled)
+    assert got.nats == pytest.approx(nats, rel=1e-5)
+    assert got.loss == pytest.approx(nats / 60, rel=1e-5)
+    assert got.bpb == pytest.approx(nats / math.log(2) / spelled, rel=1e-5)
+
+
+def test_cross_entropy_of_even_odds() -> None:
+    logits = torch.zeros(2, 3, VOCAB, dtype=torch.bfloat16)
+    targets = torch.zeros(2, 3, dtype=torch.long)
+    assert cross_entropy(logits, targets).item() == pytest.approx(math.log(VOCAB), rel=1e-6)
