@@ -23,27 +23,15 @@ def _words(text: str) -> list[str]:
     return text.split(", ")
 
 
-GIRLS = _words(
-    "Ada, Alma, Amy, Anna, Ava, Bea, Bella, Clara, Cora, Dora, Edna, Ella, Emma, Eva, Fay, Gwen, "
-    "Hana, Ida, Jane, Julia, Kate, Kim, Lea, Lena, Lucy, Mia, Molly, Nina, Nora, Olga, Pam, Polly, "
-    "Rita, Rosa, Sara, Sue, Tess, Vera, Yara, Zoe"
-)
-BOYS = _words(
-    "Abe, Adam, Alan, Ben, Boris, Carl, Dan, David, Eli, Emil, Eric, Felix, Fred, Gus, Hal, Henry, "
-    "Hugo, Ian, Ivan, Jim, Joe, Jonas, Karl, Ken, Leo, Luke, Max, Milo, Ned, Noah, Oscar, Otto, "
-    "Paul, Peter, Ravi, Sam, Simon, Ted, Tim, Tom"
-)
+# Names and things come back later in a tale. A small model learns to copy a word by meeting it
+# often, so these lists are short; all others may be long.
+GIRLS = _words("Amy, Ida, Kate, Lucy, Mia, Nora, Sue, Zoe")
+BOYS = _words("Ben, Dan, Gus, Jim, Leo, Max, Otto, Tom")
 OBJECTS = {
-    "music": _words("bell, drum, flute, horn, harp, fiddle, whistle, trumpet, guitar, gong"),
-    "wear": _words(
-        "hat, cap, ring, belt, mask, crown, wig, scarf, cape, necklace, ribbon, bracelet"
-    ),
-    "toy": _words("kite, ball, doll, hoop, sled, boat, puzzle, balloon, marble, wagon, robot, top"),
-    "home": _words(
-        "lamp, cup, mug, jar, pan, bowl, spoon, fork, plate, brush, broom, key, clock, book, pen, "
-        "map, chair, desk, rug, mop, fan, vase, mirror, comb, bucket, teapot, pillow, candle, "
-        "ladder, umbrella"
-    ),
+    "music": _words("drum, flute, horn"),
+    "wear": _words("hat, scarf, crown"),
+    "toy": _words("kite, ball, doll"),
+    "home": _words("lamp, cup, book"),
 }
 KIND = {word: kind for kind, words in OBJECTS.items() for word in words}
 
@@ -229,35 +217,32 @@ SENTENCES = {
     ],
     # Who the tale is about.
     "beginning": [
-        "{intro}",
-        "{intro} {detail}*2",
+        "{intro} {detail}",
     ],
     "intro": [
-        "Once there was {a trait} {animal} named {hero} who loved {hobby} and {food}.",
-        "{hero} was {a trait}, {trait.b} {animal} from {a view} {place}.",
-        "{hero} the {animal} lived in {a look} {colour.a} house {near} {a view} {place}.",
-        "Long ago, {a trait} {animal} named {hero} lived {near} {a view} {place}.",
-        "{hero}, {a trait} {animal}, had {number} {colour.a} {creature} and {a look} {object.a}.",
-        "This is the tale of {hero}, {a trait} {child hero} with {number} {trait.b} brothers.",
-        "Everyone liked {hero}, {a trait}, {trait.b} {animal} in {a colour.a} {clothes}.",
-        "{hero} the {trait} {animal} lived with {his hero} {trait.b} {family} {near} {a view} "
-        "{place}.",
+        "Once there was {a trait} {animal} named {hero}.",
+        "From {a view} {place} came {a trait}, {trait.b} {animal} named {hero}.",
+        "A long time ago, in {a look} {colour.a} house, lived {a trait} {animal} named {hero}.",
+        "Long ago, {near} {a view} {place} lived {a trait} {animal} named {hero}.",
+        "Here is the tale of {number} {trait.b} {creature} and {a trait} {animal} named {hero}.",
+        "This is the tale of {a trait}, {trait.b} {child hero} named {hero}.",
+        "Everyone in {a view} {place} liked {a trait} {animal} named {hero}.",
         "{Up near} {a view} {place} lived {a trait} {colour.a} {animal} named {hero}.",
-        "{hero} and {his hero} {family} sold {food} and {taste} {food.b} {near} {a view} {place}.",
-        "My {trait} {family} knew {a trait.b} {animal} named {hero} who loved {hobby}.",
-        "{hero} was {a trait} {child hero} who loved {hobby}, {food} and {trait.b} {creature}.",
-        "Nobody liked {hobby} more than {hero}, {a trait} {colour.a} {animal}.",
+        "My {trait} {family} knew {a trait.b} {animal} named {hero}.",
+        "There was once {a trait} {child hero} named {hero}.",
+        "Nobody liked {hobby} more than {a trait} {colour.a} {animal} named {hero}.",
     ],
     "detail": [
-        "{He hero} liked {food.c}, {food.d} and {taste.c} {food.e}.",
-        "{He hero} had {a colour.c} bed, {a look.c} {object.c} and {number.c} {creature.c}.",
-        "{His hero} {family.c} was {a trait.c} {trade}.",
-        "{He hero} was good at {hobby.c} and bad at {hobby.d}.",
-        "At home, {he hero} wore {a look.c} {colour.c} {clothes.c}.",
-        "Every {weekday.c}, {he hero} gave {food.c} to {number.c} {trait.c} {creature.c}.",
-        "{His hero} {family.c} liked {hobby.c}, but {he hero} liked {hobby.d}.",
-        "{He hero} was afraid of {colour.c} {creature.c} and {trait.c} {creature.d}.",
-        "{His hero} {family.c} often made {him hero} {taste.c} {food.c} with {food.d}.",
+        "{hero} liked {food.c}, {food.d} and {taste.c} {food.e}.",
+        "{hero} had {a colour.c} bed, {a look.c} {object.c} and {number.c} {creature.c}.",
+        "{hero} and {his hero} {family.c} sold {taste.c} {food.c} and {food.d}.",
+        "{hero} was good at {hobby.c} and bad at {hobby.d}.",
+        "{hero} often wore {a look.c} {colour.c} {clothes.c}.",
+        "{hero} gave {food.c} to {number.c} {trait.c} {creature.c} every {weekday.c}.",
+        "{hero} liked {hobby.c}, but {his hero} {family.c} liked {hobby.d}.",
+        "{hero} was afraid of {colour.c} {creature.c} and {trait.c} {creature.d}.",
+        "{hero} had {a trait.c} {family.c} who was {a trade}.",
+        "{hero} loved {hobby.c}, {food.c} and {trait.c} {creature.c}.",
     ],
     "when": [
         "One {weather} {time}",
@@ -271,7 +256,7 @@ SENTENCES = {
     "outing": [
         "{when}, {he hero} {moved} to {a view.go} {place.go} for {number.go} {food.go}.",
         "{when}, {hero} {moved} past {a view.by} {place.by} to {a view.go} {place.go}.",
-        "{when}, {he hero} took {taste.go} {food.go} and {a look.go} {object.go} to {a view.go} "
+        "{when}, {hero} took {taste.go} {food.go} and {a look.go} {object.go} to {a view.go} "
         "{place.go}.",
         "{when}, {hero} and {number.go} {trait.go} {creature.go} {moved} to {a view.go} "
         "{place.go}.",
@@ -279,28 +264,33 @@ SENTENCES = {
         "{food.go}.",
         "{when}, {he hero} put on {a colour.go} {clothes.go} and {moved} to {a view.go} "
         "{place.go}.",
-        "{when}, {he hero} followed {number.go} {colour.go} {creature.go} to {a view.go} "
-        "{place.go}.",
+        "{when}, {hero} followed {number.go} {colour.go} {creature.go} to {a view.go} {place.go}.",
         "{when}, {hero} {moved} to {a view.go} {place.go} to see {a trait.go} {trade.go}.",
     ],
     # A thing is owned, lost and found.
     "own": [
-        "{He hero} had {a look.own} {colour} {object} with {number.own} {mark} on it.",
-        "{His hero} {family.own} had made {him hero} {a look.own} {colour} {object}.",
-        "{He hero} had bought {a look.own} {colour} {object} from {a trait.own} {trade.own}.",
-        "More than {taste.own} {food.own}, {he hero} loved {his hero} {look.own} {colour} "
-        "{object}.",
-        "{He hero} had traded {number.own} {taste.own} {food.own} for {a look.own} {colour} "
-        "{object}.",
-        "{He hero} had found {a look.own} {colour} {object} {near.own} {a view.own} {place.own}.",
-        "{A trait.own} {trade.own} had given {him hero} {a look.own} {colour} {object}.",
+        "{hero} had {a look.own} {colour} {object}. {thing}",
+        "{His hero} {family.own} had made {him hero} {a look.own} {colour} {object}. {thing}",
+        "{He hero} had bought {a look.own} {colour} {object} from {a trait.own} {trade.own}. "
+        "{thing}",
+        "{hero} had traded {number.own} {taste.own} {food.own} for {a look.own} {colour} "
+        "{object}. {thing}",
+        "{He hero} had found {a look.own} {colour} {object} {near.own} {a view.own} {place.own}. "
+        "{thing}",
+        "{A trait.own} {trade.own} had given {him hero} {a look.own} {colour} {object}. {thing}",
+    ],
+    "thing": [
+        "The {object} had {number.thing} {look.thing} {mark} on it.",
+        "The {object} had cost {number.thing} {taste.thing} {food.thing}.",
+        "The {object} was {look.thing} and smelled of {food.thing}.",
+        "The {object} lay in {a look.thing} {holder.thing} {near.thing} {a look.spot} "
+        "{spot.thing}.",
     ],
     "carry": [
         "{when}, {he hero} took it to {a view.go} {place.go} with {number.go} {food.go}.",
         "{when}, {he hero} packed it in {a look.go} {holder} and {moved} to {a view.go} "
         "{place.go}.",
-        "{when}, {he hero} {moved} past {a view.go} {place.go} to show it to {a trait.go} "
-        "{trade.go}.",
+        "{when}, {hero} {moved} past {a view.go} {place.go} to show it to {a trait.go} {trade.go}.",
         "{when}, {he hero} {moved} to {a view.go} {place.go} with it and {a colour.go} {holder} "
         "of {food.go}.",
     ],
@@ -313,26 +303,30 @@ SENTENCES = {
         "{object}.",
         "While {he hero} was {hobby.loss}, {number.loss} {colour.loss} {creature.loss} took it "
         "away.",
-        "{He hero} played with {number.loss} {trait.loss} {creature.loss} and forgot it "
+        "{hero} played with {number.loss} {trait.loss} {creature.loss} and forgot it "
         "{near.loss} {a look.loss} {spot.loss}.",
     ],
     "grief": [
         '"My {colour} {object} is gone!" {sighed} {hero} {sadly}.',
-        "{He hero} looked behind {a look.grief} {spot.grief} but saw only {trait.grief} "
+        "{hero} looked behind {a look.grief} {spot.grief} but saw only {trait.grief} "
         "{creature.grief}.",
         "{He hero} found {a look.grief} {object.grief} and {number.grief} {food.grief}, but no "
         "{object}.",
         '"Where is my {object}?" {sighed} {hero}, {sad} and {sad.b}.',
     ],
     "helper": [
-        "Along came {friend}, {a trait.f}, {trait.g} {animal.f} in {a colour.f} {clothes.f}.",
-        "{soon}, {a trait.f} {animal.f} named {friend} came by with {number.f} {taste.f} {food.f}.",
-        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} "
-        "{holder.f}.",
-        "Nearby sat {friend} the {animal.f}, eating {food.f} with {number.f} {trait.f} "
-        "{creature.f}.",
-        "{soon}, {hero} met {friend}, {a trait.f} {colour.f} {animal.f} who was {hobby.f}.",
-        "{friend} the {trait.f} {animal.f} was {hobby.f} {near.f} {a look.f} {spot.f}.",
+        "Along came {a trait.f}, {trait.g} {animal.f} named {friend}. {about}",
+        "{soon}, {a trait.f} {animal.f} came by, whose name was {friend}. {about}",
+        "There {he hero} met {a trait.f} {animal.f} named {friend}. {about}",
+        "Nearby sat {a colour.f} {animal.f} named {friend}. {about}",
+        "{soon}, {hero} saw {a trait.f} {colour.f} {animal.f} named {friend}. {about}",
+        "{Up near.f} {a look.f} {spot.f} sat {a trait.f} {animal.f} named {friend}. {about}",
+    ],
+    "about": [
+        "{friend} was {hobby.h} with {number.h} {trait.h} {creature.h}.",
+        "{friend} had {taste.h} {food.h} in {a look.h} {holder.h}.",
+        "{friend} wore {a colour.h} {clothes.h} and ate {food.h}.",
+        "{friend} loved {hobby.h} and {taste.h} {food.h}.",
     ],
     "asking": [
         '"Did you see {a colour} {object}?" asked {hero} {sadly.ask}.',
@@ -360,18 +354,19 @@ SENTENCES = {
         "{hero} thanked {friend} with {taste.t} {food.t}, {food.u} and {a look.t} {object.t}.",
     ],
     "keeping": [
-        "From then on, {he hero} kept the {colour} {object} in {a look.end} {holder.end}.",
+        "From then on, {hero} kept the {colour} {object} in {a look.end} {holder.end}.",
         "That night, {he hero} put the {colour} {object} by {his hero} bed and dreamed of "
         "{trait.end} {creature.end}.",
         "Now the {colour} {object} stands by {a look.end} {object.end} in {hero}'s house.",
     ],
     # Two things change hands.
     "owner": [
-        "There {he hero} met {friend}, {a trait.f} {animal.f} with {a look.f} {colour.f} "
-        "{object.f}.",
-        "There sat {friend} the {trait.f} {animal.f}, holding {a look.f} {colour.f} {object.f}.",
-        "{soon}, {a trait.f} {animal.f} named {friend} came by with {a look.f} {colour.f} "
-        "{object.f}.",
+        "There {hero} met {a trait.f} {animal.f} named {friend}. {friend} had {a look.f} "
+        "{colour.f} {object.f}.",
+        "There sat {a trait.f} {animal.f} named {friend}. {friend} was holding {a look.f} "
+        "{colour.f} {object.f}.",
+        "{soon}, {a trait.f} {animal.f} named {friend} came by. {friend} had {a look.f} "
+        "{colour.f} {object.f}.",
     ],
     "offer": [
         '"What {a praise} {object.f}!" {said.offer} {hero} {gladly.offer}. "Shall we trade?"',
@@ -399,11 +394,12 @@ SENTENCES = {
     ],
     # A present.
     "birthday": [
-        "{when}, {his hero} {trait.f} friend {friend} the {animal.f} turned {number.f}.",
-        "On {weekday.f}, {his hero} best friend {friend}, {a trait.f} {animal.f}, would be "
-        "{number.f}.",
-        "{hero}'s friend {friend}, {a trait.f} {animal.f} in {a colour.f} {clothes.f}, had a "
-        "birthday in {month}.",
+        "{hero} had {a trait.f} friend, {a animal.f} named {friend}. {friend} would be "
+        "{number.f} on {weekday.f}.",
+        "{hero}'s best friend was {a trait.f} {animal.f} named {friend}. {friend} had a birthday "
+        "in {month}.",
+        "{hero} played with {a trait.f} {colour.f} {animal.f} named {friend}. {friend} turned "
+        "{number.f} on {a weather} {weekday.f}.",
     ],
     "gift": [
         "{hero} {moved} past {a view.by} {place.by} and bought {a look.gift} {colour} {object} "
@@ -414,7 +410,7 @@ SENTENCES = {
         "behind {a look.by} {spot.gift}.",
     ],
     "wrapping": [
-        "{He hero} wrapped it in {colour.wrap} paper with {number.wrap} {look.wrap} {mark.wrap}.",
+        "{hero} wrapped it in {colour.wrap} paper with {number.wrap} {look.wrap} {mark.wrap}.",
         "{He hero} hid it in {a look.wrap} {holder} with {number.wrap} {taste.wrap} {food.wrap}.",
         "{He hero} painted {number.wrap} {colour.wrap} {mark.wrap} on it and {moved.wrap} to "
         "{friend}.",
@@ -430,11 +426,12 @@ SENTENCES = {
     ],
     # Someone needs help.
     "trouble": [
-        "There {a trait.f}, {trait.g} {animal.f} named {friend} was stuck {stuck}.",
-        "{soon}, {he hero} saw {friend}, {a trait.f} {animal.f}, stuck {stuck} with {number.f} "
-        "{food.f}.",
-        "There {he hero} saw {friend} the {trait.f} {animal.f} in {a colour.f} {clothes.f}, stuck "
-        "{stuck}.",
+        "There {he hero} found {a trait.f}, {trait.g} {animal.f} named {friend}. {friend} was "
+        "stuck {stuck}.",
+        "{soon}, {hero} saw {a trait.f} {animal.f} named {friend}. {friend} was stuck {stuck} "
+        "with {number.f} {food.f}.",
+        "There {he hero} saw {a colour.f} {animal.f} in {a colour.g} {clothes.f}. It was "
+        "{friend}. {friend} was stuck {stuck}.",
     ],
     "plea": [
         '"Help me!" {sighed} {friend} {sadly}.',
@@ -450,11 +447,11 @@ SENTENCES = {
     ],
     "rescue": [
         '"Take the {tool}!" {said} {hero} {gladly}, and out came {friend}, {glad} and {glad.b}.',
-        "With help from {number.out} {trait.out} {creature.out}, {he hero} pulled {friend} out.",
+        "With help from {number.out} {trait.out} {creature.out}, {hero} pulled {friend} out.",
     ],
     # A meal.
     "plan": [
-        "{He hero} wanted to make {sweet} {dish} for {his hero} {trait.p} {family.p}.",
+        "{hero} wanted to make {sweet} {dish} for {his hero} {trait.p} {family.p}.",
         "{A trait.p} {trade.p} had asked {him hero} to make {sweet} {dish}.",
     ],
     "need": [
@@ -463,7 +460,7 @@ SENTENCES = {
         "But {number.need} {trait.need} {creature.need} had eaten all the {food.need}.",
     ],
     "errand": [
-        "{when}, {he hero} {moved} to {a view.go} {place.go} to look for more.",
+        "{when}, {hero} {moved} to {a view.go} {place.go} to look for more.",
         "{when}, {he hero} took {number.go} {look.go} coins to {a view.go} {place.go} to buy "
         "{food.need}.",
         "{when}, {he hero} asked {a trait.go} {trade.go} at {a view.go} {place.go} for "
@@ -495,21 +492,21 @@ SENTENCES = {
     ],
     # A noise at night.
     "sound": [
-        "One {weather} night, {he hero} heard {a noise} noise {near.s} {a view.s} {place.s}.",
+        "One {weather} night, {hero} heard {a noise} noise {near.s} {a view.s} {place.s}.",
         "At {hour.s}, {number.s} {trait.s} {creature.s} told {him hero} about {a noise} noise "
         "{near.s} the {place.s}.",
     ],
     "search": [
-        "{He hero} took {a look.s} {light} and {a colour.s} {tool} and {moved} out.",
+        "{hero} took {a look.s} {light} and {a colour.s} {tool} and {moved} out.",
         "{He hero} put on {a look.s} {colour.s} {clothes.s} and {moved} out with {his hero} "
         "{trait.s} {family.s}.",
     ],
     "crying": [
-        "It was {friend}, {a trait.f} {animal.f}, who was {sad} and {sad.b}.",
-        "There sat {friend} the {trait.f} {animal.f} without {his friend} {look.f} {colour.f} "
-        "{object.f}.",
-        '"I am {sad} and {sad.b}," {sighed} {friend}, {a trait.f} {animal.f} {near.f} {a look.f} '
-        "{spot.f}.",
+        "It was {a trait.f} {animal.f} named {friend}. {friend} was {sad} and {sad.b}.",
+        "There sat {a trait.f} {animal.f} named {friend}. {friend} had lost {his friend} "
+        "{look.f} {colour.f} {object.f}.",
+        "It was {a colour.f} {animal.f} {near.f} {a look.f} {spot.f}, whose name was {friend}. "
+        "{friend} was {sad}.",
     ],
     "comfort": [
         '"Take my {look.give} {colour.give} {object.give}," {said} {hero} {gladly}.',

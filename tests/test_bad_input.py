@@ -50,7 +50,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["optimizer.warmup_steps=-5"], ["optimizer.warmup_steps"]),
     ("train", ["optimizer.decay_fraction=2"], ["optimizer.decay_fraction"]),
     ("train", ["optimizer=adamw", "optimizer.momentum=0.9"], ["optimizer.momentum", "adamw"]),
-    ("train", ["model.n_heads=3"], ["model.n_heads", "128"]),
+    ("train", ["model.n_heads=7"], ["model.n_heads", "96"]),
     ("train", ["model.n_kv_heads=3"], ["model.n_kv_heads", "n_heads"]),
     ("train", ["model.d_model=0"], ["model.d_model"]),
     ("train", ["model.d_head=31"], ["model.d_head", "even"]),
