@@ -28,10 +28,10 @@ def _words(text: str) -> list[str]:
 GIRLS = _words("Amy, Ida, Kate, Lucy, Mia, Nora, Sue, Zoe")
 BOYS = _words("Ben, Dan, Gus, Jim, Leo, Max, Otto, Tom")
 OBJECTS = {
-    "music": _words("drum, flute, horn"),
-    "wear": _words("hat, scarf, crown"),
-    "toy": _words("kite, ball, doll"),
-    "home": _words("lamp, cup, book"),
+    "music": _words("drum, flute"),
+    "wear": _words("hat, crown"),
+    "toy": _words("kite, ball"),
+    "home": _words("lamp, cup"),
 }
 KIND = {word: kind for kind, words in OBJECTS.items() for word in words}
 
@@ -61,7 +61,6 @@ FORMS = {
     "him": _gender("her", "him"),
     "his": _gender("her", "his"),
     "His": _gender("Her", "His"),
-    "child": _gender("girl", "boy"),
 }
 
 WORDS = {
@@ -225,16 +224,16 @@ SENTENCES = {
         "A long time ago, in {a look} {colour.a} house, lived {a trait} {animal} named {hero}.",
         "Long ago, {near} {a view} {place} lived {a trait} {animal} named {hero}.",
         "Here is the tale of {number} {trait.b} {creature} and {a trait} {animal} named {hero}.",
-        "This is the tale of {a trait}, {trait.b} {child hero} named {hero}.",
+        "This is the tale of {a trait}, {trait.b} child named {hero}.",
         "Everyone in {a view} {place} liked {a trait} {animal} named {hero}.",
         "{Up near} {a view} {place} lived {a trait} {colour.a} {animal} named {hero}.",
         "My {trait} {family} knew {a trait.b} {animal} named {hero}.",
-        "There was once {a trait} {child hero} named {hero}.",
+        "There was once {a trait} child named {hero}.",
         "Nobody liked {hobby} more than {a trait} {colour.a} {animal} named {hero}.",
     ],
     "detail": [
         "{hero} liked {food.c}, {food.d} and {taste.c} {food.e}.",
-        "{hero} had {a colour.c} bed, {a look.c} {object.c} and {number.c} {creature.c}.",
+        "{hero} had {a colour.c} bed and {a look.c} {object.c}. The {object.c} was {colour.d}.*4",
         "{hero} and {his hero} {family.c} sold {taste.c} {food.c} and {food.d}.",
         "{hero} was good at {hobby.c} and bad at {hobby.d}.",
         "{hero} often wore {a look.c} {colour.c} {clothes.c}.",
