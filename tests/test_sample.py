@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,9 @@ def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyP
     import sample
     from data.tokenizer import fixed_tokenizer
 
-    def spell(model: GPT, prompt: torch.Tensor, max_new_tokens: int, **_: object):
+    def spell(
+        model: GPT, prompt: torch.Tensor, max_new_tokens: int, **_: object
+    ) -> Iterator[torch.Tensor]:
         for byte in text[:max_new_tokens]:
             yield torch.full((len(prompt),), byte)
 

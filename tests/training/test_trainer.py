@@ -205,6 +205,7 @@ def test_checkpoints_last_and_best(tmp_path: Path) -> None:
         assert state["step"] == step
     kept = {path.name for path in checkpoints.folder.glob("step-*")}
     assert kept == {"step-000006", f"step-{best_step:06d}"}
+    assert isinstance(made.model, GPT)
     other = GPT(made.model.config, VOCAB)
     load_weights(other, checkpoints.find("last"))
     for a, b in zip(other.parameters(), made.model.parameters(), strict=True):
