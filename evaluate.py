@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from omegaconf import DictConfig
 
 from configs.cli import run_script
 from configs.schema import EvaluateConfig, build
-from data import open_corpus, prepare
+from data import TalesConfig, open_corpus, prepare
 from data.batches import windows
-from errors import UserError
 from observe.terminal import against_floor
 from sample import open_model
 from training.device import autocast, check_precision, choose_device
@@ -23,15 +24,14 @@ def main(cfg: DictConfig) -> None:
     check_precision(config.precision)
     run_config, tokenizer, model = open_model(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
-    corpus = open_corpus(config.data or run_config.data)
-    dataset = prepare(corpus, tokenizer, config.cache_dir, context_length=1, splits=())
+    data = config.data or run_config.data
+    if split == "all" and not isinstance(data, TalesConfig):
+        data = replace(data, val_fraction=1.0)  # nothing to split: one stream of tokens
+    needed = ("train",) if split == "train" else ("val",)
+    dataset = prepare(open_corpus(data), tokenizer, config.cache_dir, 1, needed)
     tokens = {"train": dataset.train, "val": dataset.val}.get(split)
     if tokens is None:
         tokens = np.concatenate([dataset.train, dataset.val])
-    if len(tokens) < 2:
-        raise UserError(
-            f"split: {split} has {len(tokens)} tokens, and a loss needs 2; give more text"
-        )
     measured = measure(
         model,
         windows(tokens, run_config.model.context_length, config.batch_size),

@@ -36,6 +36,9 @@ FREE_TEXT = (
     "observe.samples.prompt",
 )
 
+# Of these, one option must be chosen.
+GROUPS = ("data", "tokenizer", "model", "optimizer")
+
 
 def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     """Compose configs/<name>.yaml with the command line's overrides, and call `main` with it."""
@@ -91,6 +94,10 @@ def read_arguments(arguments: list[str]) -> list[str]:
             f"{unknown[0]}: no such flag; "
             "settings are given without dashes, as in trainer.max_steps=500"
         )
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if value == "null" and key in GROUPS:
+            raise UserError(f"{argument}: is no choice; --help lists the choices of {key}")
     return arguments if known.multirun else [_quote_free_text(argument) for argument in arguments]
 
 

@@ -29,7 +29,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     # Values of the wrong kind
     ("train", ["trainer.max_steps=many"], ["trainer.max_steps", "Integer"]),
     ("train", ["optimizer.lr=fast"], ["optimizer.lr", "Float"]),
-    ("train", ["model.bias=perhaps"], ["model.bias", "Boolean"]),
+    ("train", ["model.bias=perhaps"], ["model.bias", "bool"]),
     ("train", ["model.d_model=null"], ["model.d_model"]),
     ("train", ["model=null"], ["model"]),
     ("train", ["seed=${nowhere}"], ["seed", "nowhere"]),
@@ -75,7 +75,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["data=text", "data.path=empty_folder"], ["data.path", "empty_folder"]),
     ("train", ["data=text", "data.path=*.none"], ["data.path", "*.none"]),
     ("train", ["data=text", "data.path=-"], ["data.path", "empty"]),
-    ("train", ["data=text", "data.path=short.txt"], ["model.context_length", "short"]),
+    ("train", ["data=text", "data.path=short.txt"], ["model.context_length", "train split"]),
     ("train", ["data=shakespeare", "data.path=short.txt"], ["data.path", "short.txt"]),
     ("train", ["data=shakespeare", "data.url=http://127.0.0.1:9/"], ["data.path"]),
     ("train", ["cache_dir=short.txt"], ["cache_dir", "short.txt"]),

@@ -126,7 +126,10 @@ def check_new(path: str | None) -> None:
 def _make_directory(path: str | None) -> Path:
     if path is not None:
         check_new(path)
-        Path(path).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"run_dir: {path} cannot be made ({error.strerror})") from error
         return Path(path)
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     attempt = 1
