@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 # More tokens than this make labels that nobody can read.
-MAX_PROBE_TOKENS = 40
+MAX_PROBE_TOKENS = 32
 
 
 @dataclass
