@@ -1,4 +1,7 @@
-"""Open a run and measure a whole split, every token once: `python evaluate.py run=runs/latest`."""
+"""Open a run and measure a whole split: `python evaluate.py run=runs/latest`.
+
+Every token is scored once, save the first of the split, which nothing comes before.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from observe.terminal import against_floor
 from sample import open_model
 from training.device import autocast, check_precision, choose_device
 from training.evaluation import measure
+from training.run import Run
 
 
 def main(cfg: DictConfig) -> None:
@@ -29,6 +33,8 @@ def main(cfg: DictConfig) -> None:
         data = replace(data, val_fraction=1.0)  # nothing to split: one stream of tokens
     needed = ("train",) if split == "train" else ("val",)
     dataset = prepare(open_corpus(data), tokenizer, config.cache_dir, 1, needed)
+    if data is run_config.data:
+        Run.open(config.run, "run").check_tokens(dataset.sha256, "run")
     tokens = {"train": dataset.train, "val": dataset.val}.get(split)
     if tokens is None:
         tokens = np.concatenate([dataset.train, dataset.val])

@@ -87,9 +87,16 @@ class Writer:
                 return
         yield [row.flush() for row in rows]
 
-    def write(self, prompt: str, max_new_tokens: int, seed: int, temperature: float) -> str:
+    def write(
+        self,
+        prompt: str,
+        max_new_tokens: int,
+        seed: int,
+        temperature: float,
+        top_p: float | None = None,
+    ) -> str:
         """One sample, prompt included, as one string."""
-        steps = self.stream(prompt, 1, max_new_tokens, seed, temperature)
+        steps = self.stream(prompt, 1, max_new_tokens, seed, temperature, top_p=top_p)
         return prompt + "".join(step[0] for step in steps)
 
 

@@ -16,7 +16,7 @@ from model import GPT
 from observe.metrics_file import MetricsFile
 from sample import Writer
 from training.checkpoint import Progress, load_training_state, load_weights
-from training.device import choose_device
+from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
 from training.optimizer import Optimizer, lr_scale
 from training.run import Run, check_new
@@ -31,12 +31,14 @@ def main(cfg: DictConfig) -> float | None:
     run, settings = _open_settings(cfg)
     config = build(settings, TrainConfig)
     device = choose_device(config.trainer.device)
+    keep_freed_memory()
     dataset = prepare(
         open_corpus(config.data),
         Tokenizer.load(run.tokenizer_folder) if run else config.tokenizer,
         config.cache_dir,
         config.model.context_length,
     )
+    _check_memory(config, dataset.tokenizer.vocab_size, device)
     torch.manual_seed(config.seed)
     model = GPT(config.model, dataset.tokenizer.vocab_size).to(device)
     optimizer = Optimizer(model, config.optimizer)
@@ -45,6 +47,7 @@ def main(cfg: DictConfig) -> float | None:
         checkpoint = run.checkpoints.find("last")
         load_weights(model, checkpoint)
         progress = load_training_state(optimizer, checkpoint)
+        run.check_tokens(dataset.sha256, "resume")
         if progress.step >= config.trainer.max_steps:
             print(
                 f"{run.path} has its {progress.step} steps: nothing to do. "
@@ -101,6 +104,15 @@ def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
     return run, settings
 
 
+def _check_memory(config: TrainConfig, vocab_size: int, device: torch.device) -> None:
+    """At the least: weights, gradients, one optimizer moment, and the logits of one part."""
+    with torch.device("meta"):
+        n_parameters = GPT(config.model, vocab_size).n_parameters
+    sequences = config.trainer.batch_size // config.trainer.grad_accumulation
+    logits = sequences * config.model.context_length * vocab_size
+    check_memory(4 * (3 * n_parameters + logits), device)
+
+
 def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
     hydra = HydraConfig.get()
     path = config.run_dir
@@ -116,6 +128,7 @@ def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
             "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
             "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
         },
+        dataset.sha256,
     )
     run.tokenizer_folder.mkdir()
     dataset.tokenizer.save(run.tokenizer_folder)
@@ -137,7 +150,11 @@ def _observers(
 
     def sample() -> str:
         return writer.write(
-            samples.prompt, samples.max_new_tokens, samples.seed, samples.temperature
+            samples.prompt,
+            samples.max_new_tokens,
+            samples.seed,
+            samples.temperature,
+            samples.top_p,
         )
 
     observers: list[Observer] = [MetricsFile(run.metrics_file)]

@@ -53,7 +53,7 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
             return main(config)
 
     with one_line_errors():
-        sys.argv[1:] = read_arguments(sys.argv[1:])
+        sys.argv[1:] = read_arguments(sys.argv[1:], sweeps=name == "train")
         configs = str(Path(__file__).resolve().parent)
         hydra.main(config_path=configs, config_name=name, version_base="1.3")(job)()
 
@@ -72,6 +72,8 @@ def one_line_errors() -> Iterator[None]:
         # The reader of our output has gone, as in `sample.py | head`: nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+            fail("memory: there is not enough; choose a smaller model, batch or context length")
         if not is_users_mistake(error):
             raise
         fail(one_line(error))
@@ -83,10 +85,11 @@ def fail(message: str) -> None:
     sys.exit(2)
 
 
-def read_arguments(arguments: list[str]) -> list[str]:
+def read_arguments(arguments: list[str], sweeps: bool = True) -> list[str]:
     """The command line with free text quoted, so that Hydra takes it as it is.
 
-    Raises UserError for an unknown flag. A sweep (-m) is left alone: there commas separate values.
+    Raises UserError for an unknown flag, and for a sweep (-m) unless the script `sweeps`. A sweep
+    is left alone: there commas separate values.
     """
     known, unknown = get_args_parser().parse_known_args(arguments)
     if unknown:
@@ -94,8 +97,12 @@ def read_arguments(arguments: list[str]) -> list[str]:
             f"{unknown[0]}: no such flag; "
             "settings are given without dashes, as in trainer.max_steps=500"
         )
+    if known.multirun and not sweeps:
+        raise UserError("-m: only train.py sweeps; run this script once for each value")
     for argument in arguments:
         key, _, value = argument.partition("=")
+        if not key:
+            raise UserError(f"{argument}: is no setting=value; --cfg job prints every setting")
         if value == "null" and key in GROUPS:
             raise UserError(f"{argument}: is no choice; --help lists the choices of {key}")
     return arguments if known.multirun else [_quote_free_text(argument) for argument in arguments]

@@ -7,7 +7,13 @@ import re
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-SEE_ALL = "python {script} --cfg job prints every setting"
+# Of OmegaConf's words to its programmers, what a person at the command line needs.
+PLAIN = {
+    r"^Value '(.*)' of type '.*' could not be converted to Integer$": r"'\1' is no whole number",
+    r"^Value '(.*)' of type '.*' could not be converted to Float$": r"'\1' is no number",
+    r"^Value '(.*)' is not a valid bool.*$": r"'\1' is neither true nor false",
+    r"^field '.*' is not Optional$": "cannot be null; give a value, or leave it out",
+}
 
 
 def one_line(error: BaseException) -> str:
@@ -41,7 +47,10 @@ def one_line(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    first = lines[0] if lines else type(error).__name__
+    for pattern, plain in PLAIN.items():
+        first = re.sub(pattern, plain, first)
+    return first
 
 
 def is_users_mistake(error: BaseException) -> bool:

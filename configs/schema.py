@@ -82,7 +82,7 @@ class SampleConfig:
 
     def __post_init__(self) -> None:
         check_range("max_new_tokens", self.max_new_tokens, 1, 10**9)
-        check_range("temperature", self.temperature, 0, 1e6)
+        check_range("temperature", self.temperature, 0, 10**6)
         check_range("num_samples", self.num_samples, 1, 10**6)
         check_range("seed", self.seed, 0, 2**63 - 1)
         if self.top_k is not None:
@@ -124,7 +124,7 @@ class ShapesConfig:
 def check_range(name: str, value: float, least: float, most: float) -> None:
     """Raise ValueError unless least <= value <= most."""
     if not least <= value <= most:
-        raise ValueError(f"{name}: {value} is out of range; give {least} to {most:g}")
+        raise ValueError(f"{name}: {value} is out of range; give {least} to {most}")
 
 
 def register() -> None:
@@ -148,6 +148,10 @@ def build(config: DictConfig, kind: type[Config], prefix: str = "") -> Config:
     Raises UserError that names the setting in full, for the first value that is out of range.
     """
     values = {}
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    for key in config:
+        if key not in known:
+            raise UserError(f"{prefix}{key}: no such setting; --cfg job prints every setting")
     for each in fields(kind):  # type: ignore[arg-type]
         name = prefix + each.name
         node = config._get_node(each.name)

@@ -23,10 +23,10 @@ def _words(text: str) -> list[str]:
     return text.split(", ")
 
 
-# Names and things come back later in a tale. A small model learns to copy a word by meeting it
-# often, so these lists are short; all others may be long.
-GIRLS = _words("Amy, Ida, Kate, Lucy, Mia, Nora, Sue, Zoe")
-BOYS = _words("Ben, Dan, Gus, Jim, Leo, Max, Otto, Tom")
+# Names and objects come back later in a tale. A small model learns to copy a word by meeting it
+# often, so these lists are short. Words that stay in their sentence have other, longer lists.
+GIRLS = _words("Amy, Ida, Kate, Lucy, Mia, Zoe")
+BOYS = _words("Ben, Dan, Gus, Max, Otto, Tom")
 OBJECTS = {
     "music": _words("drum, flute"),
     "wear": _words("hat, crown"),
@@ -87,6 +87,10 @@ WORDS = {
         "red, blue, green, yellow, orange, purple, pink, white, black, brown, gray, golden, "
         "silver, striped, spotted, tan"
     ),
+    "trinket": _words(
+        "mirror, vase, clock, bowl, doll, book, bell, plate, jar, jug, puzzle, pillow, stool, rug, "
+        "kettle, mug, globe, map, picture, flag, bottle, umbrella, spoon, brush"
+    ),
     "place": _words(
         "river, forest, hill, meadow, beach, lake, pond, garden, farm, market, bridge, mill, barn, "
         "cave, castle, harbor, field, park, valley, well, tower, school, bakery, station, library, "
@@ -104,6 +108,7 @@ WORDS = {
         "yams, scones, noodles, pickles, crackers, bagels, walnuts, bananas, peppers, pumpkins, "
         "dumplings, sausages, biscuits"
     ),
+    "supply": _words("sugar, flour, butter, milk, honey, salt"),
     "taste": _words(
         "fresh, sweet, hot, warm, cold, crisp, juicy, tasty, sour, salty, spicy, soft, sticky, "
         "dried, crunchy, big, small, round, yummy, lovely"
@@ -170,12 +175,12 @@ WORDS = {
         "rock, tree, bush, bench, log, fence, gate, wall, stump, haystack, table, hut, statue"
     ),
     "trip": _words("rock, root, log, stump, stick, stone, branch, rope"),
-    "tool": _words("rope, pole, branch, shovel, board, net, hook, stick"),
+    "tool": _words("rope, pole, shovel, board, net, hook"),
     "stuck": _words(
         "in a deep hole, up a tall tree, in thick mud, under a log, in a bush, on a roof, behind a "
         "locked gate, in a dry well, on a thin branch, in a net, on a high wall, in a dark cellar"
     ),
-    "dish": _words("soup, stew, jam, bread, porridge, pudding, salad, rice, pasta"),
+    "dish": _words("soup, stew, jam, bread, porridge, pudding"),
     "sweet": _words("sweet, tasty, hot, cold, spicy, fine, sour, salty"),
     "praise": _words("lovely, fine, great, perfect, splendid, wonderful"),
     "noise": _words("loud, soft, strange, odd, funny, dull, ugly, sad"),
@@ -233,7 +238,7 @@ SENTENCES = {
     ],
     "detail": [
         "{hero} liked {food.c}, {food.d} and {taste.c} {food.e}.",
-        "{hero} had {a colour.c} bed and {a look.c} {object.c}. The {object.c} was {colour.d}.*4",
+        "{hero} had {a colour.c} bed and {a look.c} {trinket.c}. The {trinket.c} was {colour.d}.*4",
         "{hero} and {his hero} {family.c} sold {taste.c} {food.c} and {food.d}.",
         "{hero} was good at {hobby.c} and bad at {hobby.d}.",
         "{hero} often wore {a look.c} {colour.c} {clothes.c}.",
@@ -255,7 +260,7 @@ SENTENCES = {
     "outing": [
         "{when}, {he hero} {moved} to {a view.go} {place.go} for {number.go} {food.go}.",
         "{when}, {hero} {moved} past {a view.by} {place.by} to {a view.go} {place.go}.",
-        "{when}, {hero} took {taste.go} {food.go} and {a look.go} {object.go} to {a view.go} "
+        "{when}, {hero} took {taste.go} {food.go} and {a look.go} {trinket.go} to {a view.go} "
         "{place.go}.",
         "{when}, {hero} and {number.go} {trait.go} {creature.go} {moved} to {a view.go} "
         "{place.go}.",
@@ -306,10 +311,10 @@ SENTENCES = {
         "{near.loss} {a look.loss} {spot.loss}.",
     ],
     "grief": [
-        '"My {colour} {object} is gone!" {sighed} {hero} {sadly}.',
+        '"My {object} is gone!" {sighed} {hero} {sadly}.',
         "{hero} looked behind {a look.grief} {spot.grief} but saw only {trait.grief} "
         "{creature.grief}.",
-        "{He hero} found {a look.grief} {object.grief} and {number.grief} {food.grief}, but no "
+        "{He hero} found {a look.grief} {trinket.grief} and {number.grief} {food.grief}, but no "
         "{object}.",
         '"Where is my {object}?" {sighed} {hero}, {sad} and {sad.b}.',
     ],
@@ -328,7 +333,7 @@ SENTENCES = {
         "{friend} loved {hobby.h} and {taste.h} {food.h}.",
     ],
     "asking": [
-        '"Did you see {a colour} {object}?" asked {hero} {sadly.ask}.',
+        '"Did you see my {object}?" asked {hero} {sadly.ask}.',
         '"I had my {object} at {a view.ask} {place.ask}," said {hero} {sadly.ask}.',
         '"Why so {sad.ask}?" asked {friend} {gladly.ask}. "I lost my {object}," said {hero}.',
         '"Please help me, {friend}!" {sighed.ask} {hero} {sadly.ask}.',
@@ -347,16 +352,16 @@ SENTENCES = {
     ],
     "thanks": [
         "{hero} was {glad.t} and gave {him friend} {number.t} {taste.t} {food.t} and {a look.t} "
-        "{object.t}.",
+        "{trinket.t}.",
         '"Thank you!" {said.t} {hero} {gladly.t} and gave {him friend} {number.t} {taste.t} '
         "{food.t}.",
-        "{hero} thanked {friend} with {taste.t} {food.t}, {food.u} and {a look.t} {object.t}.",
+        "{hero} thanked {friend} with {taste.t} {food.t}, {food.u} and {a look.t} {trinket.t}.",
     ],
     "keeping": [
-        "From then on, {hero} kept the {colour} {object} in {a look.end} {holder.end}.",
-        "That night, {he hero} put the {colour} {object} by {his hero} bed and dreamed of "
+        "From then on, {hero} kept the {object} in {a look.end} {holder.end}.",
+        "That night, {he hero} put the {object} by {his hero} bed and dreamed of "
         "{trait.end} {creature.end}.",
-        "Now the {colour} {object} stands by {a look.end} {object.end} in {hero}'s house.",
+        "Now the {object} stands by {a look.end} {trinket.end} in {hero}'s house.",
     ],
     # Two things change hands.
     "owner": [
@@ -374,7 +379,7 @@ SENTENCES = {
     ],
     "answer": [
         '"Yes, if I get {number.yes} {taste.yes} {food.yes} too," {said} {friend} {gladly}.',
-        '"Yes, for the {object} and {a look.yes} {object.yes}," {said} {friend} {gladly}.',
+        '"Yes, for the {object} and {a look.yes} {trinket.yes}," {said} {friend} {gladly}.',
         '"Yes, and take my {number.yes} {trait.yes} {creature.yes} too," {said} {friend} {gladly}.',
     ],
     "swap": [
@@ -384,11 +389,10 @@ SENTENCES = {
         "{a view.swap} {place.swap}.",
     ],
     "kept": [
-        "To this day, {hero} has the {colour.f} {object.f}, and {friend} has the {colour} "
-        "{object}.",
-        "Now {hero} keeps the {object.f} by {a look.kept} {object.kept}, and {friend} takes the "
+        "To this day, {hero} has the {object.f}, and {friend} has the {object}.",
+        "Now {hero} keeps the {object.f} by {a look.kept} {trinket.kept}, and {friend} takes the "
         "{object} to {a view.kept} {place.kept}.",
-        "Now {friend} shows the {colour} {object} to {trait.kept} {creature.kept}, and {hero} "
+        "Now {friend} shows the {object} to {trait.kept} {creature.kept}, and {hero} "
         "keeps the {object.f} behind {a look.kept} {spot.kept}.",
     ],
     # A present.
@@ -409,17 +413,19 @@ SENTENCES = {
         "behind {a look.by} {spot.gift}.",
     ],
     "wrapping": [
-        "{hero} wrapped it in {colour.wrap} paper with {number.wrap} {look.wrap} {mark.wrap}.",
-        "{He hero} hid it in {a look.wrap} {holder} with {number.wrap} {taste.wrap} {food.wrap}.",
-        "{He hero} painted {number.wrap} {colour.wrap} {mark.wrap} on it and {moved.wrap} to "
-        "{friend}.",
+        "{hero} wrapped the {object} in {colour.wrap} paper with {number.wrap} {look.wrap} "
+        "{mark.wrap}.",
+        "{He hero} hid the {object} in {a look.wrap} {holder} with {number.wrap} {taste.wrap} "
+        "{food.wrap}.",
+        "{He hero} painted {number.wrap} {colour.wrap} {mark.wrap} on the {object} and "
+        "{moved.wrap} to {friend}.",
     ],
     "giving": [
         '"Happy birthday, {friend}!" {said} {hero} {gladly}.',
         '"This is for {a trait.give} friend," {said} {hero} {gladly}.',
     ],
     "delight": [
-        '"{A colour} {object}!" {said.delight} {friend} {gladly.delight}, and {he friend} '
+        '"What {a praise} {object}!" {said.delight} {friend} {gladly.delight}, and {he friend} '
         "{use:object}.",
         "{friend} was {glad} and {glad.b}, and {he friend} {use:object}.",
     ],
@@ -454,28 +460,28 @@ SENTENCES = {
         "{A trait.p} {trade.p} had asked {him hero} to make {sweet} {dish}.",
     ],
     "need": [
-        "But {he hero} had no {food.need}, only {number.need} {taste.need} {food.few} and "
-        "{food.more}.",
-        "But {number.need} {trait.need} {creature.need} had eaten all the {food.need}.",
+        "The {dish} needed {supply}, but {number.need} {trait.need} {creature.need} had eaten all "
+        "the {supply}.",
+        "The {dish} needed {supply}, but the {supply} had fallen into {a look.need} {holder.need} "
+        "of {taste.need} {food.need}.",
     ],
     "errand": [
         "{when}, {hero} {moved} to {a view.go} {place.go} to look for more.",
         "{when}, {he hero} took {number.go} {look.go} coins to {a view.go} {place.go} to buy "
-        "{food.need}.",
+        "{supply}.",
         "{when}, {he hero} asked {a trait.go} {trade.go} at {a view.go} {place.go} for "
-        "{food.need}, but in vain.",
-        "{when}, {he hero} looked for {food.need} {near.go} {a view.go} {place.go}, but found "
+        "{supply}, but in vain.",
+        "{when}, {he hero} looked for {supply} {near.go} {a view.go} {place.go}, but found "
         "only {creature.go}.",
     ],
     "bringing": [
-        '"Take my {number.bring} {taste.bring} {food.need}," {said.bring} {friend} {gladly.bring}.',
-        '"I have {food.need} in {a look.bring} {holder.bring}," {said.bring} {friend} '
+        '"Take my {number.bring} {look.bring} jars of {supply}," {said.bring} {friend} '
         "{gladly.bring}.",
+        '"I have {supply} in {a look.bring} {holder.bring}," {said.bring} {friend} {gladly.bring}.',
     ],
     "cooking": [
-        "They put the {food.need} and {taste.cook} {food.cook} into {a look.cook} {colour.cook} "
-        "pot.",
-        "They cooked the {food.need} with {number.cook} {taste.cook} {food.cook} and {food.last}.",
+        "They put the {supply} and {taste.cook} {food.cook} into {a look.cook} {colour.cook} pot.",
+        "They cooked the {supply} with {number.cook} {taste.cook} {food.cook} and {food.last}.",
     ],
     "serving": [
         "The {dish} was {praise}, and they ate it with {number.s} {taste.s} {food.s}.",
@@ -503,14 +509,14 @@ SENTENCES = {
     "crying": [
         "It was {a trait.f} {animal.f} named {friend}. {friend} was {sad} and {sad.b}.",
         "There sat {a trait.f} {animal.f} named {friend}. {friend} had lost {his friend} "
-        "{look.f} {colour.f} {object.f}.",
+        "{look.f} {trinket.f}.",
         "It was {a colour.f} {animal.f} {near.f} {a look.f} {spot.f}, whose name was {friend}. "
         "{friend} was {sad}.",
     ],
     "comfort": [
-        '"Take my {look.give} {colour.give} {object.give}," {said} {hero} {gladly}.',
+        '"Take my {look.give} {colour.give} {trinket.give}," {said} {hero} {gladly}.',
         "{hero} gave {him friend} {number.give} {taste.give} {food.give} and {a look.give} "
-        "{object.give}.",
+        "{trinket.give}.",
         '"Do you like {hobby.give} and {taste.give} {food.give}?" asked {hero} {gladly}.',
     ],
     # A race.
@@ -546,7 +552,7 @@ SENTENCES = {
     "second": [
         "So {friend} won the {object}, but gave {hero} {number.prize} {taste.prize} {food.prize}.",
         "So {friend} got the {object}, and {hero} got {a look.prize} {colour.prize} "
-        "{object.prize}.",
+        "{trinket.prize}.",
     ],
     "ending": [
         "From then on, they enjoyed {hobby.end} and {hobby.z} with {trait.end} {creature.end}.",
@@ -556,7 +562,7 @@ SENTENCES = {
         "{food.end}.",
         "{hero} {moved.end} home and told {his hero} {trait.end} {family.end} about {friend}.",
         "{friend} and {number.end} {trait.end} {creature.end} {moved.end} home with {hero}.",
-        "{hero} gave {friend} {a look.end} {colour.end} {object.end}, and they were friends "
+        "{hero} gave {friend} {a look.end} {colour.end} {trinket.end}, and they were friends "
         "forever.",
     ],
 }

@@ -26,7 +26,7 @@ from data.corpus import SPLITS, Corpus
 from data.tokenizer import BPE_PATTERN, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
 
-_FORMAT = 1  # part of every cache key; raise it when a change here changes the files
+_FORMAT = 2  # part of every cache key; raise it when a change here changes the files
 _PIECE = 1 << 18  # characters
 _THREADS = min(os.cpu_count() or 1, 8)
 
@@ -42,6 +42,7 @@ class Dataset:
 
     train, val: token ids, uint16 or uint32.
     floor_bpb: bits per byte of the validation text that no model can beat; None where unknown.
+    sha256: of the tokens of both splits, so that a changed text is noticed.
     document_end: the text that closes every document; None if the corpus has no such mark.
     """
 
@@ -49,6 +50,7 @@ class Dataset:
     train: UInt[np.ndarray, " train_tokens"]
     val: UInt[np.ndarray, " val_tokens"]
     floor_bpb: float | None
+    sha256: str
     document_end: str | None
 
 
@@ -104,6 +106,7 @@ def prepare(
         arrays["train"],
         arrays["val"],
         floor_bpb=None if floor is None else floor / about["val"]["bytes"],
+        sha256=about["sha256"],
         document_end=corpus.document_end,
     )
 
@@ -138,6 +141,7 @@ def cut(texts: Iterable[str], size: int = _PIECE) -> Iterator[str]:
 def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     """Write the token files of both splits and `meta.json`, and return what that holds."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
+    digest = hashlib.sha256()
     about: dict[str, Any] = {"dtype": dtype, "val_floor_bits": corpus.floor_bits("val")}
     with ThreadPoolExecutor(_THREADS) as pool:
         for split in SPLITS:
@@ -146,10 +150,13 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
             with (folder / f"{split}.bin").open("wb") as file:
                 while group := list(islice(pieces, _THREADS)):
                     for tokens in pool.map(tokenizer.encode_array, group):
-                        file.write(tokens.astype(dtype).tobytes())
+                        data = tokens.astype(dtype).tobytes()
+                        file.write(data)
+                        digest.update(data)
                         n_tokens += len(tokens)
                     n_bytes += sum(len(piece.encode()) for piece in group)
             about[split] = {"tokens": n_tokens, "bytes": n_bytes}
+    about["sha256"] = digest.hexdigest()
     (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
     return about
 
@@ -162,6 +169,8 @@ def _read_about(folder: Path) -> dict[str, Any] | None:
         for split in SPLITS:
             if (folder / f"{split}.bin").stat().st_size != about[split]["tokens"] * width:
                 return None
+        if not isinstance(about["sha256"], str):
+            return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return about

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rotary")
 MLPS = ("gelu", "swiglu")
+MAX_LAYERS = 1000  # more is a slip of the finger, and would take minutes to build
 
 
 @dataclass
@@ -72,6 +73,8 @@ class ModelConfig:
             size = getattr(self, field)
             if size is not None and size < 1:
                 raise ValueError(f"{field}: {size} is below 1; choose a positive whole number")
+        if self.n_layers > MAX_LAYERS:
+            raise ValueError(f"n_layers: {self.n_layers} is over {MAX_LAYERS}; choose fewer")
 
     def _check_heads(self) -> None:
         if self.d_head is None and self.d_model % self.n_heads:

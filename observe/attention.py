@@ -103,60 +103,79 @@ def token_label(token: bytes) -> str:
 
 
 class HeadsFigure:
-    """A grid of labelled heat maps, one a head.
+    """A grid of labelled heat maps, one a head, beside one colour scale.
 
-    Axes and labels are drawn once; each `draw` copies them and paints only the maps, which is many
-    times faster than drawing a figure anew.
+    All heads have the same labels, so Matplotlib draws one empty map and one scale, once; each
+    `draw` paints every head on a copy. That is many times faster than a figure of all maps.
     """
 
     def __init__(self, labels: list[str], n_heads: int) -> None:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.cm import ScalarMappable
         from matplotlib.colors import PowerNorm
         from matplotlib.figure import Figure
 
-        n, columns = len(labels), math.ceil(math.sqrt(n_heads))
-        rows = math.ceil(n_heads / columns)
-        # One label needs about an eighth of an inch at 7 points.
-        side = max(2.5, n * 0.125 + 1.0)
-        figure = Figure(figsize=(columns * side + 0.8, rows * side), dpi=100, layout="constrained")
-        self.canvas = FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, squeeze=False)
-        colours = matplotlib.colormaps["magma_r"].with_extremes(bad="0.9")
-        # The square root lifts small weights: a head that spreads out must not look empty.
-        norm = PowerNorm(0.5, vmin=0, vmax=1)
+        n = len(labels)
+        self.columns = math.ceil(math.sqrt(n_heads))
+        self.rows = math.ceil(n_heads / self.columns)
         self.future = np.triu(np.ones((n, n), dtype=bool), k=1)
-        blank = np.ma.masked_all((n, n))
-        self.images = []
-        for head, axis in enumerate(axes.flat):
-            if head >= n_heads:
-                axis.set_axis_off()
-                continue
-            image = axis.imshow(
-                blank, cmap=colours, norm=norm, interpolation="nearest", animated=True
-            )
-            axis.set_title(f"head {head}", fontsize=9)
-            axis.set_xticks(range(n), labels, rotation=90, fontsize=7, parse_math=False)
-            axis.set_yticks(range(n), labels, fontsize=7, parse_math=False)
-            axis.tick_params(length=2, pad=1)
-            self.images.append(image)
-        figure.supxlabel("key: the token that is attended to", fontsize=9)
-        figure.supylabel("query: the token that attends", fontsize=9)
-        bar = figure.colorbar(
-            self.images[0], ax=axes, fraction=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1]
+
+        # The square root lifts small weights: a head that spreads out must not look empty.
+        colours = {
+            "cmap": matplotlib.colormaps["magma_r"].with_extremes(bad="0.9"),
+            "norm": PowerNorm(0.5, vmin=0, vmax=1),
+        }
+
+        # In inches: a label of 7 points needs an eighth, and each of its letters half of that.
+        side, label = max(1.5, n / 8), 0.3 + max(map(len, labels)) / 16
+        width, height = label + side + 0.15, label + side + 0.3
+        figure = Figure(figsize=(width, height), dpi=100)
+        self.canvas = FigureCanvasAgg(figure)
+        axis = figure.add_axes((label / width, label / height, side / width, side / height))
+        self.image = axis.imshow(
+            np.ma.masked_all((n, n)), interpolation="nearest", animated=True, **colours
         )
-        bar.set_label("attention weight (each row sums to 1)", fontsize=8)
-        bar.ax.tick_params(labelsize=7)
+        self.title = axis.set_title("", fontsize=9, pad=3, animated=True)
+        axis.set_xticks(range(n), labels, rotation=90, fontsize=7, parse_math=False)
+        axis.set_yticks(range(n), labels, fontsize=7, parse_math=False)
+        axis.tick_params(length=2, pad=1)
+        axis.set_xlabel("key: attended to", fontsize=8, labelpad=1)
+        axis.set_ylabel("query: attends", fontsize=8, labelpad=1)
         self.canvas.draw()
-        figure.set_layout_engine("none")
         self.background = self.canvas.copy_from_bbox(figure.bbox)
+
+        tall = self.rows * np.asarray(self.canvas.buffer_rgba()).shape[0] / 100
+        beside = Figure(figsize=(0.8, tall), dpi=100)
+        canvas = FigureCanvasAgg(beside)
+        bar = beside.colorbar(
+            ScalarMappable(**colours),
+            cax=beside.add_axes((0.1, label / tall, 0.15, 1 - (label + 0.3) / tall)),
+            ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1],
+        )
+        bar.set_label("attention weight (each row sums to 1)", fontsize=8, labelpad=2)
+        bar.ax.tick_params(labelsize=7)
+        canvas.draw()
+        self.scale = np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
     def draw(
         self, weights: Float[np.ndarray, "head query key"]
     ) -> UInt8[np.ndarray, "height width 3"]:
         """The grid with these weights as an RGB image."""
+        maps = [self._draw_head(head, each) for head, each in enumerate(weights)]
+        maps += [np.full_like(maps[0], 255)] * (self.rows * self.columns - len(maps))
+        rows = [
+            np.hstack(maps[start : start + self.columns])
+            for start in range(0, len(maps), self.columns)
+        ]
+        return np.hstack([np.vstack(rows), self.scale])
+
+    def _draw_head(
+        self, head: int, weights: Float[np.ndarray, "query key"]
+    ) -> UInt8[np.ndarray, "height width 3"]:
         self.canvas.restore_region(self.background)
-        for image, head_weights in zip(self.images, weights, strict=True):
-            image.set_data(np.ma.masked_array(head_weights, self.future))
-            image.axes.draw_artist(image)
+        self.image.set_data(np.ma.masked_array(weights, self.future))
+        self.title.set_text(f"head {head}")
+        for artist in (self.image, self.title):
+            self.image.axes.draw_artist(artist)
         return np.asarray(self.canvas.buffer_rgba())[..., :3].copy()

@@ -13,6 +13,7 @@ class SamplesConfig:
     prompt: str
     max_new_tokens: int
     temperature: float
+    top_p: float | None
     seed: int
 
     def __post_init__(self) -> None:
@@ -23,4 +24,8 @@ class SamplesConfig:
         if not 0 <= self.temperature < math.inf:
             raise ValueError(
                 f"temperature: {self.temperature} is out of range; give 0 (greedy) or more"
+            )
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(
+                f"top_p: {self.top_p} is no probability above 0; give up to 1, or null"
             )

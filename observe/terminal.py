@@ -78,11 +78,12 @@ class Terminal(Observer):
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         self.bar.stop()
+        self.console.print()
         if summary is None:
             return
         result = against_floor(summary.val_bpb, summary.floor_bpb)
         self.console.print(
-            f"\nValidation  {result}\n"
+            f"Validation  {result}\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
             f"in {summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s)\n"
             f"Run         {self.path}\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import TINY, command, files, succeed
+from tests.conftest import ROOT, TINY, command, files, succeed
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
@@ -124,6 +125,32 @@ def test_text_of_ones_own(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "runs/latest/summary.json").read_text())
     assert summary["floor_bpb"] is None
     assert summary["val_bpb"] == pytest.approx(summary["val_loss"] / 0.6931472, rel=1e-6)
+
+
+def test_a_text_that_changed_is_noticed(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Ein Käse ist kein Keks. 🧀\n" * 300)
+    text = ("data=text", "data.path=notes.txt", "tokenizer=byte")
+    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
+    succeed("train", *text, *settings, cwd=tmp_path)
+    succeed("evaluate", cwd=tmp_path)
+    notes.write_text("Ein Keks ist kein Käse. 🧀\n" * 300)
+    for mistake in (("train", "resume=runs/latest", "trainer.max_steps=9"), ("evaluate",)):
+        done = command(*mistake, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "has changed since" in done.stderr
+    succeed("evaluate", "data=text", "data.path=notes.txt", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("script", ["train", "sample", "evaluate", "shapes"])
+def test_help_lists_every_choice_and_nothing_internal(script: str, tmp_path: Path) -> None:
+    printed = succeed(script, "--help", cwd=tmp_path)
+    assert "schema" not in printed
+    assert f"python {script}.py" in printed
+    if script == "train":
+        for option in (ROOT / "configs").glob("*/*.yaml"):
+            assert re.search(rf"\b{option.stem}\b", printed), option
+    assert files(tmp_path) == {}
 
 
 @pytest.mark.parametrize("model", ["nano", "nano_gpt2"])

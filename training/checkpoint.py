@@ -79,7 +79,8 @@ class Checkpoints:
         path = self.folder / name
         if not (path / "state.json").is_file():
             raise UserError(
-                f"{path}: there is no checkpoint yet; train longer, or choose another run"
+                f"run: {self.folder.parent} has no checkpoint yet (the first comes after "
+                "trainer.checkpoint_every steps); wait for it, or give another run"
             )
         return path.resolve()
 

@@ -1,7 +1,7 @@
 """Optimizers and the learning rate as a function of the step.
 
-`adamw` is PyTorch's fused AdamW for everything. `muon` is PyTorch's Muon for the matrices inside
-the blocks, with fused AdamW for embeddings, norms and biases, as its author advises.
+`adamw` is PyTorch's fused AdamW for everything. `muon` is Muon for the matrices inside the blocks,
+with fused AdamW for embeddings, norms and biases, as its author advises.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from training.muon import Muon
 
 OPTIMIZERS = ("adamw", "muon")
 
@@ -85,16 +87,8 @@ class Optimizer:
             torch.optim.AdamW([g for g in groups if g["params"]], adamw_lr, betas, fused=True)
         ]
         if config.name == "muon":
-            # match_rms_adamw gives every matrix, whatever its shape, an update of AdamW's usual
-            # size (Liu et al. 2025, "Muon is Scalable for LLM Training", equation 4).
             assert config.momentum is not None
-            muon = torch.optim.Muon(
-                matrices,
-                config.lr,
-                config.weight_decay,
-                config.momentum,
-                adjust_lr_fn="match_rms_adamw",
-            )
+            muon = Muon(matrices, config.lr, config.weight_decay, config.momentum)
             self.optimizers.insert(0, muon)
         self._groups = [group for each in self.optimizers for group in each.param_groups]
         self._peaks = [group["lr"] for group in self._groups]

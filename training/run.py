@@ -5,6 +5,7 @@
     train.log        what happened, in plain lines
     metrics.jsonl    one line a measurement
     summary.json     the result
+    data.json        a checksum of the tokens, so that a text that has changed is noticed
     tokenizer/       the tokenizer, whole: opening a run needs no network
     checkpoints/     see training/checkpoint.py
     events.*         TensorBoard
@@ -33,6 +34,7 @@ CONTENTS = (
     "train.log",
     "metrics.jsonl",
     "summary.json",
+    "data.json",
     "tokenizer",
     "checkpoints",
 )
@@ -47,17 +49,22 @@ class Run:
         self.log_file = path / "train.log"
         self.metrics_file = path / "metrics.jsonl"
         self.summary_file = path / "summary.json"
+        self.data_file = path / "data.json"
         self.tokenizer_folder = path / "tokenizer"
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     @classmethod
-    def create(cls, path: str | None, config: str, hydra: Mapping[str, str]) -> Run:
+    def create(
+        cls, path: str | None, config: str, hydra: Mapping[str, str], tokens_sha256: str
+    ) -> Run:
         """A new directory at `path`, or by default one named after the time, under `runs/`.
 
-        `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts.
+        `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts;
+        `tokens_sha256` is what `check_tokens` compares with.
         """
         run = cls(_make_directory(path))
         run.config_file.write_text(config)
+        run.data_file.write_text(json.dumps({"tokens_sha256": tokens_sha256}) + "\n")
         (run.path / ".hydra").mkdir()
         for name, text in hydra.items():
             (run.path / ".hydra" / name).write_text(text)
@@ -75,6 +82,18 @@ class Run:
                 f"give the folder of a run, such as {RUNS}/latest"
             )
         return run
+
+    def check_tokens(self, tokens_sha256: str, setting: str) -> None:
+        """Raises UserError, naming `setting`, unless the run was trained on these tokens."""
+        try:
+            trained_on = json.loads(self.data_file.read_text())["tokens_sha256"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{self.data_file}: cannot be read; choose another run") from error
+        if trained_on != tokens_sha256:
+            raise UserError(
+                f"{setting}: the text that {self.path} was trained on has changed since; "
+                "bring it back, or give the text in data=... data.path=... of a new run"
+            )
 
     def point_latest(self) -> None:
         """Make `runs/latest` a folder of links to what is here.

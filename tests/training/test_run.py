@@ -29,14 +29,14 @@ def parts() -> tuple[GPT, Optimizer]:
 
 
 def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
-    paths = {Run.create(None, "a: 1\n", {}).path for _ in range(5)}
+    paths = {Run.create(None, "a: 1\n", {}, "0").path for _ in range(5)}
     assert len(paths) == 5
     assert all(path.parent == Path("runs") for path in paths)
 
 
 def test_latest_leads_to_the_newest_run_but_not_to_its_events(here: Path) -> None:
     for name in ("one", "two"):
-        run = Run.create(f"runs/{name}", f"name: {name}\n", {"config.yaml": "x"})
+        run = Run.create(f"runs/{name}", f"name: {name}\n", {"config.yaml": "x"}, "0")
         (run.path / "events.out.tfevents.1").touch()
         run.point_latest()
         latest = Path("runs/latest")
@@ -51,7 +51,7 @@ def test_latest_leads_to_a_run_elsewhere(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "run"
-    run = Run.create(str(elsewhere), "a: 1\n", {})
+    run = Run.create(str(elsewhere), "a: 1\n", {}, "0")
     run.point_latest()
     assert Run.open("runs/latest", "run").path == elsewhere
 
