@@ -480,8 +480,10 @@ SENTENCES = {
         '"I have {supply} in {a look.bring} {holder.bring}," {said.bring} {friend} {gladly.bring}.',
     ],
     "cooking": [
-        "They put the {supply} and {taste.cook} {food.cook} into {a look.cook} {colour.cook} pot.",
-        "They cooked the {supply} with {number.cook} {taste.cook} {food.cook} and {food.last}.",
+        "They cooked the {dish} with the {supply} and {taste.cook} {food.cook} in {a look.cook} "
+        "{colour.cook} pot.",
+        "They cooked the {dish} with the {supply}, {number.cook} {taste.cook} {food.cook} and "
+        "{food.last}.",
     ],
     "serving": [
         "The {dish} was {praise}, and they ate it with {number.s} {taste.s} {food.s}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import matplotlib
@@ -48,11 +49,15 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
     image = figure.draw(weights)
     assert image.shape == first.shape and image.dtype == np.uint8
     norm, colours = PowerNorm(0.5, 0, 1), matplotlib.colormaps["magma_r"]
-    for head, painted in enumerate(figure.images):
+    place = figure.image.axes.transData.transform
+    width, height = figure.canvas.get_width_height()
+    for head in range(n_heads):
+        row, column = divmod(head, math.ceil(math.sqrt(n_heads)))
         for query in range(n):
             for key in range(n):
-                x, y = painted.axes.transData.transform((key, query))
-                pixel = image[image.shape[0] - 1 - round(y), round(x)] / 255
+                x, y = place((key, query))
+                top, left = row * height, column * width
+                pixel = image[top + height - 1 - round(y), left + round(x)] / 255
                 if key > query:
                     expected = (0.9, 0.9, 0.9)
                 else:
@@ -62,9 +67,19 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
 
 def test_labels_stand_on_both_axes() -> None:
     labels = ["Once", "·upon", "⏎", r"$\no{", "$a$"]  # a dollar is a dollar, not mathematics
-    for image in HeadsFigure(labels, 2).images:
-        for axis in (image.axes.xaxis, image.axes.yaxis):
-            assert [label.get_text() for label in axis.get_ticklabels()] == labels
+    axes = HeadsFigure(labels, 2).image.axes
+    for axis in (axes.xaxis, axes.yaxis):
+        assert [label.get_text() for label in axis.get_ticklabels()] == labels
+
+
+def test_every_head_has_its_number() -> None:
+    figure = HeadsFigure(["a", "b"], 2)
+    same = np.full((2, 2, 2), 0.5, np.float32)
+    image, width = figure.draw(same), figure.canvas.get_width_height()[0]
+    one, two = image[:, :width], image[:, width : 2 * width]
+    differs = np.argwhere((one != two).any(-1))
+    assert len(differs) > 5
+    assert differs[:, 0].max() < 30  # in the line of the titles alone
 
 
 @pytest.mark.parametrize(
