@@ -22,6 +22,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 def test_the_folder_of_a_run(tiny: Path, tiny_run: Path) -> None:
     assert {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name} == {
         "config.yaml",
+        "data.json",
         ".hydra",
         "train.log",
         "metrics.jsonl",

@@ -294,7 +294,7 @@ def test_tales_are_single_paragraphs_of_plain_ascii(texts):
     for text in texts:
         assert text.isascii()
         assert 200 < len(text) < 900
-        assert 5 <= len(re.findall(r"[.!?]\"?(?= |$)", text)) <= 18
+        assert 5 <= len(re.findall(r"[.!?]\"?(?= |$)", text)) <= 20
     assert not failing(texts, r"\s\s|\n|\t|^\s|\s$|[{}*_<>\[\]]")
 
 
@@ -327,8 +327,8 @@ def test_quotations_are_balanced_capitalised_and_punctuated(texts):
     assert not failing(texts, r",\" [A-Z]\w+ (the|was|had|got)\b")
 
 
-GIRL_NAMES = "Amy Ida Kate Lucy Mia Nora Sue Zoe"
-BOY_NAMES = "Ben Dan Gus Jim Leo Max Otto Tom"
+GIRL_NAMES = "Amy Ida Kate Lucy Mia Zoe"
+BOY_NAMES = "Ben Dan Gus Max Otto Tom"
 GIRLS, BOYS = frozenset(GIRL_NAMES.split()), frozenset(BOY_NAMES.split())
 
 
@@ -353,17 +353,13 @@ def test_pronouns_agree_with_the_names(texts):
     assert seen == GIRLS | BOYS
 
 
-def test_a_thing_keeps_its_colour(texts):
-    """Every "COLOUR THING" of a thing named twice agrees: the memory of the grammar works."""
-    colours = "|".join(tales_grammar.WORDS["colour"])
+def test_a_thing_is_remembered(texts):
+    """A tale names one thing, or two that are traded, and names it again."""
     things = "|".join(tales_grammar.WORDS["object"])
-    repeated = 0
-    for text in texts:
-        found = re.findall(rf"\b({colours}) ({things})\b", text)
-        first = {thing: colour for colour, thing in reversed(found)}
-        assert all(first[thing] == colour for colour, thing in found), text
-        repeated += len(found) > len(first)
-    assert repeated > len(texts) / 4
+    named = [re.findall(rf"\b({things})\b", text) for text in texts]
+    assert all(len(set(found)) <= 2 for found in named)
+    again = [len(found) > len(set(found)) for found in named if found]
+    assert sum(again) > 0.75 * len(again) > 0.3 * len(texts)
 
 
 def test_words_are_few_enough_to_learn_and_all_used(texts):
