@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+WIDTH = 100  # characters of a line of text
 
 # TensorBoard draws one chart a tag; its Custom Scalars tab puts these together in one.
 LAYOUT = {
@@ -62,5 +65,12 @@ class TensorBoard(Observer):
 
 
 def preformatted(text: str) -> str:
-    """Markdown that TensorBoard shows letter by letter: an indented code block."""
-    return "".join(f"    {line}\n" for line in text.split("\n"))
+    """Markdown that TensorBoard shows letter by letter: an indented code block, long lines broken.
+
+    TensorBoard does not wrap such a block, so a long line would run out of sight.
+    """
+    wrapper = textwrap.TextWrapper(
+        WIDTH, expand_tabs=False, replace_whitespace=False, drop_whitespace=False
+    )
+    lines = (part for line in text.split("\n") for part in wrapper.wrap(line) or [""])
+    return "".join(f"    {line}\n" for line in lines)

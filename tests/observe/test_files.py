@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.tensorboard import SummaryWriter
 
 from observe.metrics_file import MetricsFile
-from observe.tensorboard import LAYOUT, TensorBoard, preformatted
+from observe.tensorboard import LAYOUT, WIDTH, TensorBoard, preformatted
 from training.observer import EvalMetrics, StepMetrics
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
@@ -75,3 +75,10 @@ def test_no_floor_where_none_is_known(tmp_path: Path) -> None:
 
 def test_preformatted_text_keeps_its_markup() -> None:
     assert preformatted("# a\n<b>") == "    # a\n    <b>\n"
+
+
+def test_long_lines_are_broken_and_nothing_is_lost() -> None:
+    text = "a word\t" * 60 + "\n\n  end"
+    shown = preformatted(text)
+    assert max(map(len, shown.splitlines())) <= 4 + WIDTH
+    assert shown.replace("    ", "").replace("\n", "") == text.replace("\n", "")
