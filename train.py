@@ -32,13 +32,13 @@ def main(cfg: DictConfig) -> float | None:
     config = build(settings, TrainConfig)
     device = choose_device(config.trainer.device)
     keep_freed_memory()
+    _check_memory(config, device)
     dataset = prepare(
         open_corpus(config.data),
         Tokenizer.load(run.tokenizer_folder) if run else config.tokenizer,
         config.cache_dir,
         config.model.context_length,
     )
-    _check_memory(config, dataset.tokenizer.vocab_size, device)
     torch.manual_seed(config.seed)
     model = GPT(config.model, dataset.tokenizer.vocab_size).to(device)
     optimizer = Optimizer(model, config.optimizer)
@@ -104,8 +104,12 @@ def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
     return run, settings
 
 
-def _check_memory(config: TrainConfig, vocab_size: int, device: torch.device) -> None:
-    """At the least: weights, gradients, one optimizer moment, and the logits of one part."""
+def _check_memory(config: TrainConfig, device: torch.device) -> None:
+    """At the least: weights, gradients, one optimizer moment, and the logits of one part.
+
+    Before the text is read, which may take long: so the vocabulary is no more than a guess.
+    """
+    vocab_size = config.tokenizer.vocab_size or 256
     with torch.device("meta"):
         n_parameters = GPT(config.model, vocab_size).n_parameters
     sequences = config.trainer.batch_size // config.trainer.grad_accumulation

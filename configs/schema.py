@@ -151,7 +151,7 @@ def build(config: DictConfig, kind: type[Config], prefix: str = "") -> Config:
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for key in config:
         if key not in known:
-            raise UserError(f"{prefix}{key}: no such setting; --cfg job prints every setting")
+            raise UserError(f"{prefix}{key!s}: no such setting; --cfg job prints every setting")
     for each in fields(kind):  # type: ignore[arg-type]
         name = prefix + each.name
         node = config._get_node(each.name)

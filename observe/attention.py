@@ -122,10 +122,8 @@ class HeadsFigure:
         self.future = np.triu(np.ones((n, n), dtype=bool), k=1)
 
         # The square root lifts small weights: a head that spreads out must not look empty.
-        colours = {
-            "cmap": matplotlib.colormaps["magma_r"].with_extremes(bad="0.9"),
-            "norm": PowerNorm(0.5, vmin=0, vmax=1),
-        }
+        norm = PowerNorm(0.5, vmin=0, vmax=1)
+        colours = matplotlib.colormaps["magma_r"].with_extremes(bad="0.9")
 
         # In inches: a label of 7 points needs an eighth, and each of its letters half of that.
         side, label = max(1.5, n / 8), 0.3 + max(map(len, labels)) / 16
@@ -134,7 +132,11 @@ class HeadsFigure:
         self.canvas = FigureCanvasAgg(figure)
         axis = figure.add_axes((label / width, label / height, side / width, side / height))
         self.image = axis.imshow(
-            np.ma.masked_all((n, n)), interpolation="nearest", animated=True, **colours
+            np.ma.masked_all((n, n)),
+            cmap=colours,
+            norm=norm,
+            interpolation="nearest",
+            animated=True,
         )
         self.title = axis.set_title("", fontsize=9, pad=3, animated=True)
         axis.set_xticks(range(n), labels, rotation=90, fontsize=7, parse_math=False)
@@ -149,7 +151,7 @@ class HeadsFigure:
         beside = Figure(figsize=(0.8, tall), dpi=100)
         canvas = FigureCanvasAgg(beside)
         bar = beside.colorbar(
-            ScalarMappable(**colours),
+            ScalarMappable(norm, colours),
             cax=beside.add_axes((0.1, label / tall, 0.15, 1 - (label + 0.3) / tall)),
             ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1],
         )

@@ -103,7 +103,6 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("sample", ["run={tiny}", "temperature=-1"], ["temperature"]),
     ("sample", ["run={tiny}", "top_k=0"], ["top_k"]),
     ("sample", ["run={tiny}", "top_k=99999999999"], ["top_k", "1000000000"]),
-    ("sample", ["run={tiny}", "num_samples=1000000", "temperature=0"], ["memory"]),
     ("sample", ["run={tiny}", "top_p=1.5"], ["top_p"]),
     ("sample", ["run={tiny}", "num_samples=0"], ["num_samples"]),
     ("sample", ["run={tiny}", "max_new_tokens=0"], ["max_new_tokens"]),

@@ -15,10 +15,11 @@ def test_the_same_steps_as_torch() -> None:
     start = [torch.randn(shape) for shape in SHAPES]
     ours = [torch.nn.Parameter(each.clone()) for each in start]
     theirs = [torch.nn.Parameter(each.clone()) for each in start]
-    settings = {"lr": 0.02, "weight_decay": 0.3, "momentum": 0.9}
     optimizers = (
-        Muon(ours, **settings),
-        torch.optim.Muon(theirs, adjust_lr_fn="match_rms_adamw", **settings),
+        Muon(ours, lr=0.02, weight_decay=0.3, momentum=0.9),
+        torch.optim.Muon(
+            theirs, lr=0.02, weight_decay=0.3, momentum=0.9, adjust_lr_fn="match_rms_adamw"
+        ),
     )
     for _ in range(5):
         for one, other in zip(ours, theirs, strict=True):
