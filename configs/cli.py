@@ -73,7 +73,7 @@ def one_line_errors() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            fail("memory: there is not enough; choose a smaller model, batch or context length")
+            fail("memory: there is not enough; choose a smaller model or batch, or fewer samples")
         if not is_users_mistake(error):
             raise
         fail(one_line(error))
