@@ -77,8 +77,9 @@ class Terminal(Observer):
         )
 
     def on_end(self, step: int, summary: Summary | None) -> None:
-        self.bar.stop()
-        self.console.print()
+        self.bar.stop()  # ends the line where there is no bar
+        if self.live:
+            self.console.print()
         if summary is None:
             return
         result = against_floor(summary.val_bpb, summary.floor_bpb)
