@@ -7,10 +7,12 @@ with fused AdamW for embeddings, norms and biases, as its author advises.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from training.muon import Muon
 
@@ -71,62 +73,96 @@ def lr_scale(step: int, max_steps: int, config: OptimizerConfig) -> float:
     return min(warmup, remaining / decay_steps if remaining < decay_steps else 1.0)
 
 
+class AdamW:
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2) by PyTorch's fused kernel.
+
+    The class `torch.optim.AdamW` takes the same steps, but to make one imports PyTorch's compiler,
+    which takes longer than all else before the first step.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        lr: float,
+        weight_decay: float,
+        betas: tuple[float, float],
+    ) -> None:
+        self.lr, self.weight_decay, self.betas = lr, weight_decay, betas
+        self.state = {
+            each: {
+                "step": torch.zeros((), device=each.device),
+                "exp_avg": torch.zeros_like(each),
+                "exp_avg_sq": torch.zeros_like(each),
+            }
+            for each in parameters
+        }
+
+    @torch.no_grad()
+    def step(self, scale: float) -> None:
+        """Update every parameter that has a gradient, at `scale` times the learning rate."""
+        moving = [each for each in self.state if each.grad is not None]
+        adamw(
+            list[Tensor](moving),
+            [each.grad for each in moving if each.grad is not None],
+            [self.state[each]["exp_avg"] for each in moving],
+            [self.state[each]["exp_avg_sq"] for each in moving],
+            max_exp_avg_sqs=[],
+            state_steps=[self.state[each]["step"] for each in moving],
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            lr=self.lr * scale,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=self.weight_decay,
+            eps=1e-8,
+        )
+
+
 class Optimizer:
-    """One or two torch optimizers over one model, driven by one schedule."""
+    """The rules that move a model's parameters, driven by one schedule."""
 
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         matrices, embeddings, vectors = _sort_parameters(model)
-        adamw_lr = config.lr if config.adamw_lr is None else config.adamw_lr
-        betas = (config.beta1, config.beta2)
-        decayed = embeddings if config.name == "muon" else matrices + embeddings
-        groups = [
-            {"params": decayed, "weight_decay": config.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
-        self.optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW([g for g in groups if g["params"]], adamw_lr, betas, fused=True)
-        ]
+        lr, decay, betas = config.lr, config.weight_decay, (config.beta1, config.beta2)
+        self.rules: list[AdamW | Muon] = []
         if config.name == "muon":
-            assert config.momentum is not None
-            muon = Muon(matrices, config.lr, config.weight_decay, config.momentum)
-            self.optimizers.insert(0, muon)
-        self._groups = [group for each in self.optimizers for group in each.param_groups]
-        self._peaks = [group["lr"] for group in self._groups]
-        self._names: dict[torch.Tensor, str] = {
-            parameter: name for name, parameter in model.named_parameters()
-        }
+            assert config.momentum is not None and config.adamw_lr is not None
+            self.rules.append(Muon(matrices, lr, decay, config.momentum))
+            matrices, lr = [], config.adamw_lr
+        self.rules.append(AdamW(matrices + embeddings, lr, decay, betas))
+        self.rules.append(AdamW(vectors, lr, 0.0, betas))
+        self._names = {parameter: name for name, parameter in model.named_parameters()}
 
     def step(self, scale: float) -> float:
         """Update the parameters at `scale` times the peak rates and free the gradients.
 
-        Returns the first group's rate: that of `optimizer.lr`.
+        Returns the first rule's rate: that of `optimizer.lr`.
         """
-        for group, peak in zip(self._groups, self._peaks, strict=True):
-            group["lr"] = peak * scale
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        return self._groups[0]["lr"]
+        for rule in self.rules:
+            rule.step(scale)
+        for parameter in self._names:
+            parameter.grad = None
+        return self.rules[0].lr * scale
 
-    def state_tensors(self) -> dict[str, torch.Tensor]:
+    def state_tensors(self) -> dict[str, Tensor]:
         """All state as flat tensors, named `<parameter>/<state>`."""
         return {
-            f"{self._names[parameter]}/{key}": value
-            for optimizer in self.optimizers
-            for parameter, state in optimizer.state.items()
-            for key, value in state.items()
+            f"{self._names[parameter]}/{key}": tensor
+            for rule in self.rules
+            for parameter, state in rule.state.items()
+            for key, tensor in state.items()
         }
 
-    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state_tensors`, for the same model and optimizer."""
-        for optimizer in self.optimizers:
-            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-                prefix = self._names[parameter] + "/"
-                optimizer.state[parameter] = {
-                    key.removeprefix(prefix): value.to(parameter.device)
-                    for key, value in tensors.items()
-                    if key.startswith(prefix)
-                }
+    def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """The inverse of `state_tensors`, for the same model and optimizer.
+
+        Raises ValueError if a tensor is missing or of another shape.
+        """
+        for name, tensor in self.state_tensors().items():
+            if name not in tensors or tensors[name].shape != tensor.shape:
+                raise ValueError(f"{name} is missing or of another shape")
+            tensor.copy_(tensors[name])
 
 
 def _sort_parameters(

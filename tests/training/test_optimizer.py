@@ -52,10 +52,10 @@ def test_adamw_is_torchs_adamw_that_decays_no_vector() -> None:
 @pytest.mark.parametrize("position", ["rotary", "learned"])
 def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(position: str) -> None:
     gpt = model(position)
-    muon, adamw = Optimizer(gpt, MUON).optimizers
+    muon, *adamws = Optimizer(gpt, MUON).rules
     names = {parameter: name for name, parameter in gpt.named_parameters()}
-    by_muon = {names[p] for group in muon.param_groups for p in group["params"]}
-    by_adamw = {names[p] for group in adamw.param_groups for p in group["params"]}
+    by_muon = {names[p] for p in muon.state}
+    by_adamw = {names[p] for adamw in adamws for p in adamw.state}
     assert by_muon | by_adamw == set(names.values())
     assert not by_muon & by_adamw
     assert all(name.startswith("blocks.") for name in by_muon)
