@@ -107,11 +107,13 @@ def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
 def _check_memory(config: TrainConfig, device: torch.device) -> None:
     """At the least: weights, gradients, one optimizer moment, and the logits of one part.
 
-    Before the text is read, which may take long: so the vocabulary is no more than a guess.
+    Before the text is read, which may take long: so the vocabulary is no more than a guess. Keys
+    and values are left out, which may be few.
     """
     vocab_size = config.tokenizer.vocab_size or 256
-    with torch.device("meta"):
-        n_parameters = GPT(config.model, vocab_size).n_parameters
+    model = config.model
+    widths = 2 * model.n_heads * model.head_width + 2 * model.mlp_width
+    n_parameters = model.d_model * (vocab_size + model.n_layers * widths)
     sequences = config.trainer.batch_size // config.trainer.grad_accumulation
     logits = sequences * config.model.context_length * vocab_size
     check_memory(4 * (3 * n_parameters + logits), device)
