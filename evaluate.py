@@ -5,6 +5,8 @@ Every token is scored once, save the first of the split, which nothing comes bef
 
 from __future__ import annotations
 
+import openmp  # noqa: F401  # isort: skip
+
 from dataclasses import replace
 
 import numpy as np

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import openmp  # noqa: F401  # isort: skip
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -6,6 +6,8 @@ wide wherever it is printed. Knows nothing of the formulas' implementation, only
 
 from __future__ import annotations
 
+import openmp  # noqa: F401  # isort: skip
+
 from collections.abc import Callable
 from typing import NamedTuple
 

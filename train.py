@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import openmp  # noqa: F401  # isort: skip
+
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
