@@ -6,6 +6,7 @@ import openmp  # noqa: F401  # isort: skip
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -42,7 +43,7 @@ def open_model(
     """
     run = Run.open(path, "run")
     config = build(load_run_config(run.config_file), TrainConfig)
-    weights = run.checkpoints.find(checkpoint)
+    weights = run.checkpoints.find(checkpoint, "run")
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     model = GPT(config.model, tokenizer.vocab_size)
     load_weights(model, weights)
@@ -136,9 +137,7 @@ class _Row:
 def _print(writer: Writer, config: SampleConfig, prompt: str) -> None:
     """The first sample appears as it is written, the others, written beside it, after it."""
     others: list[list[str]] = []
-    if config.num_samples > 1:
-        print("--- 1 ---")
-    print(prompt, end="", flush=True)
+    beginning = "--- 1 ---\n" + prompt if config.num_samples > 1 else prompt
     for first, *rest in writer.stream(
         prompt,
         config.num_samples,
@@ -148,7 +147,8 @@ def _print(writer: Writer, config: SampleConfig, prompt: str) -> None:
         config.top_k,
         config.top_p,
     ):
-        print(first, end="", flush=True)
+        print(beginning + first, end="", flush=True)
+        beginning = ""
         others.append(rest)
     print()
     for number, pieces in enumerate(zip(*others, strict=True), start=2):
@@ -159,24 +159,22 @@ def _interact(writer: Writer, config: SampleConfig) -> None:
     import readline  # noqa: F401 - gives input() line editing and a history
 
     print("Type a prompt and press Enter; an empty line starts a new document; Ctrl-D ends.")
-    prompt = config.prompt
+    if config.prompt:
+        _print(writer, config, config.prompt)
     while True:
-        if prompt:
-            _print(writer, config, prompt)
-            prompt = ""
         try:
             prompt = input("> ")
         except EOFError:
             print()
             return
-        if not prompt:
-            _print(writer, config, prompt)
+        _print(writer, config, prompt)
+        config = replace(config, seed=config.seed + 1)  # the same prompt again goes on otherwise
 
 
 def _read(path: str) -> str:
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return data.decode()
+        return data.decode().removesuffix("\n")  # an editor's last line end is no part of it
     except OSError as error:
         raise UserError(
             f"prompt_file: {path} cannot be read ({error.strerror}); give a text file"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+from pathlib import Path
+
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -21,11 +23,11 @@ from training.checkpoint import Progress, load_training_state, load_weights
 from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
 from training.optimizer import Optimizer, lr_scale
-from training.run import Run, check_new
+from training.run import Run, check_new, check_runs
 from training.trainer import Trainer
 
 # What makes the model: a resumed run cannot change it.
-FIXED = ("seed", "data", "tokenizer", "model")
+FIXED = ("seed", "data", "tokenizer", "model", "optimizer.name")
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -46,7 +48,7 @@ def main(cfg: DictConfig) -> float | None:
     optimizer = Optimizer(model, config.optimizer)
     progress = Progress()
     if run:
-        checkpoint = run.checkpoints.find("last")
+        checkpoint = run.checkpoints.find("last", "resume")
         load_weights(model, checkpoint)
         progress = load_training_state(optimizer, checkpoint)
         run.check_tokens(dataset.sha256, "resume")
@@ -87,7 +89,11 @@ def main(cfg: DictConfig) -> float | None:
 
 def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
     """The settings as given, or those of the run to resume with today's overrides on top."""
+    if isinstance(cfg.data.get("path"), str) and cfg.data.path not in ("", "-"):
+        # Whoever opens the run later may stand in another folder.
+        cfg.data.path = str(Path(cfg.data.path).expanduser().absolute())
     build(cfg, TrainConfig)  # a mistake is told before anything is opened
+    check_runs()
     if cfg.resume is None:
         check_new(cfg.run_dir)
         return None, cfg
@@ -95,7 +101,9 @@ def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
     stored = load_run_config(run.config_file)
     overridden = [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
     settings = with_overrides(stored, cfg, [key for key in overridden if key != "resume"])
-    changed = [name for name in FIXED if settings[name] != stored[name]]
+    changed = [
+        name for name in FIXED if OmegaConf.select(settings, name) != OmegaConf.select(stored, name)
+    ]
     if cfg.run_dir is not None:
         raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
     if changed:

@@ -2,8 +2,8 @@
 
     python benchmarks/attention_maps.py RUN...
 
-Draws what the run drew, in a fresh process, with Matplotlib's import. A run with maps against one
-without would not show it: two equal runs differ by more on a shared machine.
+Draws as often as the run drew, in a fresh process, with Matplotlib's import. A run with maps
+against one without would not show it: two equal runs differ by more on a shared machine.
 """
 
 from __future__ import annotations

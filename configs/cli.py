@@ -99,6 +99,8 @@ def read_arguments(arguments: list[str], sweeps: bool = True) -> list[str]:
         )
     if known.multirun and not sweeps:
         raise UserError("-m: only train.py sweeps; run this script once for each value")
+    if known.resolve and not known.cfg:
+        raise UserError("--resolve: goes with --cfg job alone")
     for argument in arguments:
         key, _, value = argument.partition("=")
         if not key:
@@ -110,7 +112,9 @@ def read_arguments(arguments: list[str], sweeps: bool = True) -> list[str]:
 
 def _quote_free_text(argument: str) -> str:
     key, equals, value = argument.partition("=")
-    is_quoted = re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL)
+    if key in GROUPS and re.fullmatch(r"[\d.+-]+|true|false", value, re.IGNORECASE):
+        return f"{key}='{value}'"  # a name, though no group has it: Hydra tells those that it has
+    is_quoted = re.fullmatch(r"'([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\"", value, re.DOTALL)
     is_null = value == "null" and not key.endswith("prompt")  # prompt=null asks for that word
     if key not in FREE_TEXT or not equals or is_null or is_quoted:
         return argument

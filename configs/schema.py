@@ -18,10 +18,10 @@ from yaml import YAMLError
 
 from configs.messages import one_line
 from data import ShakespeareConfig, TalesConfig, TextConfig, TokenizerConfig
-from errors import UserError
-from model import ModelConfig
+from errors import UserError, check_range
+from model import ModelConfig, check_sampling
 from observe.attention import AttentionConfig
-from observe.samples import SamplesConfig
+from observe.samples import MAX_NEW_TOKENS, SamplesConfig
 from training.optimizer import OptimizerConfig
 from training.trainer import TrainerConfig
 
@@ -61,6 +61,12 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_range("seed", self.seed, 0, 2**63 - 1)
+        if not isinstance(self.data, CORPORA.get(self.data.name, ())):
+            raise ValueError(
+                f"data.name: {self.data.name!r} has other settings; choose a corpus with data=..."
+            )
+        if not self.cache_dir:
+            raise ValueError("cache_dir: is empty; give a folder")
 
 
 @dataclass
@@ -81,14 +87,10 @@ class SampleConfig:
     device: str
 
     def __post_init__(self) -> None:
-        check_range("max_new_tokens", self.max_new_tokens, 1, 10**9)
-        check_range("temperature", self.temperature, 0, 10**6)
+        check_range("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        check_sampling(self.temperature, self.top_k, self.top_p)
         check_range("num_samples", self.num_samples, 1, 10**6)
         check_range("seed", self.seed, 0, 2**63 - 1)
-        if self.top_k is not None:
-            check_range("top_k", self.top_k, 1, 10**9)
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p: {self.top_p} is out of range; give 0 < top_p <= 1, or null")
         if self.prompt_file is not None and (self.prompt or self.interactive):
             raise ValueError(
                 "prompt_file: cannot go with prompt or interactive; give only one of them"
@@ -119,12 +121,6 @@ class ShapesConfig:
     """Every setting of shapes.py."""
 
     model: ModelConfig = field(default=MISSING)
-
-
-def check_range(name: str, value: float, least: float, most: float) -> None:
-    """Raise ValueError unless least <= value <= most."""
-    if not least <= value <= most:
-        raise ValueError(f"{name}: {value} is out of range; give {least} to {most}")
 
 
 def register() -> None:
@@ -186,6 +182,10 @@ def load_run_config(path: Path) -> DictConfig:
             f"{path}: cannot be read as a run's settings ({one_line(error)})"
         ) from error
     assert isinstance(merged, DictConfig)
+    try:
+        build(merged, TrainConfig)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     return merged
 
 

@@ -230,7 +230,7 @@ SENTENCES = {
         "Long ago, {near} {a view} {place} lived {a trait} {animal} named {hero}.",
         "Here is the tale of {number} {trait.b} {creature} and {a trait} {animal} named {hero}.",
         "This is the tale of {a trait}, {trait.b} child named {hero}.",
-        "Everyone in {a view} {place} liked {a trait} {animal} named {hero}.",
+        "Everyone near {a view} {place} liked {a trait} {animal} named {hero}.",
         "{Up near} {a view} {place} lived {a trait} {colour.a} {animal} named {hero}.",
         "My {trait} {family} knew {a trait.b} {animal} named {hero}.",
         "There was once {a trait} child named {hero}.",

@@ -147,6 +147,10 @@ def _find(path: str) -> tuple[list[Path], object]:
     are copied into a temporary file, which goes when the corpus goes.
     """
     if path == "-":
+        if sys.stdin.isatty():
+            raise UserError(
+                "data.path: - reads standard input, which is a terminal; pipe the text into it"
+            )
         return _spool(sys.stdin.buffer)
     chosen = Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
     if chosen.is_dir():

@@ -6,7 +6,7 @@ Promises: tensors of token ids in, tensors out. Knows nothing of text, training 
 from model.attention import causal_mask, explicit_attention, fused_attention
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.generation import generate, sampling_probabilities
+from model.generation import check_sampling, generate, sampling_probabilities
 from model.gpt import GPT
 from model.recording import record_attention
 
@@ -15,6 +15,7 @@ __all__ = [
     "KVCache",
     "ModelConfig",
     "causal_mask",
+    "check_sampling",
     "explicit_attention",
     "fused_attention",
     "generate",

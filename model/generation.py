@@ -60,18 +60,23 @@ def generate(
         )
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens: {max_new_tokens} is negative; choose 0 or more")
-    if not (temperature == 0 or 1e-6 <= temperature < math.inf):
-        raise ValueError(
-            f"temperature: {temperature} is out of range; choose 0 (greedy), or about 0.5 to 1.5"
-        )
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k: {top_k} is below 1; choose 1 or more, or null for all tokens")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p: {top_p} is no probability above 0; choose up to 1, or null")
+    check_sampling(temperature, top_k, top_p)
     choose = partial(
         _choose, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
     )
     return _stream(model, prompt, max_new_tokens, choose, use_cache)
+
+
+def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Raises ValueError, naming the argument, unless `generate` can use all three."""
+    if not (temperature == 0 or 1e-6 <= temperature < math.inf):
+        raise ValueError(
+            f"temperature: {temperature} is out of range; choose 0 (greedy), or about 0.5 to 1.5"
+        )
+    if top_k is not None and not 1 <= top_k < 2**31:
+        raise ValueError(f"top_k: {top_k} is out of range; choose 1 or more, or null for all")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p: {top_p} is no probability above 0; choose up to 1, or null")
 
 
 # As a decorator and not a `with` block: inference mode then ends at each yield instead of leaking

@@ -106,7 +106,7 @@ class HeadsFigure:
     """A grid of labelled heat maps, one a head, beside one colour scale.
 
     All heads have the same labels, so Matplotlib draws one empty map and one scale, once; each
-    `draw` paints every head on a copy. That is many times faster than a figure of all maps.
+    `draw` paints every head on a copy. That is faster than a figure of all maps.
     """
 
     def __init__(self, labels: list[str], n_heads: int) -> None:
@@ -115,7 +115,13 @@ class HeadsFigure:
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import PowerNorm
         from matplotlib.figure import Figure
+        from matplotlib.font_manager import findfont, get_font
 
+        # What the font cannot draw would be a box like any other: its code says more.
+        drawable = get_font(findfont("DejaVu Sans")).get_charmap()
+        labels = [
+            "".join(c if ord(c) in drawable else f"U+{ord(c):04X}" for c in each) for each in labels
+        ]
         n = len(labels)
         self.columns = math.ceil(math.sqrt(n_heads))
         self.rows = math.ceil(n_heads / self.columns)

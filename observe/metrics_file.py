@@ -12,7 +12,8 @@ from training.observer import EvalMetrics, Observer, StepMetrics
 class MetricsFile(Observer):
     """Appends a line for each measurement: `step` and what was measured at it.
 
-    On a resume the lines after the resumed step are dropped, since those steps are taken again.
+    On a resume the lines after the resumed step are dropped, since those steps are taken again,
+    and so are lines that a dying process or disk left broken.
     """
 
     def __init__(self, path: Path) -> None:
@@ -20,10 +21,8 @@ class MetricsFile(Observer):
 
     def on_start(self, step: int) -> None:
         if self.path.exists():
-            lines = self.path.read_text().splitlines(keepends=True)
-            kept = [
-                line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step
-            ]
+            lines = self.path.read_text(errors="replace").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and _is_before(step, line)]
             temporary = self.path.with_suffix(".tmp")
             temporary.write_text("".join(kept))
             temporary.replace(self.path)
@@ -38,3 +37,10 @@ class MetricsFile(Observer):
     def _append(self, step: int, values: dict[str, float | None]) -> None:
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
+
+
+def _is_before(step: int, line: str) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except (ValueError, KeyError, TypeError):
+        return False

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from errors import check_range
+from model import check_sampling
+
+MAX_NEW_TOKENS = 10**6
 
 
 @dataclass
@@ -17,15 +21,6 @@ class SamplesConfig:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(
-                f"max_new_tokens: {self.max_new_tokens} is out of range; give 1 or more"
-            )
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(
-                f"temperature: {self.temperature} is out of range; give 0 (greedy) or more"
-            )
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(
-                f"top_p: {self.top_p} is no probability above 0; give up to 1, or null"
-            )
+        check_range("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        check_range("seed", self.seed, 0, 2**63 - 1)
+        check_sampling(self.temperature, None, self.top_p)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import command, files
+from tests.conftest import TINY, command, files
 
 # (script, arguments, words that the line must hold). `{tiny}` is a folder with a run,
 # `{here}` the folder that the command runs in.
@@ -39,6 +39,8 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["model.bias=perhaps"], ["model.bias", "neither true nor false"]),
     ("train", ["model.d_model=null"], ["model.d_model", "cannot be null"]),
     ("train", ["model=null"], ["model"]),
+    ("train", ["data=3"], ["data=3", "tales"]),
+    ("train", ["--resolve"], ["--resolve", "--cfg"]),
     ("train", ["seed=${nowhere}"], ["seed", "nowhere"]),
     # Values out of range
     ("train", ["trainer.max_steps=0"], ["trainer.max_steps", "1 or more"]),
@@ -71,6 +73,9 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["tokenizer.vocab_size=256"], ["tokenizer.vocab_size", "257"]),
     ("train", ["tokenizer=byte", "tokenizer.vocab_size=300"], ["tokenizer.vocab_size", "byte"]),
     ("train", ["data.n_bytes=0"], ["data.n_bytes"]),
+    ("train", ["data.name=text"], ["data.name", "data=..."]),
+    ("train", ["cache_dir="], ["cache_dir", "empty"]),
+    ("train", ["trainer.max_steps=99999999999999999999"], ["trainer.max_steps"]),
     ("train", ["data.val_fraction=1"], ["data.val_fraction"]),
     ("train", ["seed=-1"], ["seed"]),
     ("train", ["observe.attention.every=-1"], ["observe.attention.every"]),
@@ -78,6 +83,9 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["observe.samples.max_new_tokens=0"], ["observe.samples.max_new_tokens"]),
     ("train", ["observe.samples.temperature=-1"], ["observe.samples.temperature"]),
     ("train", ["observe.samples.top_p=0"], ["observe.samples.top_p"]),
+    ("train", ["observe.samples.temperature=1e-9"], ["observe.samples.temperature"]),
+    ("train", ["observe.samples.seed=-1"], ["observe.samples.seed"]),
+    ("train", ["observe.samples.max_new_tokens=9999999999"], ["observe.samples.max_new_tokens"]),
     # Files
     ("train", ["data=text"], ["data.path"]),
     ("train", ["data=text", "data.path=nowhere.txt"], ["data.path", "nowhere.txt"]),
@@ -97,12 +105,16 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["resume={tiny}", "model.n_layers=3"], ["resume", "model"]),
     ("train", ["resume={tiny}", "seed=7", "trainer.max_steps=9"], ["resume", "seed"]),
     ("train", ["resume={tiny}", "run_dir=elsewhere"], ["run_dir"]),
+    ("train", ["resume={tiny}", "optimizer=adamw"], ["resume", "optimizer.name"]),
+    ("train", ["run_dir=runs/latest"], ["run_dir", "runs/latest"]),
+    ("train", ["run_dir="], ["run_dir"]),
     ("sample", [], ["run", "runs/latest", "no run"]),
     ("sample", ["run={here}"], ["run", "no run"]),
     ("sample", ["run={tiny}", "checkpoint=first"], ["checkpoint", "first", "best"]),
     ("sample", ["run={tiny}", "temperature=-1"], ["temperature"]),
+    ("sample", ["run={tiny}", "temperature=1e-7"], ["temperature"]),
     ("sample", ["run={tiny}", "top_k=0"], ["top_k"]),
-    ("sample", ["run={tiny}", "top_k=99999999999"], ["top_k", "1000000000"]),
+    ("sample", ["run={tiny}", "top_k=99999999999"], ["top_k"]),
     ("sample", ["run={tiny}", "top_p=1.5"], ["top_p"]),
     ("sample", ["run={tiny}", "num_samples=0"], ["num_samples"]),
     ("sample", ["run={tiny}", "max_new_tokens=0"], ["max_new_tokens"]),
@@ -178,22 +190,52 @@ def test_mistakes_leave_the_run_as_it_was(outcomes: dict, tiny_run: Path) -> Non
     assert files(tiny_run) == before
 
 
-def test_damaged_runs(tiny_run: Path, tmp_path: Path) -> None:
-    damages = {
-        "config.yaml": b"model: [",
-        "tokenizer/tokenizer.json": b"{}",
-        "tokenizer/tokenizer.tiktoken": b"AA== 0\n",
-        "checkpoints/best/model.safetensors": b"\x08",
-    }
-    for name, damage in damages.items():
-        run = tmp_path / "run"
-        shutil.copytree(tiny_run, run, symlinks=True)
-        (run / name).write_bytes(damage)
-        done = command("sample", f"run={run}", cwd=tmp_path)
-        assert done.returncode == 2, done.stderr
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        assert name.split("/")[0] in done.stderr
-        shutil.rmtree(run)
+DAMAGES = [
+    ("sample", "run", "config.yaml", b"model: ["),
+    ("sample", "run", "config.yaml", b"data: {name: tales, n_bytes: 9}"),
+    ("sample", "run", "tokenizer/tokenizer.json", b"{}"),
+    ("sample", "run", "tokenizer/tokenizer.tiktoken", b"AA== 0\n"),
+    ("sample", "run", "checkpoints/best/model.safetensors", b"\x08"),
+    ("train", "resume", "checkpoints/last/optimizer.safetensors", b"\x08"),
+    ("train", "resume", "checkpoints/last/optimizer.safetensors", b"\2" + b"\0" * 7 + b"{}"),
+    ("train", "resume", "checkpoints/last/state.json", b"{}"),
+    ("train", "resume", "checkpoints/last/state.json", b"[1]"),
+    ("train", "resume", "data.json", b"{}"),
+]
+
+
+@pytest.mark.parametrize(("script", "setting", "name", "damage"), DAMAGES)
+def test_damaged_runs(
+    tiny_run: Path, tmp_path: Path, script: str, setting: str, name: str, damage: bytes
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run, symlinks=True)
+    (run / name).write_bytes(damage)
+    before = files(run)
+    done = command(script, f"{setting}={run}", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert name.rpartition("/")[2].rpartition(".")[0] in done.stderr
+    assert files(run) == before
+
+
+def test_training_that_diverges_is_told_in_one_line(tmp_path: Path) -> None:
+    done = command("train", *TINY, "optimizer.lr=1e9", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "optimizer.lr" in done.stderr
+    assert "diverged" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["runs", "runs/latest"])
+def test_where_runs_go_is_no_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    before = files(tmp_path)
+    done = command("train", "run_dir=other", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"error: {name}: is no folder")
+    assert files(tmp_path) == before
 
 
 def test_a_fault_of_the_program_keeps_its_traceback(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ def test_several_samples_are_one_batch(tiny: Path) -> None:
     assert all("The" in body for body in bodies)
 
 
-@pytest.mark.parametrize("prompt", ['He said, "No!"', "it's {a}=[b], ${c}", "null", " 5", "-"])
+@pytest.mark.parametrize(
+    "prompt", ['He said, "No!"', '"Hi," he said. "No!"', "it's {a}=[b], ${c}", "null", " 5", "-"]
+)
 def test_a_prompt_means_itself(tiny: Path, prompt: str) -> None:
     assert succeed("sample", f"prompt={prompt}", cwd=tiny).startswith(prompt)
 
@@ -50,7 +52,7 @@ def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> N
     (tmp_path / "prompt.txt").write_text(text)
     expected = succeed("sample", f"prompt={text}", cwd=tiny)
     assert expected == succeed("sample", f"prompt_file={tmp_path}/prompt.txt", cwd=tiny)
-    assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text)
+    assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text + "\n")
 
 
 def test_interactive_keeps_asking(tiny: Path) -> None:

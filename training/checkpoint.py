@@ -49,19 +49,20 @@ class Checkpoints:
     def save(self, model: nn.Module, optimizer: Optimizer, progress: Progress, best: bool) -> Path:
         """Write a checkpoint, point `last` (and `best`) to it, and drop those not pointed to."""
         target = self.folder / f"step-{progress.step:06d}"
-        if not target.exists():
-            temporary = self.folder / f".{target.name}.{os.getpid()}"
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            safetensors.torch.save_model(model, str(temporary / "model.safetensors"))
-            safetensors.torch.save_file(
-                {name: tensor.contiguous() for name, tensor in optimizer.state_tensors().items()},
-                temporary / "optimizer.safetensors",
-            )
-            (temporary / "state.json").write_text(json.dumps(asdict(progress), indent=2) + "\n")
-            for path in [*temporary.iterdir(), temporary]:
-                _fsync(path)
-            temporary.rename(target)
+        temporary = self.folder / f".{target.name}.{os.getpid()}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        safetensors.torch.save_model(model, str(temporary / "model.safetensors"))
+        safetensors.torch.save_file(
+            {name: tensor.contiguous() for name, tensor in optimizer.state_tensors().items()},
+            temporary / "optimizer.safetensors",
+        )
+        (temporary / "state.json").write_text(json.dumps(asdict(progress), indent=2) + "\n")
+        for path in [*temporary.iterdir(), temporary]:
+            _fsync(path)
+        # There may be one that a killed process left before it could point to it.
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.rename(target)
         self._point("last", target)
         if best:
             self._point("best", target)
@@ -69,18 +70,18 @@ class Checkpoints:
         self._prune()
         return target
 
-    def find(self, name: str) -> Path:
+    def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
 
-        Raises UserError if there is none.
+        Raises UserError, naming `setting`, if there is none.
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
         path = self.folder / name
         if not (path / "state.json").is_file():
             raise UserError(
-                f"run: {self.folder.parent} has no checkpoint yet (the first comes after "
-                "trainer.checkpoint_every steps); wait for it, or give another run"
+                f"{setting}: {self.folder.parent} has no checkpoint (the first comes after "
+                "trainer.checkpoint_every steps); wait if it still trains, or give another run"
             )
         return path.resolve()
 
@@ -92,7 +93,7 @@ class Checkpoints:
 
     def _prune(self) -> None:
         kept = {(self.folder / name).resolve() for name in NAMES}
-        for path in self.folder.glob("step-*"):
+        for path in [*self.folder.glob("step-*"), *self.folder.glob(".step-*")]:
             if path.resolve() not in kept:
                 shutil.rmtree(path)
 
@@ -108,7 +109,12 @@ def load_training_state(optimizer: Optimizer, checkpoint: Path) -> Progress:
     with _readable(checkpoint / "optimizer.safetensors") as path:
         optimizer.load_state_tensors(safetensors.torch.load_file(path))
     with _readable(checkpoint / "state.json") as path:
-        return Progress(**json.loads(path.read_text()))
+        state = json.loads(path.read_text())
+        if not isinstance(state, dict) or state.keys() != asdict(Progress()).keys():
+            raise ValueError("it does not hold what it should")
+        if not isinstance(state["step"], int) or not isinstance(state["tokens"], int):
+            raise ValueError("step and tokens must be whole numbers")
+        return Progress(**state)
 
 
 @contextlib.contextmanager
@@ -116,7 +122,7 @@ def _readable(path: Path) -> Iterator[Path]:
     try:
         yield path
     except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: cannot be read ({reason}); choose another checkpoint") from error
 
 

@@ -1,8 +1,8 @@
 """Muon: momentum whose every matrix is made orthogonal before it is a step.
 
-Matrices of one shape are orthogonalised as one stack, which for a small model takes a fraction of
-the time of one after the other, as `torch.optim.Muon` does it. The results are the same, to the
-rounding of bfloat16.
+Matrices of one shape are orthogonalised as one stack, which for a small model takes half the time
+of one after the other, as `torch.optim.Muon` does it. The results are the same, to the rounding of
+bfloat16.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class OptimizerConfig:
             if (getattr(self, field) is not None) != (field in needed):
                 verb = "needs" if field in needed else "has no"
                 raise ValueError(
-                    f"{field}: optimizer={self.name} {verb} {field}; choose muon or adamw"
+                    f"{field}: {self.name} {verb} {field}; choose optimizer=muon or optimizer=adamw"
                 )
 
 

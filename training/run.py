@@ -75,7 +75,9 @@ class Run:
         """The run at `path`. Raises UserError, naming `setting`, if it is no run."""
         config_file = Path(path) / "config.yaml"
         # runs/latest holds links: this leads from there to the run itself.
-        run = cls(config_file.resolve().parent)
+        folder = config_file.resolve().parent
+        here = Path.cwd()
+        run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not config_file.is_file():
             raise UserError(
                 f"{setting}: {path} is no run (it has no config.yaml); "
@@ -128,11 +130,20 @@ class Run:
         temporary.replace(self.summary_file)
 
 
+def check_runs() -> None:
+    """Raise UserError if `runs/latest` cannot be pointed to a run."""
+    for folder in (RUNS, RUNS / "latest"):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise UserError(f"{folder}: is no folder; move it away, or work in another folder")
+
+
 def check_new(path: str | None) -> None:
     """Raise UserError if a run cannot be made at `path`, without touching the disk."""
     if path is None:
         return
     target = Path(path)
+    if not path or target.resolve() in (RUNS.resolve(), (RUNS / "latest").resolve()):
+        raise UserError(f"run_dir: {path!r} cannot be a run; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(
             f"run_dir: {path} exists; choose another folder, or go on with resume={path}"

@@ -306,3 +306,25 @@ def test_importing_the_package_loads_neither_torch_nor_a_network_client() -> Non
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout == "[]\n"
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from data import TextConfig, TokenizerConfig, open_corpus, prepare
+prepare(open_corpus(TextConfig(path=sys.argv[1])), TokenizerConfig("bpe", 300), "cache", 8)
+print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+def test_memory_stays_flat_however_large_the_text(tmp_path: Path) -> None:
+    """Training the tokenizer and encoding 90 MB takes little more memory than 30 MB do."""
+    peaks = []
+    for megabytes in (30, 90):
+        text = tmp_path / f"{megabytes}.txt"
+        text.write_text(STORY * (megabytes * 1_000_000 // len(STORY.encode())), encoding="utf-8")
+        child = [sys.executable, "-c", PEAK, str(text)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        peaks.append(int(subprocess.check_output(child, cwd=tmp_path, env=environment)))
+    assert peaks[1] < peaks[0] + 30_000  # kB; the text alone would be 60 MB more

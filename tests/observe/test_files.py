@@ -31,6 +31,8 @@ def test_a_resume_drops_the_lines_of_steps_taken_again(tmp_path: Path) -> None:
     file = MetricsFile(tmp_path / "metrics.jsonl")
     for step in (10, 20, 30):
         file.on_step(step, METRICS)
+    with file.path.open("ab") as half:
+        half.write(b'\xff\n[]\n{"steps": 3}\n')  # a damaged disk
     with file.path.open("a") as half:
         half.write('{"step": 40, "tra')  # the process was killed while it wrote
     file.on_start(20)

@@ -41,7 +41,7 @@ def test_latest_leads_to_the_newest_run_but_not_to_its_events(here: Path) -> Non
         run.point_latest()
         latest = Path("runs/latest")
         assert (latest / "config.yaml").read_text() == f"name: {name}\n"
-        assert Run.open("runs/latest", "run").path == run.path.resolve()
+        assert Run.open("runs/latest", "run").path.resolve() == run.path.resolve()
         run.metrics_file.write_text("{}")  # what is written later is seen as well
         assert (latest / "metrics.jsonl").read_text() == "{}"
     assert not list(latest.rglob("events*"))
@@ -83,10 +83,21 @@ def test_a_checkpoint_appears_whole_or_not_at_all(
         patch.setattr(Path, "rename", cut_off)
         with pytest.raises(OSError, match="space"):
             checkpoints.save(model, optimizer, Progress(step=2), best=True)
-    assert load_training_state(optimizer, checkpoints.find("last")).step == 1
+    assert load_training_state(optimizer, checkpoints.find("last", "run")).step == 1
     checkpoints.save(model, optimizer, Progress(step=2), best=False)
-    assert load_training_state(optimizer, checkpoints.find("last")).step == 2
-    assert load_training_state(optimizer, checkpoints.find("best")).step == 1
+    assert load_training_state(optimizer, checkpoints.find("last", "run")).step == 2
+    assert load_training_state(optimizer, checkpoints.find("best", "run")).step == 1
+
+
+def test_what_a_killed_process_left_is_replaced_and_removed(tmp_path: Path) -> None:
+    model, optimizer = parts()
+    checkpoints = Checkpoints(tmp_path)
+    for left in ("step-000002", ".step-000001.77"):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "model.safetensors").write_bytes(b"of another run")
+    checkpoints.save(model, optimizer, Progress(step=2), best=False)
+    load_weights(model, checkpoints.find("last", "run"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step-000002"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])

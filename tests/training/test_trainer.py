@@ -86,8 +86,8 @@ def trainer(
     optimizer = Optimizer(model, replace(ADAMW, lr=lr))
     checkpoints, progress, diary = Checkpoints(folder / "checkpoints"), Progress(), Diary()
     if resume:
-        load_weights(model, checkpoints.find("last"))
-        progress = load_training_state(optimizer, checkpoints.find("last"))
+        load_weights(model, checkpoints.find("last", "run"))
+        progress = load_training_state(optimizer, checkpoints.find("last", "run"))
     made = Trainer(
         config,
         model,
@@ -201,13 +201,13 @@ def test_checkpoints_last_and_best(tmp_path: Path) -> None:
     checkpoints = made.checkpoints
     best_step = min(diary.evals, key=lambda step: diary.evals[step].val_loss)
     for name, step in (("last", 6), ("best", best_step)):
-        state = json.loads((checkpoints.find(name) / "state.json").read_text())
+        state = json.loads((checkpoints.find(name, "run") / "state.json").read_text())
         assert state["step"] == step
     kept = {path.name for path in checkpoints.folder.glob("step-*")}
     assert kept == {"step-000006", f"step-{best_step:06d}"}
     assert isinstance(made.model, GPT)
     other = GPT(made.model.config, VOCAB)
-    load_weights(other, checkpoints.find("last"))
+    load_weights(other, checkpoints.find("last", "run"))
     for a, b in zip(other.parameters(), made.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
