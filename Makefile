@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test test-long lint format clean
+.PHONY: train test test-long bench lint format clean
 
 train: $(VENV)/.installed
 	$(BIN)/python train.py $(ARGS)
@@ -20,6 +20,14 @@ lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy .
+
+# Those that need no other project's checkout; an hour or so, on a machine that does nothing else.
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/tokenizing.py
+	$(BIN)/python benchmarks/watching.py
+	$(BIN)/python benchmarks/optimizers.py
 
 format: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check --fix .

@@ -100,6 +100,8 @@ def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
     run = Run.open(cfg.resume, "resume")
     stored = load_run_config(run.config_file)
     overridden = [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
+    if "experiment" in overridden:
+        raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
     settings = with_overrides(stored, cfg, [key for key in overridden if key != "resume"])
     changed = [
         name for name in FIXED if OmegaConf.select(settings, name) != OmegaConf.select(stored, name)

@@ -106,6 +106,8 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["resume={tiny}", "seed=7", "trainer.max_steps=9"], ["resume", "seed"]),
     ("train", ["resume={tiny}", "run_dir=elsewhere"], ["run_dir"]),
     ("train", ["resume={tiny}", "optimizer=adamw"], ["resume", "optimizer.name"]),
+    ("train", ["resume={tiny}", "experiment=shakespeare_fast"], ["experiment", "leave"]),
+    ("train", ["experiment=slow"], ["experiment=slow", "shakespeare_fast"]),
     ("train", ["run_dir=runs/latest"], ["run_dir", "runs/latest"]),
     ("train", ["run_dir="], ["run_dir"]),
     ("sample", [], ["run", "runs/latest", "no run"]),
