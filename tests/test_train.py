@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -168,3 +171,34 @@ def test_bf16(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     plain = succeed("evaluate", "precision=fp32", cwd=tmp_path)
     assert "val: " in plain
+
+
+def test_a_text_is_found_from_another_folder(tmp_path: Path) -> None:
+    """A run needs nothing but its own folder, wherever its reader stands."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/notes.txt").write_text("One two three four five. " * 400)
+    text = ["data=text", "data.path=notes.txt", "tokenizer=byte"]
+    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
+    succeed("train", *text, *settings, "run_dir=run", cwd=tmp_path / "there")
+    assert "val: " in succeed("evaluate", "run=there/run", cwd=tmp_path)
+    succeed("train", "resume=there/run", "trainer.max_steps=8", cwd=tmp_path)
+
+
+def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
+    """It would take longer than all else before the first step."""
+    program = (
+        "import runpy, sys; sys.argv[0] = 'train.py'; "
+        f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__'); "
+        "assert 'torch' in sys.modules; "
+        "print([name for name in ('torch._dynamo', 'sympy', 'matplotlib') if name in sys.modules])"
+    )
+    settings = [*TINY, "observe.tensorboard=false"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *settings],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

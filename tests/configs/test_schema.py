@@ -76,6 +76,14 @@ def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions
     assert round(model.n_parameters / 1e6, 1) == millions
 
 
+@pytest.mark.parametrize("experiment", options("experiment"))
+def test_experiments_stay_as_small_as_what_they_are_compared_with(experiment: str) -> None:
+    config = build(composed(f"experiment={experiment}"), TrainConfig)
+    gpt = GPT(config.model, config.tokenizer.vocab_size or 256)
+    assert gpt.n_parameters_non_embedding <= 810_000
+    assert gpt.n_parameters <= 1_100_000
+
+
 def test_the_settings_that_stay() -> None:
     """The names of the public face."""
     config = composed("data=text", "data.path=x")
