@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -166,7 +167,8 @@ def _observers(
     samples = config.observe.samples
     writer = Writer(model, dataset.tokenizer, dataset.document_end)
 
-    def sample() -> str:
+    @lru_cache(maxsize=1)
+    def sample_at(step: int) -> str:  # the last evaluation and the closing words show the same
         return writer.write(
             samples.prompt,
             samples.max_new_tokens,
@@ -174,6 +176,9 @@ def _observers(
             samples.temperature,
             samples.top_p,
         )
+
+    def sample() -> str:
+        return sample_at(progress.step)
 
     observers: list[Observer] = [MetricsFile(run.metrics_file)]
     if config.observe.terminal:

@@ -49,8 +49,8 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
     image = figure.draw(weights)
     assert image.shape == first.shape and image.dtype == np.uint8
     norm, colours = PowerNorm(0.5, 0, 1), matplotlib.colormaps["magma_r"]
-    place = figure.image.axes.transData.transform
-    width, height = figure.canvas.get_width_height()
+    place = figure.axis.transData.transform
+    height, width = figure.empty_maps[0].shape[:2]
     for head in range(n_heads):
         row, column = divmod(head, math.ceil(math.sqrt(n_heads)))
         for query in range(n):
@@ -67,7 +67,7 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
 
 def test_labels_stand_on_both_axes() -> None:
     labels = ["Once", "·upon", "⏎", r"$\no{", "$a$"]  # a dollar is a dollar, not mathematics
-    axes = HeadsFigure(labels, 2).image.axes
+    axes = HeadsFigure(labels, 2).axis
     for axis in (axes.xaxis, axes.yaxis):
         assert [label.get_text() for label in axis.get_ticklabels()] == labels
 
@@ -75,7 +75,7 @@ def test_labels_stand_on_both_axes() -> None:
 def test_every_head_has_its_number() -> None:
     figure = HeadsFigure(["a", "b"], 2)
     same = np.full((2, 2, 2), 0.5, np.float32)
-    image, width = figure.draw(same), figure.canvas.get_width_height()[0]
+    image, width = figure.draw(same), figure.empty_maps[0].shape[1]
     one, two = image[:, :width], image[:, width : 2 * width]
     differs = np.argwhere((one != two).any(-1))
     assert len(differs) > 5
