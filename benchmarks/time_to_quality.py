@@ -62,7 +62,8 @@ def main() -> None:
         run([sys.executable, "data/shakespeare_char/prepare.py"], peer)
         for seed in range(1, arguments.rounds + 1):
             seconds = run([sys.executable, *QUICK_START], peer)
-            nats = float(subprocess.check_output([sys.executable, "-c", MEASURE], cwd=peer))
+            told = subprocess.check_output([sys.executable, "-c", MEASURE], cwd=peer, text=True)
+            nats = float(told.split()[-1])
             tell(found, "nanoGPT", seconds, nats / math.log(2))
             for name in arguments.experiments:
                 ours = Path(folder) / f"{name}-{seed}"

@@ -12,13 +12,14 @@ extra token per token.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Generator
 from functools import partial
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.cache import KVCache
 from model.gpt import GPT
@@ -47,7 +48,8 @@ def generate(
     """Yields the next token of every sequence, `max_new_tokens` times, as soon as it is chosen.
 
     Temperature 0 takes the likeliest token; otherwise see `sampling_probabilities`. `generator`
-    must live on the model's device. The model is in eval mode until the stream ends or is closed.
+    must live on the model's device. The stream has a copy of a model on a CPU, made when the first
+    token is asked for; on other devices the model is in eval mode until the stream ends.
 
     Raises ValueError, naming the argument, for an argument out of range.
     """
@@ -94,6 +96,8 @@ def _stream(
     weight = model.unembedding.weight
     cache = KVCache(model.config, batch, weight.device, weight.dtype) if use_cache else None
     cached_from = 0
+    if weight.device.type == "cpu":
+        model = _laid_out_for_vectors(model)
     was_training = model.training
     model.eval()
     try:
@@ -110,6 +114,19 @@ def _stream(
             yield chosen
     finally:
         model.train(was_training)
+
+
+def _laid_out_for_vectors(model: GPT) -> GPT:
+    """A copy in which the longer axis of every linear layer's matrix is contiguous in memory.
+
+    A CPU multiplies such a matrix with a single vector in about half the time. It is a copy because
+    training is to go on with the original, whatever the layout does to the last bit.
+    """
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.out_features > module.in_features:
+            module.weight.data = module.weight.t().contiguous().t()
+    return model
 
 
 def _choose(
