@@ -96,7 +96,21 @@ class Tokenizer:
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
         """As `encode`, without Python integers; other Python threads run meanwhile."""
-        return self._encoding.encode_to_numpy(text, disallowed_special=())
+        return self._for_arrays.encode_to_numpy(text, disallowed_special=())
+
+    @cached_property
+    def _for_arrays(self) -> tiktoken.Encoding:
+        """The same encoding, with a special token if it has none: `encode_to_numpy` looks for them,
+        and looking for nothing takes it as long as all else."""
+        encoding = self._encoding
+        if encoding._special_tokens:
+            return encoding
+        return tiktoken.Encoding(
+            encoding.name,
+            pat_str=encoding._pat_str,
+            mergeable_ranks=encoding._mergeable_ranks,
+            special_tokens={"<|endoftext|>": self.vocab_size},
+        )
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens; special and unused ids have none."""

@@ -11,12 +11,12 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import UInt
@@ -25,6 +25,8 @@ from data.cache import publish
 from data.corpus import SPLITS, Corpus
 from data.tokenizer import BPE_PATTERN, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
+
+Result = TypeVar("Result")
 
 _FORMAT = 2  # part of every cache key; raise it when a change here changes the files
 _PIECE = 1 << 18  # characters
@@ -143,22 +145,37 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     digest = hashlib.sha256()
     about: dict[str, Any] = {"dtype": dtype, "val_floor_bits": corpus.floor_bits("val")}
+
+    def encode(piece: str) -> tuple[bytes, int]:
+        return tokenizer.encode_array(piece).astype(dtype).tobytes(), len(piece.encode())
+
     with ThreadPoolExecutor(_THREADS) as pool:
         for split in SPLITS:
-            n_tokens = n_bytes = 0
-            pieces = cut(corpus.pieces(split))
+            n_data = n_bytes = 0
             with (folder / f"{split}.bin").open("wb") as file:
-                while group := list(islice(pieces, _THREADS)):
-                    for tokens in pool.map(tokenizer.encode_array, group):
-                        data = tokens.astype(dtype).tobytes()
-                        file.write(data)
-                        digest.update(data)
-                        n_tokens += len(tokens)
-                    n_bytes += sum(len(piece.encode()) for piece in group)
-            about[split] = {"tokens": n_tokens, "bytes": n_bytes}
+                for data, length in _ahead(pool, encode, cut(corpus.pieces(split))):
+                    file.write(data)
+                    digest.update(data)
+                    n_data += len(data)
+                    n_bytes += length
+            tokens = n_data // np.dtype(dtype).itemsize
+            about[split] = {"tokens": tokens, "bytes": n_bytes}
     about["sha256"] = digest.hexdigest()
     (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
     return about
+
+
+def _ahead(
+    pool: Executor, function: Callable[[str], Result], items: Iterable[str]
+) -> Iterator[Result]:
+    """The results in order, of which a few are worked on before they are asked for."""
+    running: deque[Future[Result]] = deque()
+    for item in items:
+        running.append(pool.submit(function, item))
+        if len(running) > 2 * _THREADS:
+            yield running.popleft().result()
+    while running:
+        yield running.popleft().result()
 
 
 def _read_about(folder: Path) -> dict[str, Any] | None:
