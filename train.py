@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+import sys
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -20,11 +22,13 @@ from errors import UserError
 from model import GPT
 from observe.metrics_file import MetricsFile
 from sample import Writer
-from training.checkpoint import Progress, load_training_state, load_weights
+from training.checkpoint import Progress, load_optimizer, load_progress, load_weights
 from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
 from training.optimizer import Optimizer, lr_scale
+from training.ranks import Ranks, join_ranks
 from training.run import Run, check_new, check_runs
+from training.signals import Signals, Stopped
 from training.trainer import Trainer
 
 # What makes the model: a resumed run cannot change it.
@@ -38,53 +42,92 @@ def main(cfg: DictConfig) -> float | None:
     device = choose_device(config.trainer.device)
     keep_freed_memory()
     _check_memory(config, device)
-    dataset = prepare(
-        open_corpus(config.data),
-        Tokenizer.load(run.tokenizer_folder) if run else config.tokenizer,
-        config.cache_dir,
-        config.model.context_length,
-    )
+    with join_ranks(device) as ranks:
+        return fit(config, settings, run, device, ranks)
+
+
+def fit(
+    config: TrainConfig, settings: DictConfig, run: Run | None, device: torch.device, ranks: Ranks
+) -> float | None:
+    """Build the parts on every rank and train; the first rank alone writes to the run."""
+    share = ranks.count * config.trainer.grad_accumulation
+    if config.trainer.batch_size % share:
+        raise UserError(
+            f"trainer.batch_size: {config.trainer.batch_size} cannot be shared by {ranks.count} "
+            f"ranks in {config.trainer.grad_accumulation} parts; give a multiple of {share}"
+        )
+    with ranks.first_alone():
+        dataset = prepare(
+            open_corpus(config.data),
+            Tokenizer.load(run.tokenizer_folder) if run else config.tokenizer,
+            config.cache_dir,
+            config.model.context_length,
+        )
     torch.manual_seed(config.seed)
-    model = GPT(config.model, dataset.tokenizer.vocab_size).to(device)
-    optimizer = Optimizer(model, config.optimizer)
-    progress = Progress()
+    model = GPT(config.model, dataset.tokenizer.vocab_size)
+    progress, checkpoint = Progress(), None
     if run:
-        checkpoint = run.checkpoints.find("last", "resume")
-        load_weights(model, checkpoint)
-        progress = load_training_state(optimizer, checkpoint)
         run.check_tokens(dataset.sha256, "resume")
+        if ranks.is_first:
+            run.lock("resume")
+        if run.checkpoints:  # if not, it was stopped before the first one: from the beginning, then
+            checkpoint = run.checkpoints.find("last", "resume")
+            load_weights(model, checkpoint)
+            progress = load_progress(checkpoint)
         if progress.step >= config.trainer.max_steps:
-            print(
-                f"{run.path} has its {progress.step} steps: nothing to do. "
-                f"For more, raise trainer.max_steps above {progress.step}."
-            )
+            if ranks.is_first:
+                print(
+                    f"{run.path} has its {progress.step} steps: nothing to do. "
+                    f"For more, raise trainer.max_steps above {progress.step}."
+                )
             return None
     else:
-        run = _create(config, settings, dataset)
-    run.point_latest()
-    run.start_log()
-    observers = _observers(config, settings, run, model, dataset, progress, device)
-    trainer = Trainer(
-        config.trainer,
-        model,
-        optimizer,
-        seed=config.seed,
-        device=device,
-        batch=Batches(
-            dataset.train, config.trainer.batch_size, config.model.context_length, config.seed
-        ),
-        validation=lambda: windows(
-            dataset.val, config.model.context_length, config.trainer.batch_size
-        ),
-        token_bytes=torch.from_numpy(dataset.tokenizer.token_bytes),
-        floor_bpb=dataset.floor_bpb,
-        lr_scale=lambda step: lr_scale(step, config.trainer.max_steps, config.optimizer),
-        checkpoints=run.checkpoints,
-        observers=observers,
-        progress=progress,
-    )
-    summary = trainer.fit()
-    run.write_summary(summary)
+        if ranks.is_first:
+            run = _create(config, settings, dataset)
+        path = ranks.tell(str(run.path) if run else "")
+        run = run or Run.open(path, "run_dir")
+    forward = ranks.wrap(model, config.trainer.parallel, device)
+    optimizer = Optimizer(model, config.optimizer)
+    if checkpoint:
+        load_optimizer(optimizer, checkpoint)
+    run.checkpoints.keep, run.checkpoints.writes = config.trainer.keep_checkpoints, ranks.is_first
+    observers: list[Observer] = []
+    if ranks.is_first:
+        run.point_latest()
+        run.start_log()
+        is_whole = ranks.count == 1 or config.trainer.parallel == "ddp"
+        observers = _observers(config, settings, run, model, dataset, progress, device, is_whole)
+    with Signals() as signals:
+        trainer = Trainer(
+            config.trainer,
+            model,
+            optimizer,
+            seed=config.seed,
+            device=device,
+            batch=Batches(
+                dataset.train, config.trainer.batch_size, config.model.context_length, config.seed
+            ),
+            validation=lambda: windows(
+                dataset.val, config.model.context_length, config.trainer.batch_size
+            ),
+            token_bytes=torch.from_numpy(dataset.tokenizer.token_bytes),
+            floor_bpb=dataset.floor_bpb,
+            lr_scale=lambda step: lr_scale(step, config.trainer.max_steps, config.optimizer),
+            checkpoints=run.checkpoints,
+            observers=observers,
+            progress=progress,
+            signals=signals,
+            ranks=ranks,
+            forward=forward,
+        )
+        try:
+            summary = trainer.fit()
+        except Stopped as stopped:
+            if ranks.is_first:
+                print(f"{stopped}. To go on: python train.py resume={run.path}", file=sys.stderr)
+            sys.exit(stopped.status)
+    if ranks.is_first:
+        run.write_summary(summary)
     return summary.val_bpb
 
 
@@ -139,7 +182,7 @@ def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
         if path is not None:
             raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
         path = hydra.runtime.output_dir
-    run = Run.create(
+    return Run.create(
         path,
         OmegaConf.to_yaml(settings, resolve=True),
         {
@@ -148,10 +191,8 @@ def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
             "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
         },
         dataset.sha256,
+        dataset.tokenizer.save,
     )
-    run.tokenizer_folder.mkdir()
-    dataset.tokenizer.save(run.tokenizer_folder)
-    return run
 
 
 def _observers(
@@ -162,8 +203,13 @@ def _observers(
     dataset: Dataset,
     progress: Progress,
     device: torch.device,
+    is_whole: bool,
 ) -> list[Observer]:
-    """Those whom the settings ask to watch. What they need is imported only if they do."""
+    """Those whom the settings ask to watch. What they need is imported only if they do.
+
+    Where the model is not whole but cut over several ranks, nobody can call it alone: there are no
+    samples and no maps.
+    """
     samples = config.observe.samples
     writer = Writer(model, dataset.tokenizer, dataset.document_end)
 
@@ -178,6 +224,8 @@ def _observers(
         )
 
     def sample() -> str:
+        if not is_whole:
+            return "(no sample: trainer.parallel=fsdp has cut the model; sample.py writes one)"
         return sample_at(progress.step)
 
     observers: list[Observer] = [MetricsFile(run.metrics_file)]
@@ -198,7 +246,7 @@ def _observers(
         events = SummaryWriter(
             str(run.path), purge_step=progress.step + 1 if progress.step else None
         )
-        if config.observe.attention.every:
+        if config.observe.attention.every and is_whole:
             probe = config.observe.attention.probe
             tokens = (
                 dataset.val[:100].tolist() if probe is None else dataset.tokenizer.encode(probe)
@@ -207,10 +255,25 @@ def _observers(
             observers.append(AttentionMaps(events, model, pairs, config.observe.attention.every))
         observers.append(
             TensorBoard(
-                events, OmegaConf.to_yaml(settings, resolve=True), dataset.floor_bpb, sample
+                events,
+                OmegaConf.to_yaml(settings, resolve=True),
+                _hparams(OmegaConf.to_container(settings, resolve=True)),
+                dataset.floor_bpb,
+                sample,
             )
         )
     return observers
+
+
+def _hparams(settings: Any, prefix: str = "") -> dict[str, bool | int | float | str]:
+    """The settings of what is trained, by their full names; null as text."""
+    if not isinstance(settings, dict):
+        return {prefix: "null" if settings is None else settings}
+    found: dict[str, bool | int | float | str] = {}
+    for key, value in settings.items():
+        if key not in ("run_dir", "resume", "cache_dir", "observe", "experiment"):
+            found |= _hparams(value, f"{prefix}.{key}" if prefix else key)
+    return found
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ a traceback, and the exit status is 2. Anything else is a fault of the program a
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -36,6 +38,9 @@ FREE_TEXT = (
     "observe.samples.prompt",
 )
 
+# A full disk, a quota, a file-size limit, a folder that is read-only, a broken disk.
+DISK_REFUSES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+
 # Of these, one option must be chosen.
 GROUPS = ("data", "tokenizer", "model", "optimizer")
 
@@ -45,6 +50,7 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     register()
     # Hydra would otherwise print its own summary of an exception and hide the rest.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    threading.excepthook = _end_thread
 
     @wraps(main)
     def job(config: DictConfig) -> object:
@@ -56,6 +62,16 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
         sys.argv[1:] = read_arguments(sys.argv[1:], sweeps=name == "train")
         configs = str(Path(__file__).resolve().parent)
         hydra.main(config_path=configs, config_name=name, version_base="1.3")(job)()
+
+
+def _end_thread(end: threading.ExceptHookArgs) -> None:
+    """A full disk ends the thread that writes events; the main thread tells it, in one line."""
+    if not _is_disk(end.exc_value):
+        threading.__excepthook__(end)
+
+
+def _is_disk(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in DISK_REFUSES
 
 
 @contextmanager
@@ -72,6 +88,11 @@ def one_line_errors() -> Iterator[None]:
         # The reader of our output has gone, as in `sample.py | head`: nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
+        if isinstance(error, OSError) and _is_disk(error):
+            fail(
+                f"{error.filename or 'disk'}: cannot be written ({error.strerror}); "
+                "make room there, then go on with resume=... from the last checkpoint"
+            )
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             fail("memory: there is not enough; choose a smaller model or batch, or fewer samples")
         if not is_users_mistake(error):

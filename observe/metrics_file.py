@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class MetricsFile(Observer):
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self._append(step, asdict(metrics))
+
+    def on_checkpoint(self, step: int, path: Path) -> None:
+        with self.path.open("a") as file:
+            os.fsync(file.fileno())
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
         with self.path.open("a") as file:

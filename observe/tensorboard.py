@@ -1,4 +1,5 @@
-"""Curves and text in TensorBoard: losses against the floor, rates, norms, speed, samples."""
+"""Curves and text in TensorBoard: losses against the floor, rates, norms, speed, samples, and the
+settings beside the result, so that its HParams tab compares runs."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torch.utils.tensorboard.summary import hparams
+
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+HParam = bool | int | float | str
 
 WIDTH = 100  # characters of a line of text
 
@@ -23,16 +28,20 @@ LAYOUT = {
 
 
 class TensorBoard(Observer):
-    """Writes scalars, the config as text, and what `sample()` returns at every evaluation."""
+    """Writes scalars, the config as text, and what `sample()` returns at every evaluation.
+
+    `hparams` are the settings that may differ between runs, by name.
+    """
 
     def __init__(
         self,
         writer: SummaryWriter,
         config: str,
+        hparams: dict[str, HParam],
         floor_bpb: float | None,
         sample: Callable[[], str],
     ) -> None:
-        self.writer, self.config = writer, config
+        self.writer, self.config, self.hparams = writer, config, hparams
         self.floor_bpb, self.sample = floor_bpb, sample
 
     def on_start(self, step: int) -> None:
@@ -53,6 +62,8 @@ class TensorBoard(Observer):
             scalars["bpb/floor"] = self.floor_bpb
         for tag, value in scalars.items():
             self.writer.add_scalar(tag, value, step)
+        # On the disk before a checkpoint of this step is: a resumed run leaves no gap in a curve.
+        self.writer.flush()
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self.writer.add_scalar("loss/val", metrics.val_loss, step)
@@ -61,6 +72,10 @@ class TensorBoard(Observer):
         self.writer.flush()
 
     def on_end(self, step: int, summary: Summary | None) -> None:
+        if summary is not None:
+            # Not `add_hparams`: it would make a folder, and so a run, of its own.
+            for each in hparams(self.hparams, {"bpb/val": summary.val_bpb}):
+                self.writer._get_file_writer().add_summary(each, step)
         self.writer.close()
 
 

@@ -32,6 +32,7 @@ def test_the_folder_of_a_run(tiny: Path, tiny_run: Path) -> None:
         "summary.json",
         "tokenizer",
         "checkpoints",
+        "lock",
     }
     assert {path.name for path in (tiny_run / ".hydra").iterdir()} == {
         "config.yaml",

@@ -66,3 +66,31 @@ def measure(
         spelled += int(token_bytes[targets].sum())
     model.train(was_training)
     return Measurement(nats, tokens, spelled)
+
+
+@torch.no_grad()
+def largest_activations(
+    model: nn.Module, inputs: Int[Tensor, "batch query"], autocast: AbstractContextManager
+) -> dict[str, float]:
+    """The largest absolute number that leaves each part of the model: its children, and the members
+    of its lists, by name; NaN where there is one."""
+    largest: dict[str, float] = {}
+
+    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        def note(module: nn.Module, arguments: object, output: Tensor) -> None:
+            largest[name] = output.abs().max().item()
+
+        return module.register_forward_hook(note)
+
+    parts: dict[str, nn.Module] = {}
+    for name, child in model.named_children():
+        members = enumerate(child) if isinstance(child, nn.ModuleList) else ()
+        parts |= {f"{name}.{index}": member for index, member in members} or {name: child}
+    handles = [watch(name, module) for name, module in parts.items()]
+    try:
+        with autocast:
+            model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return largest

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from training.ranks import part_like, whole
+
 # Of the polynomial that is iterated: they push singular values towards one as fast as a quintic can
 # (Jordan et al. 2024, "Muon: An optimizer for hidden layers").
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -38,21 +40,21 @@ class Muon:
     def step(self, scale: float) -> None:
         """Update every parameter that has a gradient, at `scale` times the learning rate."""
         lr = self.lr * scale
-        stacks: defaultdict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        stacks: defaultdict[tuple[int, ...], list[tuple[nn.Parameter, Tensor]]] = defaultdict(list)
         for parameter, state in self.state.items():
             if parameter.grad is None:
                 continue
             average = state["momentum_buffer"].lerp_(parameter.grad, 1 - self.momentum)
-            update = parameter.grad.lerp(average, self.momentum)
-            matrix = parameter.mul_(1 - lr * self.weight_decay)
+            update = whole(parameter.grad.lerp(average, self.momentum))
+            parameter.mul_(1 - lr * self.weight_decay)
             if update.shape[0] > update.shape[1]:
-                # Orthogonalised lying down: the products below are then the smaller ones.
-                update, matrix = update.mT, matrix.mT
-            stacks[update.shape].append((matrix, update))
+                update = update.mT  # lying down, the products below are the smaller ones
+            stacks[update.shape].append((parameter, update))
         for (_, columns), pairs in stacks.items():
             updates = orthogonalise(torch.stack([update for _, update in pairs]))
-            for (matrix, _), update in zip(pairs, updates, strict=True):
-                matrix.add_(update, alpha=-lr * 0.2 * math.sqrt(columns))
+            for (parameter, _), update in zip(pairs, updates, strict=True):
+                update = update if update.shape == parameter.shape else update.mT
+                parameter.add_(part_like(update, parameter), alpha=-lr * 0.2 * math.sqrt(columns))
 
 
 def orthogonalise(

@@ -41,7 +41,11 @@ class EvalMetrics:
 
 @dataclass(frozen=True)
 class Summary:
-    """The finished run, as written to `summary.json`. `seconds` is wall-clock time in the loop."""
+    """The finished run, as written to `summary.json`.
+
+    `seconds` is wall-clock time in the loop; `bad_steps` were left out, their loss or gradient not
+    being finite.
+    """
 
     val_loss: float
     val_bpb: float
@@ -52,6 +56,7 @@ class Summary:
     seconds: float
     tokens_per_second: float
     parameters: int
+    bad_steps: int
 
 
 class Observer:

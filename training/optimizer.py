@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from training.muon import Muon
+from training.ranks import part_like
 
 OPTIMIZERS = ("adamw", "muon")
 
@@ -141,9 +142,13 @@ class Optimizer:
         """
         for rule in self.rules:
             rule.step(scale)
+        self.forget_gradients()
+        return self.rules[0].lr * scale
+
+    def forget_gradients(self) -> None:
+        """Free the gradients."""
         for parameter in self._names:
             parameter.grad = None
-        return self.rules[0].lr * scale
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All state as flat tensors, named `<parameter>/<state>`."""
@@ -162,7 +167,7 @@ class Optimizer:
         for name, tensor in self.state_tensors().items():
             if name not in tensors or tensors[name].shape != tensor.shape:
                 raise ValueError(f"{name} is missing or of another shape")
-            tensor.copy_(tensors[name])
+            tensor.copy_(part_like(tensors[name].to(tensor.device), tensor))
 
 
 def _sort_parameters(

@@ -9,8 +9,10 @@
     tokenizer/       the tokenizer, whole: opening a run needs no network
     checkpoints/     see training/checkpoint.py
     events.*         TensorBoard
+    lock             held by the process that trains
 
-It knows nothing of what the settings mean.
+A folder with a config.yaml is a run: that file is written last. It knows nothing of what the
+settings mean.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+import filelock
+
 from errors import UserError
-from training.checkpoint import Checkpoints
+from training.checkpoint import Checkpoints, fsync
 from training.observer import Summary
 
 RUNS = Path("runs")
@@ -50,24 +54,38 @@ class Run:
         self.metrics_file = path / "metrics.jsonl"
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
+        self._lock = filelock.FileLock(path / "lock")
         self.tokenizer_folder = path / "tokenizer"
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     @classmethod
     def create(
-        cls, path: str | None, config: str, hydra: Mapping[str, str], tokens_sha256: str
+        cls,
+        path: str | None,
+        config: str,
+        hydra: Mapping[str, str],
+        tokens_sha256: str,
+        save_tokenizer: Callable[[Path], None],
     ) -> Run:
         """A new directory at `path`, or by default one named after the time, under `runs/`.
 
         `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts;
-        `tokens_sha256` is what `check_tokens` compares with.
+        `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` fills a
+        folder. The new run is locked.
         """
         run = cls(_make_directory(path))
-        run.config_file.write_text(config)
+        run.lock("run_dir")
+        if run.config_file.exists():  # another process has come and gone since the checks
+            raise UserError(f"run_dir: {run.path} has just become a run; choose another folder")
         run.data_file.write_text(json.dumps({"tokens_sha256": tokens_sha256}) + "\n")
         (run.path / ".hydra").mkdir()
         for name, text in hydra.items():
             (run.path / ".hydra" / name).write_text(text)
+        run.tokenizer_folder.mkdir()
+        save_tokenizer(run.tokenizer_folder)
+        for each in run.path.rglob("*"):
+            fsync(each)
+        replace_text(run.config_file, config)
         return run
 
     @classmethod
@@ -84,6 +102,18 @@ class Run:
                 f"give the folder of a run, such as {RUNS}/latest"
             )
         return run
+
+    def lock(self, setting: str) -> None:
+        """Keep all other processes from training this run, for as long as this one lives.
+
+        Raises UserError, naming `setting`, if another does.
+        """
+        try:
+            self._lock.acquire(blocking=False)
+        except filelock.Timeout:
+            raise UserError(
+                f"{setting}: another process trains {self.path}; wait for it, or give another run"
+            ) from None
 
     def check_tokens(self, tokens_sha256: str, setting: str) -> None:
         """Raises UserError, naming `setting`, unless the run was trained on these tokens."""
@@ -113,7 +143,7 @@ class Run:
 
     def start_log(self) -> None:
         """Send log records of the `training` logger to train.log, after what is there."""
-        handler = logging.FileHandler(self.log_file)
+        handler = _LogFile(self.log_file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger = logging.getLogger("training")
         for old in logger.handlers[:]:
@@ -125,9 +155,22 @@ class Run:
 
     def write_summary(self, summary: Summary) -> None:
         """Replace summary.json."""
-        temporary = self.summary_file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(summary), indent=2) + "\n")
-        temporary.replace(self.summary_file)
+        replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
+
+
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        raise  # a full disk is told once, like any other error, not with a traceback for each line
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file that is there whole or as it was, even after a loss of power."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def check_runs() -> None:

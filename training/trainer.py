@@ -1,16 +1,19 @@
 """The training loop. It knows no screen, no file format and nothing of what the tokens mean.
 
 The batch of step s and its dropout are pure functions of (seed, s), so a run that is cut and
-resumed takes the same steps as one that is not.
+resumed takes the same steps as one that is not. A step whose loss or gradient is not finite is left
+out, so that no checkpoint ever holds what came of it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -20,11 +23,14 @@ from torch import Tensor, nn
 from errors import UserError
 from training.checkpoint import Checkpoints, Progress
 from training.device import DEVICES, PRECISIONS, autocast
-from training.evaluation import Measurement, cross_entropy, measure
+from training.evaluation import Measurement, cross_entropy, largest_activations, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
+from training.ranks import PARALLEL, Ranks, whole
+from training.signals import Signals, Stopped
 
 log = logging.getLogger("training")
+log.addHandler(logging.NullHandler())  # until a run has a log file
 
 Batch = tuple[Tensor, Tensor]
 
@@ -35,22 +41,29 @@ class TrainerConfig:
     parts that go through the model one by one, which saves memory and changes no result but the
     draws of dropout.
 
-    `eval_every`, `checkpoint_every` and `log_every` count steps; 0 means only at the end.
+    `eval_every`, `checkpoint_every` and `log_every` count steps; 0 means only at the end. After
+    `max_bad_steps` steps in a row whose numbers are not finite, the run stops.
     """
 
     max_steps: int
     batch_size: int
     eval_every: int
     checkpoint_every: int
+    keep_checkpoints: int
     log_every: int
     grad_accumulation: int
     max_grad_norm: float
+    max_bad_steps: int
     device: str
     precision: str
     compile: bool
+    parallel: str
 
     def __post_init__(self) -> None:
-        for field in ("max_steps", "batch_size", "log_every", "grad_accumulation"):
+        for field in (
+            *("max_steps", "batch_size", "log_every", "grad_accumulation"),
+            *("keep_checkpoints", "max_bad_steps"),
+        ):
             if not 1 <= getattr(self, field) <= 10**12:
                 raise ValueError(f"{field}: {getattr(self, field)} is out of range; give 1 or more")
         for field in ("eval_every", "checkpoint_every"):
@@ -66,7 +79,11 @@ class TrainerConfig:
             raise ValueError(
                 f"max_grad_norm: {self.max_grad_norm} is out of range; give a number above 0"
             )
-        for field, choices in (("device", DEVICES), ("precision", PRECISIONS)):
+        for field, choices in (
+            ("device", DEVICES),
+            ("precision", PRECISIONS),
+            ("parallel", PARALLEL),
+        ):
             value = getattr(self, field)
             if value not in choices:
                 raise ValueError(f"{field}: {value!r} is unknown; choose {', '.join(choices)}")
@@ -77,7 +94,8 @@ class Trainer:
 
     `batch(n)` gives the inputs and targets that follow n finished steps, `validation()` iterates
     over the whole validation split, `token_bytes[token]` counts the bytes that a token spells,
-    `lr_scale(step)` is the schedule.
+    `lr_scale(step)` is the schedule. With several ranks, `forward` is the model as `Ranks.wrap`
+    gives it; every rank has a trainer, and only the first has observers.
     """
 
     def __init__(
@@ -96,6 +114,9 @@ class Trainer:
         checkpoints: Checkpoints,
         observers: Sequence[Observer] = (),
         progress: Progress | None = None,
+        signals: Signals | None = None,
+        ranks: Ranks | None = None,
+        forward: nn.Module | None = None,
     ) -> None:
         self.config, self.model, self.optimizer = config, model, optimizer
         self.seed, self.device = seed, device
@@ -104,12 +125,19 @@ class Trainer:
         self.lr_scale = lr_scale
         self.checkpoints, self.observers = checkpoints, observers
         self.progress = progress or Progress()
+        self.signals, self.ranks = signals or Signals(), ranks or Ranks()
         self.autocast = autocast(device, config.precision)
-        # The compiled module shares its weights with the model, which alone is saved and watched.
-        self.forward = torch.compile(model) if config.compile else model
+        # What is called shares its weights with the model, which alone is saved and watched.
+        forward = forward or model
+        self.forward = torch.compile(forward) if config.compile else forward
+        self.bad_in_a_row = 0
+        self._last_tick, self._last_tokens = time.perf_counter(), self.progress.tokens
 
     def fit(self) -> Summary:
-        """Train from where the run stands to `max_steps`; returns the result."""
+        """Train from where the run stands to `max_steps`; returns the result.
+
+        Raises Stopped after a signal to stop, and UserError if the numbers stay not finite.
+        """
         config, progress, summary = self.config, self.progress, None
         log.info("training on %s from step %d to %d", self.device, progress.step, config.max_steps)
         for observer in self.observers:
@@ -128,10 +156,11 @@ class Trainer:
                     improved = measured.loss < (progress.best_val_loss or math.inf)
                     progress.best_val_loss = min(measured.loss, progress.best_val_loss or math.inf)
                     progress.seconds = time.perf_counter() - started
-                if improved or self._due(config.checkpoint_every):
-                    path = self.checkpoints.save(self.model, self.optimizer, progress, improved)
-                    for observer in self.observers:
-                        observer.on_checkpoint(progress.step, path)
+                stop, save = self._asked()
+                if improved or stop or save or self._due(config.checkpoint_every):
+                    self._save(improved)
+                if stop and progress.step < config.max_steps:
+                    raise Stopped(progress.step, stop)
             summary = self._summary(measured)
         finally:
             for observer in self.observers:
@@ -146,29 +175,52 @@ class Trainer:
         inputs, targets = (
             part.to(self.device, non_blocking=True) for part in self.batch(progress.step)
         )
-        torch.manual_seed(_mix(self.seed, step))
-        loss = torch.zeros((), device=self.device)
+        torch.manual_seed(_mix(self.seed, step, self.ranks.rank))
+        total = torch.zeros((), device=self.device)
         parts = config.grad_accumulation
-        for x, y in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
+        mine = [self.ranks.slice(part).chunk(parts) for part in (inputs, targets)]
+        for x, y in zip(*mine, strict=True):
             with self.autocast:
                 logits = self.forward(x)
             part_loss = cross_entropy(logits, y) / parts
             part_loss.backward()
-            loss += part_loss.detach()
-        grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        lr = self.optimizer.step(self.lr_scale(step))
+            total += part_loss.detach()
+        loss = self.ranks.sum(total).item() / self.ranks.count
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        grad_norm = whole(norm).item()
         progress.step, progress.tokens = step, progress.tokens + targets.numel()
+        if not math.isfinite(loss + grad_norm):
+            self._leave_out(loss, grad_norm, inputs)
+            return None
+        self.bad_in_a_row = 0
+        lr = self.optimizer.step(self.lr_scale(step))
         if not self._due(config.log_every):
             return None
-        return self._measure_step(loss.item(), grad_norm.item(), lr, targets)
+        return self._measure_step(loss, grad_norm, lr, targets)
 
     def evaluate(self) -> Measurement:
         """The loss over the whole validation split."""
         began = time.perf_counter()
+        batches, ranks = iter(self.validation()), self.ranks
+        # Under fsdp all ranks must call the model equally often: each measures the whole split.
+        share = ranks.count if self.config.parallel == "ddp" else 1
         measured = measure(
-            self.model, self.validation(), self.token_bytes, self.device, self.autocast
+            self.model,
+            islice(batches, ranks.rank % share, None, share),
+            self.token_bytes,
+            self.device,
+            self.autocast,
         )
-        self._check_finite(measured.loss, "validation loss")
+        if share > 1:
+            sums = torch.tensor(
+                [measured.nats, measured.tokens, measured.bytes],
+                dtype=torch.float64,
+                device=self.device,
+            )
+            nats, tokens, spelled = ranks.sum(sums).tolist()
+            measured = Measurement(nats, int(tokens), int(spelled))
+        if not math.isfinite(measured.loss):
+            raise self._diverged(f"the validation loss is {measured.loss}", self.batch(0)[0])
         # The time of an evaluation is no training time: tokens per second leaves it out.
         self._last_tick += time.perf_counter() - began
         step = self.progress.step
@@ -177,25 +229,60 @@ class Trainer:
             observer.on_eval(step, EvalMetrics(measured.loss, measured.bpb, self.floor_bpb))
         return measured
 
+    def _asked(self) -> tuple[int, bool]:
+        """The signal to stop (or 0) and whether to save, of which any rank may have heard."""
+        signals, ranks = self.signals, self.ranks
+        stop, save, signals.save = signals.stop, signals.save, False
+        if ranks.count > 1:
+            flags = ranks.sum(torch.tensor([bool(stop), save], dtype=torch.int, device=self.device))
+            stop, save = (stop or signal.SIGTERM) if flags[0] else 0, bool(flags[1])
+        return stop, save
+
+    def _save(self, improved: bool) -> None:
+        if self.bad_in_a_row:
+            log.warning("step %d: no checkpoint amid steps that are not finite", self.progress.step)
+            return
+        for name, parameter in self.model.named_parameters():
+            if not parameter.isfinite().all():
+                raise self._diverged(f"{name} holds numbers that are not finite", self.batch(0)[0])
+        path = self.checkpoints.save(self.model, self.optimizer, self.progress, improved)
+        for observer in self.observers:
+            observer.on_checkpoint(self.progress.step, path)
+
+    def _leave_out(self, loss: float, grad_norm: float, inputs: Tensor) -> None:
+        """Forget the gradients of a step that is not finite, and stop if there are too many."""
+        self.optimizer.forget_gradients()
+        self.progress.bad_steps += 1
+        self.bad_in_a_row += 1
+        told = f"the loss is {loss}, the gradient norm {grad_norm}"
+        log.warning("step %d is left out: %s", self.progress.step, told)
+        if self.bad_in_a_row >= self.config.max_bad_steps:
+            raise self._diverged(f"{told}, for {self.bad_in_a_row} steps in a row", inputs)
+
+    def _diverged(self, what: str, inputs: Tensor) -> UserError:
+        step = self.progress.step
+        inputs = self.ranks.slice(inputs.to(self.device))
+        largest = largest_activations(self.model, inputs, self.autocast)
+        log.error("diverged at step %d: %s", step, what)
+        log.error("largest activations: %s", largest)
+        log.error("batch: %s", inputs.tolist())
+        told = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
+        return UserError(
+            f"optimizer.lr: training diverged at step {step}: {what}. Largest activations of that "
+            f"batch: {told}. The batch stands in train.log, and the checkpoint before it is good. "
+            "Lower optimizer.lr, raise optimizer.warmup_steps or lower trainer.max_grad_norm"
+        )
+
     def _measure_step(
         self, loss: float, grad_norm: float, lr: float, targets: Tensor
     ) -> StepMetrics:
         tokens = self.progress.tokens
-        self._check_finite(loss, "loss")
-        self._check_finite(grad_norm, "gradient norm")
         now = time.perf_counter()
         rate = (tokens - self._last_tokens) / (now - self._last_tick)
         self._last_tick, self._last_tokens = now, tokens
         bits = loss * targets.numel() / math.log(2)
         bpb = bits / int(self.token_bytes[targets].sum())
         return StepMetrics(loss, bpb, lr, grad_norm, tokens, rate)
-
-    def _check_finite(self, value: float, name: str) -> None:
-        if not math.isfinite(value):
-            raise UserError(
-                f"optimizer.lr: training diverged, the {name} is {value} at step "
-                f"{self.progress.step}; lower optimizer.lr or raise optimizer.warmup_steps"
-            )
 
     def _due(self, every: int) -> bool:
         at_end = self.progress.step == self.config.max_steps
@@ -214,9 +301,10 @@ class Trainer:
             seconds=round(progress.seconds, 3),
             tokens_per_second=round(progress.tokens / progress.seconds, 1),
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            bad_steps=progress.bad_steps,
         )
 
 
-def _mix(seed: int, step: int) -> int:
-    """A well-spread 64-bit seed for every (seed, step)."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
+def _mix(*numbers: int) -> int:
+    """A well-spread 64-bit seed for every tuple of numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])

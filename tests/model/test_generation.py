@@ -138,9 +138,11 @@ def test_it_streams_and_leaves_the_caller_as_it_was(make_model):
     first = next(stream)
     assert first.shape == (2,)
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
-    assert not model.training, "dropout is off while tokens are chosen"
     stream.close()
     assert model.training
+    without_dropout = written(model, prompt, 5, temperature=0.0)
+    assert torch.equal(without_dropout, written(model.eval(), prompt, 5, temperature=0.0))
+    model.train()
     assert len(list(generate(model, prompt, 5))) == 5 and model.training
     assert torch.equal(prompt, torch.randint(13, (2, 4), generator=seeded(4)))
     model(prompt).sum().backward()

@@ -41,7 +41,9 @@ def test_a_resume_drops_the_lines_of_steps_taken_again(tmp_path: Path) -> None:
 
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
-    board = TensorBoard(SummaryWriter(str(tmp_path)), "seed: 1", 0.5, lambda: "Once *upon*\na time")
+    board = TensorBoard(
+        SummaryWriter(str(tmp_path)), "seed: 1", {}, 0.5, lambda: "Once *upon*\na time"
+    )
     board.on_start(0)
     board.on_step(9, None)
     board.on_step(10, METRICS)
@@ -69,7 +71,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
 
 
 def test_no_floor_where_none_is_known(tmp_path: Path) -> None:
-    board = TensorBoard(SummaryWriter(str(tmp_path)), "", None, lambda: "")
+    board = TensorBoard(SummaryWriter(str(tmp_path)), "", {}, None, lambda: "")
     board.on_step(10, METRICS)
     board.on_end(10, None)
     assert "bpb/floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]

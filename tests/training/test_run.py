@@ -9,7 +9,7 @@ import torch
 
 from errors import UserError
 from model import GPT, ModelConfig
-from training.checkpoint import Checkpoints, Progress, load_training_state, load_weights
+from training.checkpoint import Checkpoints, Progress, load_optimizer, load_progress, load_weights
 from training.device import choose_device
 from training.optimizer import Optimizer, OptimizerConfig
 from training.run import Run, check_new
@@ -29,14 +29,16 @@ def parts() -> tuple[GPT, Optimizer]:
 
 
 def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
-    paths = {Run.create(None, "a: 1\n", {}, "0").path for _ in range(5)}
+    paths = {Run.create(None, "a: 1\n", {}, "0", lambda folder: None).path for _ in range(5)}
     assert len(paths) == 5
     assert all(path.parent == Path("runs") for path in paths)
 
 
 def test_latest_leads_to_the_newest_run_but_not_to_its_events(here: Path) -> None:
     for name in ("one", "two"):
-        run = Run.create(f"runs/{name}", f"name: {name}\n", {"config.yaml": "x"}, "0")
+        run = Run.create(
+            f"runs/{name}", f"name: {name}\n", {"config.yaml": "x"}, "0", lambda folder: None
+        )
         (run.path / "events.out.tfevents.1").touch()
         run.point_latest()
         latest = Path("runs/latest")
@@ -51,7 +53,7 @@ def test_latest_leads_to_a_run_elsewhere(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "run"
-    run = Run.create(str(elsewhere), "a: 1\n", {}, "0")
+    run = Run.create(str(elsewhere), "a: 1\n", {}, "0", lambda folder: None)
     run.point_latest()
     assert Run.open("runs/latest", "run").path == elsewhere
 
@@ -81,12 +83,12 @@ def test_a_checkpoint_appears_whole_or_not_at_all(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", cut_off)
-        with pytest.raises(OSError, match="space"):
+        with pytest.raises(UserError, match="space"):
             checkpoints.save(model, optimizer, Progress(step=2), best=True)
-    assert load_training_state(optimizer, checkpoints.find("last", "run")).step == 1
+    assert load_progress(checkpoints.find("last", "run")).step == 1
     checkpoints.save(model, optimizer, Progress(step=2), best=False)
-    assert load_training_state(optimizer, checkpoints.find("last", "run")).step == 2
-    assert load_training_state(optimizer, checkpoints.find("best", "run")).step == 1
+    assert load_progress(checkpoints.find("last", "run")).step == 2
+    assert load_progress(checkpoints.find("best", "run")).step == 1
 
 
 def test_what_a_killed_process_left_is_replaced_and_removed(tmp_path: Path) -> None:
@@ -108,7 +110,8 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path, name: str, damage: bytes) 
     (path / name).write_bytes(damage)
     with pytest.raises(UserError, match=name):
         load_weights(model, path)
-        load_training_state(optimizer, path)
+        load_optimizer(optimizer, path)
+        load_progress(path)
 
 
 def test_weights_of_another_shape_are_told(tmp_path: Path) -> None:

@@ -14,7 +14,13 @@ import torch
 from data.batches import Batches, windows
 from errors import UserError
 from model import GPT, ModelConfig
-from training.checkpoint import Checkpoints, Progress, load_training_state, load_weights
+from training.checkpoint import (
+    Checkpoints,
+    Progress,
+    load_optimizer,
+    load_progress,
+    load_weights,
+)
 from training.device import autocast
 from training.evaluation import cross_entropy, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
@@ -28,12 +34,15 @@ CONFIG = TrainerConfig(
     batch_size=4,
     eval_every=2,
     checkpoint_every=3,
+    keep_checkpoints=1,
     log_every=2,
     grad_accumulation=1,
     max_grad_norm=1.0,
+    max_bad_steps=2,
     device="cpu",
     precision="fp32",
     compile=False,
+    parallel="ddp",
 )
 ADAMW = OptimizerConfig("adamw", 1e-2, 0.1, 0.9, 0.95, warmup_steps=0, decay_fraction=0.0)
 # Two bytes a token, but for the first.
@@ -84,10 +93,11 @@ def trainer(
     torch.manual_seed(0)
     model = GPT(ModelConfig(2, 2, 16, CONTEXT, dropout=dropout), VOCAB)
     optimizer = Optimizer(model, replace(ADAMW, lr=lr))
-    checkpoints, progress, diary = Checkpoints(folder / "checkpoints"), Progress(), Diary()
+    checkpoints, progress, diary = Checkpoints(folder / "checkpoints", keep=1), Progress(), Diary()
     if resume:
         load_weights(model, checkpoints.find("last", "run"))
-        progress = load_training_state(optimizer, checkpoints.find("last", "run"))
+        load_optimizer(optimizer, checkpoints.find("last", "run"))
+        progress = load_progress(checkpoints.find("last", "run"))
     made = Trainer(
         config,
         model,
@@ -214,10 +224,50 @@ def test_checkpoints_last_and_best(tmp_path: Path) -> None:
 
 def test_an_absurd_learning_rate_is_told(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, max_steps=200, log_every=1), lr=1e30)
-    with pytest.raises(UserError, match=r"optimizer\.lr"):
+    with pytest.raises(UserError, match=r"optimizer\.lr.*blocks\.0"):
         made.fit()
     assert diary.events[-1][0] == "end"
     assert diary.summary is None
+
+
+def test_a_bad_step_is_left_out_and_counted(tmp_path: Path) -> None:
+    """As if its batch had never been: the weights are those of the other steps alone."""
+    made, _ = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
+    before: dict[int, dict[str, torch.Tensor]] = {}
+
+    def poison(module: torch.nn.Module, arguments: object, logits: torch.Tensor) -> torch.Tensor:
+        before[made.progress.step] = weights(made)
+        return logits * math.nan if made.progress.step == 2 else logits
+
+    handle = made.model.register_forward_hook(poison)
+    while made.progress.step < 4:
+        made.train_step()
+    handle.remove()
+    assert made.progress.bad_steps == 1 and made.bad_in_a_row == 0
+    for name, tensor in before[3].items():
+        assert torch.equal(tensor, before[2][name])
+        assert not torch.equal(weights(made)[name], tensor)
+
+
+def test_no_checkpoint_amid_bad_steps(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
+    made.model.register_forward_hook(
+        lambda module, arguments, logits: logits * math.nan if made.progress.step >= 2 else logits
+    )
+    with pytest.raises(UserError, match=r"diverged at step 4.*2 steps in a row"):
+        made.fit()
+    assert [step for name, step in diary.events if name == "checkpoint"] == [1, 2]
+    assert load_progress(made.checkpoints.find("last", "run")).step == 2
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path, replace(CONFIG, checkpoint_every=1))
+    made.train_step()
+    with torch.no_grad():
+        next(made.model.parameters()).fill_(math.inf)
+    with pytest.raises(UserError, match="not finite"):
+        made._save(improved=False)
+    assert not made.checkpoints
 
 
 def test_measure_counts_every_target_once() -> None:

@@ -1,0 +1,219 @@
+"""Damaged files, full disks, planted code, numbers that go wrong: told in a line, harmless."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+
+from tests.conftest import ROOT, TINY, TINY_MODEL, command, files, succeed
+
+CONTENTS = ["model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 6 steps with checkpoints at 3, 4 and 6."""
+    folder = tmp_path_factory.mktemp("good")
+    settings = (*TINY, "trainer.checkpoint_every=2", "trainer.keep_checkpoints=3")
+    succeed("train", *settings, "run_dir=run", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def copied(good: Path, tmp_path: Path) -> Path:
+    shutil.copytree(good, tmp_path / "here", symlinks=True)
+    return tmp_path / "here"
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "missing":
+        path.unlink()
+    elif how == "truncated":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        flipped = bytearray(path.read_bytes())
+        flipped[len(flipped) // 2] ^= 1
+        path.write_bytes(flipped)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+    copied: Path, name: str, how: str
+) -> None:
+    run = copied / "run"
+    whole = (run / "checkpoints/last/model.safetensors").read_bytes()
+    damage(run / "checkpoints/step-000006" / name, how)
+    # In both processes: what is found, and what is made of it.
+    done = command("train", "resume=run", "trainer.keep_checkpoints=3", cwd=copied)
+    assert done.returncode == 0, done.stderr
+    (warning,) = done.stderr.splitlines()
+    assert warning.startswith("warning: ") and warning.endswith("taking step-000004 instead")
+    # A flipped bit in a checksum looks like one in what it is of.
+    assert f"step-000006/{'' if (name, how) == ('SHA256SUMS', 'flipped') else name}" in warning
+    assert (run / "checkpoints/last/model.safetensors").read_bytes() == whole
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps) and steps[-1] == 6
+
+
+def test_when_no_checkpoint_is_good_all_are_named(copied: Path) -> None:
+    for step in (3, 4, 6):
+        damage(copied / f"run/checkpoints/step-00000{step}/model.safetensors", "flipped")
+    for script, setting in (
+        ("train", "resume=run"),
+        ("sample", "run=run"),
+        ("evaluate", "run=run"),
+    ):
+        done = command(script, setting, cwd=copied)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert all(f"step-00000{step}/model.safetensors" in done.stderr for step in (3, 4, 6))
+
+
+def limited(*settings: str, cwd: Path, file_size: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *settings],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size)),
+    )
+
+
+@pytest.mark.parametrize("file_size", [20_000, 2_000, 100])
+def test_a_disk_that_is_full_costs_no_checkpoint(copied: Path, file_size: int) -> None:
+    """A limit on the size of files hits every writer in turn: weights, events, metrics, log."""
+    before = files(copied / "run/checkpoints")
+    resume = ("resume=run", "trainer.max_steps=60", "trainer.keep_checkpoints=3")
+    done = limited(*resume, cwd=copied, file_size=file_size)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and "File too large" in line and "room" in line
+    assert files(copied / "run/checkpoints") == before
+    succeed("train", *resume, cwd=copied)
+
+
+def test_a_small_disk(copied: Path) -> None:
+    disk = copied / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small disk: {mounted.stderr.decode().strip()}")
+    try:
+        shutil.copytree(copied / "run", disk / "run", symlinks=True)
+        before = files(disk / "run/checkpoints")
+        free = os.statvfs(disk)
+        (disk / "filler").write_bytes(bytes(free.f_bavail * free.f_bsize - 8192))
+        resume = ("resume=disk/run", "trainer.max_steps=60", "trainer.keep_checkpoints=3")
+        done = command("train", *resume, cwd=copied)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("error: ") and "No space left" in line
+        assert files(disk / "run/checkpoints") == before
+        (disk / "filler").unlink()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        done = command("train", *resume, cwd=copied)
+        assert done.returncode == 2 and "Read-only file system" in done.stderr
+        assert done.stderr.count("\n") == 1
+        subprocess.run(["mount", "-o", "remount,rw,size=8m", str(disk)], check=True)
+        succeed("train", *resume, cwd=copied)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+class Plant:
+    """Unpickled, it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_nothing_in_a_run_is_executed(copied: Path) -> None:
+    """Malicious pickles, and a `_target_`, in the place of every file of a run and of the cache."""
+    sprung = copied / "sprung"
+    pickles = [pickle.dumps(Plant(sprung), protocol) for protocol in (0, 2, 5)]
+    for protocol in pickles:
+        with pytest.raises(FileExistsError):  # the plants do work
+            pickle.loads(protocol), pickle.loads(protocol)
+        sprung.rmdir()
+    target = b"_target_: os.mkdir\npath: sprung\n"
+    places = [
+        path.relative_to(copied)
+        for path in sorted([*(copied / "run").rglob("*"), *(copied / ".cache").rglob("*")])
+        if path.is_file()
+        and path.name != "lock"
+        and not {"step-000003", "step-000004"} & {*path.parts}
+    ]
+    assert len(places) > 15
+    for number, place in enumerate(places):
+        here = copied.parent / str(number)
+        shutil.copytree(copied, here, symlinks=True)
+        (here / place).write_bytes([*pickles, target][number % 4])
+        is_read_by_train_alone = place.suffix in (".jsonl", ".bin") or place.parts[0] == ".cache"
+        script, *settings = (
+            ("train", "resume=run", "trainer.max_steps=8")
+            if is_read_by_train_alone or number % 2
+            else ("sample", "run=run", "max_new_tokens=5")
+        )
+        done = command(script, *settings, cwd=here)
+        assert done.returncode in (0, 2), f"{place}: {done.stderr}"
+        assert "Traceback" not in done.stderr, f"{place}: {done.stderr}"
+        assert not (here / "sprung").exists() and not sprung.exists(), place
+
+
+def test_config_that_names_code_is_refused(copied: Path) -> None:
+    config = copied / "run/config.yaml"
+    kept = config.read_text()
+    for planted in (
+        "_target_: os.mkdir\n",
+        "x: !!python/object/apply:os.mkdir [sprung]\n",
+        "resume: {_target_: os.mkdir, path: sprung}\n",
+    ):
+        config.write_text(kept + planted)
+        done = command("sample", "run=run", cwd=copied)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert "config.yaml" in done.stderr
+        assert not (copied / "sprung").exists()
+
+
+def test_a_run_that_diverges_stops_and_its_checkpoints_stay_good(tmp_path: Path) -> None:
+    settings = (
+        *TINY_MODEL,
+        "data.n_bytes=60000",
+        "trainer.max_steps=200",
+        "trainer.batch_size=4",
+        "trainer.eval_every=0",
+        "trainer.checkpoint_every=1",
+        "trainer.max_bad_steps=3",
+        "optimizer=adamw",
+        "optimizer.lr=1e38",
+        "optimizer.weight_decay=0",
+        "optimizer.warmup_steps=20",
+        "observe.attention.every=0",
+    )
+    done = command("train", *settings, "run_dir=run", cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "training diverged at step" in line and "blocks.0" in line
+    assert "lower" in line.lower() and "warmup_steps" in line
+    log = (tmp_path / "run/train.log").read_text()
+    assert "batch: [[" in log
+    weights = safetensors.torch.load_file(tmp_path / "run/checkpoints/last/model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+    for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines():
+        assert all(math.isfinite(value) for value in json.loads(line).values() if value is not None)

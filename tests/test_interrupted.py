@@ -1,0 +1,255 @@
+"""Runs that are killed, stopped and resumed, over the real command line: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.conftest import ROOT, TINY_MODEL, command, succeed
+
+STEPS = 300
+LONG = (
+    *TINY_MODEL,
+    "model.dropout=0.1",
+    "data.n_bytes=60000",
+    f"trainer.max_steps={STEPS}",
+    "trainer.batch_size=4",
+    "trainer.grad_accumulation=2",
+    "trainer.eval_every=50",
+    "trainer.checkpoint_every=5",
+    "trainer.log_every=1",
+    "observe.attention.every=100",
+    "observe.samples.max_new_tokens=20",
+    "cache_dir=../cache",
+)
+WALL_CLOCK = {"tokens_per_second", "seconds"}
+
+
+def start(*settings: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *settings],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
+    """Whether the condition came true before the process ended."""
+    while process.poll() is None:
+        if condition():
+            return True
+        time.sleep(0.0005)
+    return False
+
+
+def grows(path: Path) -> Callable[[], bool]:
+    before = path.stat().st_size if path.exists() else 0
+    return lambda: path.exists() and path.stat().st_size > before
+
+
+def lines(run: Path) -> list[dict[str, float]]:
+    """The measurements of a run, without those of wall-clock time."""
+    path = run / "metrics.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [{key: each[key] for key in each.keys() - WALL_CLOCK} for each in found]
+
+
+def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """TensorBoard's scalars, as it shows them, without those of speed."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed")]
+    return {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags}
+
+
+def assert_same(run: Path, whole: Path) -> None:
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        for which in ("last", "best"):
+            mine, theirs = (each / "checkpoints" / which / name for each in (run, whole))
+            assert mine.read_bytes() == theirs.read_bytes(), f"{which} {name}"
+    assert lines(run) == lines(whole)
+    assert curves(run) == curves(whole)
+    mine, theirs = (json.loads((each / "summary.json").read_text()) for each in (run, whole))
+    assert {key: mine[key] for key in mine.keys() - WALL_CLOCK} == {
+        key: theirs[key] for key in theirs.keys() - WALL_CLOCK
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    finish(start(*LONG, "run_dir=run", cwd=folder))
+    return folder / "run"
+
+
+def kill_and_resume(folder: Path, kills: int, rng: random.Random) -> tuple[int, int]:
+    """A run that is killed so many times, and then goes on to its end.
+
+    Kills come at a random moment of the start, at a random moment of the loop, or while a
+    checkpoint is being written. Returns how many processes died by a kill, and how many of them
+    with a checkpoint half-written.
+    """
+    run, died, amid = folder / "run", 0, 0
+    checkpoints, metrics = run / "checkpoints", run / "metrics.jsonl"
+    for number in range(kills + 1):
+        known = (run / "config.yaml").exists()
+        if run.exists() and not known:
+            shutil.rmtree(run)  # killed while it was made: it is no run yet
+        settings = ["resume=run"] if known else [*LONG, "run_dir=run"]
+        process = start(*settings, cwd=folder)
+        if number == kills:
+            finish(process)
+            break
+        moment = rng.choice(["start", "loop", "checkpoint", "checkpoint"])
+        if moment == "start":
+            time.sleep(rng.uniform(0.1, 3))
+        else:
+            wait_for(grows(metrics), process)
+            if moment == "loop":
+                time.sleep(rng.uniform(0, 0.2))
+            else:
+                wait_for(lambda: any(checkpoints.glob(".step-*")), process)
+                time.sleep(rng.choice([0, rng.uniform(0, 0.004)]))
+        process.kill()
+        process.communicate(timeout=60)
+        died += process.returncode == -signal.SIGKILL
+        amid += any(checkpoints.glob(".step-*"))
+    return died, amid
+
+
+def test_killed_runs_end_as_if_nothing_had_happened(whole: Path, tmp_path: Path) -> None:
+    died, _ = kill_and_resume(tmp_path, 5, random.Random(1))
+    assert died >= 4
+    assert_same(tmp_path / "run", whole)
+
+
+@pytest.mark.long
+def test_fifty_kills(whole: Path, tmp_path: Path) -> None:
+    died = amid = runs = 0
+    while died < 50 or amid < 5:
+        folder = tmp_path / str(runs)
+        folder.mkdir()
+        found = kill_and_resume(folder, 10, random.Random(100 + runs))
+        died, amid, runs = died + found[0], amid + found[1], runs + 1
+        assert_same(folder / "run", whole)
+    print(f"\n{died} kills, {amid} of them amid a checkpoint; {runs} runs, all the same bytes")
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, status: int) -> None:
+    process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
+    run = tmp_path / "run"
+    assert wait_for(lambda: len(lines(run)) > 20, process)
+    process.send_signal(getattr(signal, name))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == status
+    found = re.fullmatch(
+        rf"stopped by {name} after step (\d+)\. To go on: python train\.py resume=run\n", errors
+    )
+    assert found, errors
+    state = json.loads((run / "checkpoints/last/state.json").read_text())
+    assert state["step"] == int(found[1]) == lines(run)[-1]["step"]
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    assert events.Scalars("loss/train")[-1].step == state["step"]
+    finish(start("resume=run", cwd=tmp_path))
+    assert_same(run, whole)
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
+    settings = [each for each in LONG if "batch_size" not in each]
+    process = start(*settings, "trainer.batch_size=8192", "run_dir=run", cwd=tmp_path)
+    log = tmp_path / "run/train.log"
+    assert wait_for(log.exists, process)
+    time.sleep(0.5)  # amid a step that takes minutes
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip() == "stopped"
+
+
+def test_a_signal_to_save_goes_on(whole: Path, tmp_path: Path) -> None:
+    process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
+    run = tmp_path / "run"
+    assert wait_for(lambda: len(lines(run)) > 10, process)
+    process.send_signal(signal.SIGUSR1)
+    assert wait_for((run / "checkpoints/last").exists, process)
+    assert json.loads((run / "checkpoints/last/state.json").read_text())["step"] < 60
+    finish(process)
+    assert_same(run, whole)
+
+
+def test_a_run_that_trains_is_left_alone(tmp_path: Path) -> None:
+    process = start(*LONG, "run_dir=run", "trainer.max_steps=100000", cwd=tmp_path)
+    assert wait_for((tmp_path / "run/checkpoints/last").exists, process)
+    second = command("train", "resume=run", cwd=tmp_path)
+    assert second.returncode == 2
+    assert "another process trains run" in second.stderr and second.stderr.count("\n") == 1
+    assert succeed("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
+    process.kill()
+    process.communicate()
+    stopped = json.loads((tmp_path / "run/checkpoints/last/state.json").read_text())["step"]
+    # The lock died with its holder.
+    succeed("train", "resume=run", f"trainer.max_steps={stopped + 5}", cwd=tmp_path)
+
+
+def test_a_finished_run_has_nothing_to_do_or_is_extended(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run", symlinks=True)
+    before = lines(tmp_path / "run")
+    assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
+    assert lines(tmp_path / "run") == before
+    succeed("train", "resume=run", f"trainer.max_steps={STEPS + 10}", cwd=tmp_path)
+    after = lines(tmp_path / "run")
+    assert after[: len(before)] == before
+    assert [each["step"] for each in after[len(before) :]] == [
+        *range(STEPS + 1, STEPS + 11),
+        STEPS + 10,
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+def test_a_thousand_steps_leak_nothing(tmp_path: Path) -> None:
+    settings = [each for each in LONG if "max_steps" not in each and "every" not in each]
+    every = ("eval_every=50", "checkpoint_every=50", "log_every=10")
+    process = start(
+        *settings,
+        *(f"trainer.{each}" for each in every),
+        "observe.attention.every=50",
+        "trainer.max_steps=1100",
+        "run_dir=run",
+        cwd=tmp_path,
+    )
+
+    def resident_at(step: int) -> int:
+        assert wait_for(
+            lambda: bool(found := lines(tmp_path / "run")) and found[-1]["step"] >= step, process
+        )
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        (resident,) = re.findall(r"VmRSS:\s+(\d+) kB", status)
+        return int(resident)
+
+    early, late = resident_at(100), resident_at(1000)
+    process.kill()
+    process.communicate()
+    assert late < 1.02 * early

@@ -1,0 +1,151 @@
+"""Several ranks, started by the real torchrun on CPUs: one curve, one run, whole checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import filelock
+import pytest
+import safetensors.torch
+
+from tests.conftest import ROOT, TINY_MODEL, succeed
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+
+SETTINGS = (
+    *TINY_MODEL,
+    "data.n_bytes=60000",
+    "trainer.max_steps=12",
+    "trainer.batch_size=8",
+    "trainer.grad_accumulation=2",
+    "trainer.eval_every=6",
+    "trainer.checkpoint_every=4",
+    "trainer.log_every=1",
+    "observe.attention.every=6",
+    "observe.samples.max_new_tokens=20",
+)
+
+
+def launch(ranks: int, *settings: str, cwd: Path) -> subprocess.Popen[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.Popen(
+        [*torchrun, f"--nproc_per_node={ranks}", str(ROOT / "train.py"), *settings],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return output
+
+
+def losses(run: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [
+        {key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines
+    ]
+
+
+def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
+    assert [line.keys() for line in one] == [line.keys() for line in other]
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine == pytest.approx(theirs, rel=2e-3), mine["step"]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one rank makes of it, with each optimizer."""
+    folder = tmp_path_factory.mktemp("alone")
+    for optimizer in ("adamw", "muon"):
+        succeed("train", *SETTINGS, f"optimizer={optimizer}", f"run_dir={optimizer}", cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_ranks_learn_what_one_does(
+    alone: Path, tmp_path: Path, parallel: str, optimizer: str
+) -> None:
+    settings = (*SETTINGS, f"trainer.parallel={parallel}", f"optimizer={optimizer}")
+    output = finish(launch(2, *settings, cwd=tmp_path))
+    (run,) = (path for path in (tmp_path / "runs").iterdir() if path.name != "latest")
+    assert output.count("To watch:") == 1, "the first rank alone talks"
+    assert_close(losses(run), losses(alone / optimizer))
+    names = ("model.safetensors", "optimizer.safetensors")
+    for name in names:
+        mine, theirs = (
+            safetensors.torch.load_file(folder / "checkpoints/last" / name)
+            for folder in (run, alone / optimizer)
+        )
+        assert {key: each.shape for key, each in mine.items()} == {
+            key: each.shape for key, each in theirs.items()
+        }
+    assert succeed("sample", f"run={run}", "max_new_tokens=5", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_from_two_ranks_to_one_and_back(alone: Path, tmp_path: Path, parallel: str) -> None:
+    settings = (*SETTINGS, "optimizer=muon", f"trainer.parallel={parallel}", "run_dir=run")
+    run = tmp_path / "run"
+    stop_after(2, 4, *settings, cwd=tmp_path)
+    stop_after(1, 8, "resume=run", cwd=tmp_path)
+    finish(launch(2, "resume=run", cwd=tmp_path))
+    assert_close(losses(run), losses(alone / "muon"))
+
+
+def stop_after(ranks: int, step: int, *settings: str, cwd: Path) -> None:
+    """Train until a checkpoint of that step is there, and kill all ranks, if they still live."""
+    process = launch(ranks, *settings, cwd=cwd)
+    while process.poll() is None and not (cwd / f"run/checkpoints/step-{step:06d}").exists():
+        time.sleep(0.001)
+    for rank in children(process):
+        os.kill(rank, signal.SIGKILL)
+    process.communicate(timeout=60)
+    wait_until_free(cwd / "run")
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(each) for each in path.read_text().split()] if path.exists() else []
+
+
+def test_a_rank_that_dies_takes_the_job_down(tmp_path: Path) -> None:
+    settings = (*SETTINGS, "trainer.max_steps=100000", "run_dir=run")
+    process = launch(2, *settings, cwd=tmp_path)
+    run = tmp_path / "run"
+    while process.poll() is None and not (run / "checkpoints/last").exists():
+        time.sleep(0.01)
+    os.kill(children(process)[-1], signal.SIGKILL)
+    began = time.monotonic()
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert time.monotonic() - began < 60
+    wait_until_free(run)
+    step = json.loads((run / "checkpoints/last/state.json").read_text())["step"]
+    succeed("train", "resume=run", f"trainer.max_steps={step + 4}", cwd=tmp_path)
+
+
+def test_a_batch_that_cannot_be_shared_is_told(tmp_path: Path) -> None:
+    process = launch(2, *SETTINGS, "trainer.batch_size=6", cwd=tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert re.search(r"error: trainer\.batch_size: 6 cannot be shared by 2 ranks", errors)
+    assert not (tmp_path / "runs").exists()
+
+
+def wait_until_free(run: Path) -> None:
+    """Until no process trains the run."""
+    with filelock.FileLock(run / "lock", timeout=60):
+        pass

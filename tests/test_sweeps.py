@@ -1,0 +1,71 @@
+"""Sweeps with Hydra's own launchers and sweepers: each run in its own folder, told apart later."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from tests.conftest import TINY, succeed
+
+OUTCOMES = ("val_loss", "val_bpb", "steps")
+
+
+def runs(folder: Path) -> list[Path]:
+    return sorted(
+        path.parent for path in folder.rglob("summary.json") if "latest" not in path.parts
+    )
+
+
+def test_two_jobs_at_once(tmp_path: Path) -> None:
+    """What joblib runs side by side is what two runs one after the other give."""
+    joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path)
+    found = {}
+    for run in runs(tmp_path):
+        seed = next(
+            line for line in (run / "config.yaml").read_text().splitlines() if "seed:" in line
+        )
+        found[seed] = json.loads((run / "summary.json").read_text())
+    assert sorted(found) == ["seed: 1", "seed: 2"]
+    for number in (1, 2):
+        succeed("train", *TINY, f"seed={number}", f"run_dir=alone{number}", cwd=tmp_path)
+        alone = json.loads((tmp_path / f"alone{number}/summary.json").read_text())
+        for key in OUTCOMES:
+            assert alone[key] == pytest.approx(found[f"seed: {number}"][key], rel=1e-5)
+
+
+def test_optuna_searches_three_settings(tmp_path: Path) -> None:
+    succeed(
+        "train",
+        "-m",
+        "hydra/sweeper=optuna",
+        "hydra.sweeper.n_trials=4",
+        "hydra.sweeper.n_jobs=1",
+        "hydra.sweeper.sampler.seed=1",
+        *TINY,
+        "optimizer.lr=tag(log, interval(1e-4, 1e-1))",
+        "optimizer.weight_decay=interval(0, 0.3)",
+        "model.n_layers=choice(1, 2)",
+        cwd=tmp_path,
+    )
+    trials = runs(tmp_path)
+    assert len(trials) == 4
+    (results,) = tmp_path.rglob("optimization_results.yaml")
+    best = min(json.loads((run / "summary.json").read_text())["val_bpb"] for run in trials)
+    assert f"best_value: {best}" in results.read_text()
+    for run in trials:
+        shown = hparams(run)
+        assert 1e-4 <= float(shown["optimizer.lr"]) <= 1e-1
+        assert shown["model.n_layers"] in (1, 2)
+
+
+def hparams(run: Path) -> dict[str, float | str | bool]:
+    """What TensorBoard's HParams tab reads of a run."""
+    events = EventAccumulator(str(run)).Reload()
+    content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    info = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
+    return {key: getattr(value, value.WhichOneof("kind")) for key, value in info.hparams.items()}
