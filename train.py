@@ -243,9 +243,8 @@ def _observers(
         from observe.attention import AttentionMaps
         from observe.tensorboard import TensorBoard
 
-        events = SummaryWriter(
-            str(run.path), purge_step=progress.step + 1 if progress.step else None
-        )
+        # What a killed process wrote after its last checkpoint comes again: TensorBoard forgets it.
+        events = SummaryWriter(str(run.path), purge_step=progress.step + 1 if progress.step else 0)
         if config.observe.attention.every and is_whole:
             probe = config.observe.attention.probe
             tokens = (
