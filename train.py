@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+import shlex
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -50,12 +51,7 @@ def fit(
     config: TrainConfig, settings: DictConfig, run: Run | None, device: torch.device, ranks: Ranks
 ) -> float | None:
     """Build the parts on every rank and train; the first rank alone writes to the run."""
-    share = ranks.count * config.trainer.grad_accumulation
-    if config.trainer.batch_size % share:
-        raise UserError(
-            f"trainer.batch_size: {config.trainer.batch_size} cannot be shared by {ranks.count} "
-            f"ranks in {config.trainer.grad_accumulation} parts; give a multiple of {share}"
-        )
+    _check_share(config, ranks)
     with ranks.first_alone():
         dataset = prepare(
             open_corpus(config.data),
@@ -67,13 +63,7 @@ def fit(
     model = GPT(config.model, dataset.tokenizer.vocab_size)
     progress, checkpoint = Progress(), None
     if run:
-        run.check_tokens(dataset.sha256, "resume")
-        if ranks.is_first:
-            run.lock("resume")
-        if run.checkpoints:  # if not, it was stopped before the first one: from the beginning, then
-            checkpoint = run.checkpoints.find("last", "resume")
-            load_weights(model, checkpoint)
-            progress = load_progress(checkpoint)
+        progress, checkpoint = _restore(run, model, dataset, ranks)
         if progress.step >= config.trainer.max_steps:
             if ranks.is_first:
                 print(
@@ -81,22 +71,22 @@ def fit(
                     f"For more, raise trainer.max_steps above {progress.step}."
                 )
             return None
-    else:
-        if ranks.is_first:
-            run = _create(config, settings, dataset)
-        path = ranks.tell(str(run.path) if run else "")
-        run = run or Run.open(path, "run_dir")
+    elif ranks.is_first:
+        run = _create(config, settings, dataset)
+    path = ranks.tell(str(run.path) if run else "")
+    run = run or Run.open(path, "run_dir")
+    run.checkpoints.keep, run.checkpoints.writes = config.trainer.keep_checkpoints, ranks.is_first
     forward = ranks.wrap(model, config.trainer.parallel, device)
     optimizer = Optimizer(model, config.optimizer)
     if checkpoint:
         load_optimizer(optimizer, checkpoint)
-    run.checkpoints.keep, run.checkpoints.writes = config.trainer.keep_checkpoints, ranks.is_first
     observers: list[Observer] = []
     if ranks.is_first:
         run.point_latest()
         run.start_log()
         is_whole = ranks.count == 1 or config.trainer.parallel == "ddp"
         observers = _observers(config, settings, run, model, dataset, progress, device, is_whole)
+    batch_size, length = config.trainer.batch_size, config.model.context_length
     with Signals() as signals:
         trainer = Trainer(
             config.trainer,
@@ -104,12 +94,8 @@ def fit(
             optimizer,
             seed=config.seed,
             device=device,
-            batch=Batches(
-                dataset.train, config.trainer.batch_size, config.model.context_length, config.seed
-            ),
-            validation=lambda: windows(
-                dataset.val, config.model.context_length, config.trainer.batch_size
-            ),
+            batch=Batches(dataset.train, batch_size, length, config.seed),
+            validation=lambda: windows(dataset.val, length, batch_size),
             token_bytes=torch.from_numpy(dataset.tokenizer.token_bytes),
             floor_bpb=dataset.floor_bpb,
             lr_scale=lambda step: lr_scale(step, config.trainer.max_steps, config.optimizer),
@@ -124,11 +110,34 @@ def fit(
             summary = trainer.fit()
         except Stopped as stopped:
             if ranks.is_first:
-                print(f"{stopped}. To go on: python train.py resume={run.path}", file=sys.stderr)
+                path = shlex.quote(str(run.path))
+                print(f"{stopped}. To go on: python train.py resume={path}", file=sys.stderr)
             sys.exit(stopped.status)
     if ranks.is_first:
         run.write_summary(summary)
     return summary.val_bpb
+
+
+def _check_share(config: TrainConfig, ranks: Ranks) -> None:
+    share = ranks.count * config.trainer.grad_accumulation
+    if config.trainer.batch_size % share:
+        raise UserError(
+            f"trainer.batch_size: {config.trainer.batch_size} cannot be shared by {ranks.count} "
+            f"ranks in {config.trainer.grad_accumulation} parts; give a multiple of {share}"
+        )
+
+
+def _restore(run: Run, model: GPT, dataset: Dataset, ranks: Ranks) -> tuple[Progress, Path | None]:
+    """Lock the run, and fill the model from its last good checkpoint: how far it has come, and the
+    checkpoint. A run that was stopped before its first one begins anew."""
+    run.check_tokens(dataset.sha256, "resume")
+    if ranks.is_first:
+        run.lock("resume")
+    if not run.checkpoints:
+        return Progress(), None
+    checkpoint = run.checkpoints.find("last", "resume")
+    load_weights(model, checkpoint)
+    return load_progress(checkpoint), checkpoint
 
 
 def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
@@ -236,7 +245,9 @@ def _observers(
             f"{config.data.name}, {config.tokenizer.name} of {model.vocab_size:,} tokens, "
             f"model of {model.n_parameters:,} parameters, {config.optimizer.name}, {device.type}"
         )
-        observers.append(Terminal(run.path, config.trainer.max_steps, sample, title))
+        observers.append(
+            Terminal(run.path, config.trainer.max_steps, sample, title, config.observe.tensorboard)
+        )
     if config.observe.tensorboard:
         from torch.utils.tensorboard import SummaryWriter
 

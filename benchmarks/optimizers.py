@@ -1,10 +1,10 @@
 """Which optimizer the default run should have: the run itself, with each optimizer and seed.
 
     python benchmarks/optimizers.py                 # a quarter of an hour on two cores
-    python benchmarks/optimizers.py --seeds 1 trainer.max_steps=600
+    python benchmarks/optimizers.py trainer.max_steps=600 --seeds 1
 
-Prints a Markdown table. Every run is a whole `python train.py` in a folder of its own; settings at
-the end of the line go to all of them.
+Prints a Markdown table. Every run is a whole `python train.py` in a folder of its own; settings go
+to all of them.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from errors import UserError, check_range
 from model import ModelConfig, check_sampling
 from observe.attention import AttentionConfig
 from observe.samples import MAX_NEW_TOKENS, SamplesConfig
+from training.config import TrainerConfig
 from training.optimizer import OptimizerConfig
-from training.trainer import TrainerConfig
 
 CORPORA: dict[str, type] = {
     "tales": TalesConfig,

@@ -87,7 +87,7 @@ class Tokenizer:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for two tokenizers exactly if they give the same tokens for every text."""
+        """Equal only for two tokenizers that give the same tokens for every text."""
         rules = json.dumps([self._encoding._pat_str, self.vocab_size, _dump(self._encoding)])
         return hashlib.sha256(rules.encode()).hexdigest()
 
@@ -95,7 +95,10 @@ class Tokenizer:
         return self._encoding.encode_ordinary(text)
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
-        """As `encode`, without Python integers; other Python threads run meanwhile."""
+        """As `encode`, without Python integers; other Python threads run meanwhile.
+
+        Raises UnicodeEncodeError for a lone surrogate, which no UTF-8 text holds.
+        """
         return self._for_arrays.encode_to_numpy(text, disallowed_special=())
 
     @cached_property

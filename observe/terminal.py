@@ -21,7 +21,10 @@ PLAIN_INTERVAL = 5.0
 
 
 class Terminal(Observer):
-    """Shows the run at `path` as it goes to `max_steps`; `sample()` writes the text for the end."""
+    """Shows the run at `path` as it goes to `max_steps`; `sample()` writes the text for the end.
+
+    `has_events`: whether there is something for TensorBoard to show.
+    """
 
     def __init__(
         self,
@@ -29,9 +32,11 @@ class Terminal(Observer):
         max_steps: int,
         sample: Callable[[], str],
         title: str,
+        has_events: bool,
         console: Console | None = None,
     ) -> None:
         self.path, self.max_steps, self.sample, self.title = path, max_steps, sample, title
+        self.watch = f"tensorboard --logdir {shlex.quote(str(path.parent))}" if has_events else ""
         self.console = console or Console(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
@@ -49,8 +54,8 @@ class Terminal(Observer):
         self.task = self.bar.add_task("", total=max_steps, measured="")
 
     def on_start(self, step: int) -> None:
-        logs = shlex.quote(str(self.path.parent))
-        self.console.print(f"{self.title}\nTo watch: tensorboard --logdir {logs}\n")
+        self.console.print(self.title)
+        self.console.print(f"To watch: {self.watch}\n" if self.watch else "")
         self.bar.update(self.task, completed=step)
         if self.live:
             self.bar.start()
@@ -92,9 +97,8 @@ class Terminal(Observer):
         )
         self.console.print(Text(self.sample().strip("\n")), soft_wrap=False)
         self.console.print(
-            f"\nNext:\n"
-            f"  python sample.py run={shlex.quote(str(self.path))}\n"
-            f"  tensorboard --logdir {shlex.quote(str(self.path.parent))}\n"
+            f"\nNext:\n  python sample.py run={shlex.quote(str(self.path))}\n"
+            + (f"  {self.watch}\n" if self.watch else "")
         )
 
 

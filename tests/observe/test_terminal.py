@@ -17,7 +17,7 @@ METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 def shown(live: bool, run: str = "runs/my run") -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
-    terminal = Terminal(Path(run), 1000, lambda: "Once [red] a hen.", "tales, cpu", console)
+    terminal = Terminal(Path(run), 1000, lambda: "Once [red] a hen.", "tales, cpu", True, console)
     terminal.on_start(0)
     terminal.on_step(10, METRICS)
     terminal.on_eval(10, EvalMetrics(1.5, 0.55, 0.5))
@@ -47,7 +47,7 @@ def test_no_control_characters_where_there_is_no_terminal() -> None:
 def test_a_run_that_fails_ends_its_bar_without_a_summary() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=90)
-    terminal = Terminal(Path("runs/x"), 10, lambda: "never", "title", console)
+    terminal = Terminal(Path("runs/x"), 10, lambda: "never", "title", False, console)
     terminal.on_start(0)
     terminal.on_end(3, None)
     assert terminal.bar.finished or not terminal.bar.live.is_started

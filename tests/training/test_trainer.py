@@ -21,11 +21,12 @@ from training.checkpoint import (
     load_progress,
     load_weights,
 )
+from training.config import TrainerConfig
 from training.device import autocast
 from training.evaluation import cross_entropy, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer, OptimizerConfig
-from training.trainer import Trainer, TrainerConfig
+from training.trainer import Trainer
 
 VOCAB, CONTEXT = 13, 8
 CPU = torch.device("cpu")
