@@ -110,12 +110,20 @@ def fit(
             summary = trainer.fit()
         except Stopped as stopped:
             if ranks.is_first:
-                path = shlex.quote(str(run.path))
-                print(f"{stopped}. To go on: python train.py resume={path}", file=sys.stderr)
+                print(f"{stopped}. To go on: {_resume_command(run)}", file=sys.stderr)
             sys.exit(stopped.status)
     if ranks.is_first:
         run.write_summary(summary)
     return summary.val_bpb
+
+
+def _resume_command(run: Run) -> str:
+    """What to type to go on: a resumed run needs today's overrides again, a new one has them."""
+    overrides = HydraConfig.get().overrides.task
+    again = [each for each in overrides if not each.startswith("resume=")]
+    if len(again) == len(overrides):
+        again = []
+    return shlex.join(["python", "train.py", f"resume={run.path}", *again])
 
 
 def _check_share(config: TrainConfig, ranks: Ranks) -> None:

@@ -39,7 +39,15 @@ FREE_TEXT = (
 )
 
 # A full disk, a quota, a file-size limit, a folder that is read-only, a broken disk.
-DISK_REFUSES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+DISK_REFUSES = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+)
 
 # Of these, one option must be chosen.
 GROUPS = ("data", "tokenizer", "model", "optimizer")
@@ -91,7 +99,7 @@ def one_line_errors() -> Iterator[None]:
         if isinstance(error, OSError) and _is_disk(error):
             fail(
                 f"{error.filename or 'disk'}: cannot be written ({error.strerror}); "
-                "make room there, then go on with resume=... from the last checkpoint"
+                "make room there or let it be written to, then go on with resume=..."
             )
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             fail("memory: there is not enough; choose a smaller model or batch, or fewer samples")

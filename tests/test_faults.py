@@ -79,6 +79,26 @@ def test_when_no_checkpoint_is_good_all_are_named(copied: Path) -> None:
         assert all(f"step-00000{step}/model.safetensors" in done.stderr for step in (3, 4, 6))
 
 
+def test_a_missing_checkpoint_and_a_damaged_best_are_told(copied: Path) -> None:
+    checkpoints = copied / "run/checkpoints"
+    damage(checkpoints / "step-000006/model.safetensors", "flipped")
+    done = command("sample", "run=run", "checkpoint=best", "max_new_tokens=5", cwd=copied)
+    assert done.returncode == 0
+    assert "step-000006/model.safetensors" in done.stderr and "step-000004 instead" in done.stderr
+    shutil.rmtree(checkpoints / "step-000006")
+    done = command("evaluate", "run=run", cwd=copied)
+    assert done.returncode == 0 and "is missing" in done.stderr
+
+
+def test_a_copy_without_links_goes_on(good: Path, tmp_path: Path) -> None:
+    shutil.copytree(good / "run", tmp_path / "run", symlinks=False)
+    shutil.copytree(good / ".cache", tmp_path / ".cache")
+    assert (tmp_path / "run/checkpoints/best").is_dir()
+    succeed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    assert (tmp_path / "run/checkpoints/last").is_symlink()
+    assert succeed("sample", "run=run", "checkpoint=best", "max_new_tokens=5", cwd=tmp_path)
+
+
 def limited(*settings: str, cwd: Path, file_size: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "train.py"), *settings],

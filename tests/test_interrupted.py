@@ -117,8 +117,6 @@ def kill_and_resume(folder: Path, kills: int, rng: random.Random) -> tuple[int, 
     checkpoints, metrics = run / "checkpoints", run / "metrics.jsonl"
     for number in range(kills + 1):
         known = (run / "config.yaml").exists()
-        if run.exists() and not known:
-            shutil.rmtree(run)  # killed while it was made: it is no run yet
         settings = ["resume=run"] if known else [*LONG, "run_dir=run"]
         process = start(*settings, cwd=folder)
         if number == kills:

@@ -108,7 +108,7 @@ class Checkpoints:
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
-        wanted = (self.folder / name).resolve()
+        wanted = Path(os.path.realpath(self.folder / name))
         found = self._steps()
         if not found:
             raise UserError(
@@ -116,7 +116,8 @@ class Checkpoints:
                 "trainer.checkpoint_every steps); wait if it still trains, or give another run"
             )
         candidates = [path for path in found if _step(path) <= _step(wanted)]
-        damages: list[str] = []
+        there = {_step(path) for path in found}
+        damages = [] if _step(wanted) in there else [f"{self.folder / name} is missing or damaged"]
         for path in reversed(candidates or found):
             damage = _damage(path)
             if damage is None:
@@ -125,7 +126,10 @@ class Checkpoints:
                     print(f"warning: {told}; taking {path.name} instead", file=sys.stderr)
                 return path.resolve()
             damages.append(damage)
-        raise UserError(f"{'; '.join(damages)}; no checkpoint before it is good: give another run")
+        raise UserError(
+            f"{'; '.join(damages)}; no checkpoint before it is good: try checkpoint=last with "
+            "sample.py, or give another run"
+        )
 
     def __bool__(self) -> bool:
         """Whether there is any checkpoint, good or not."""
@@ -139,6 +143,8 @@ class Checkpoints:
         link = self.folder / f".{name}.{os.getpid()}"
         link.unlink(missing_ok=True)
         link.symlink_to(target.name)
+        if (self.folder / name).is_dir() and not (self.folder / name).is_symlink():
+            shutil.rmtree(self.folder / name)  # a copy of the run has made folders of links
         link.replace(self.folder / name)
 
     def _prune(self) -> None:
@@ -152,8 +158,14 @@ class Checkpoints:
 
 
 def _step(path: Path) -> int:
+    """The step of a checkpoint's folder; of one that a copy made of a link, by its contents."""
     digits = path.name.removeprefix("step-")
-    return int(digits) if digits.isdecimal() else sys.maxsize
+    if digits.isdecimal():
+        return int(digits)
+    try:
+        return load_progress(path).step
+    except UserError:
+        return sys.maxsize
 
 
 def _damage(checkpoint: Path) -> str | None:
@@ -170,8 +182,11 @@ def _damage(checkpoint: Path) -> str | None:
         path = checkpoint / name
         if not path.is_file():
             return f"{path} is missing"
-        if _sha256(path) != expected[name]:
-            return f"{path} is damaged (its checksum differs)"
+        try:
+            if _sha256(path) != expected[name]:
+                return f"{path} is damaged (its checksum differs)"
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror})"
     return None
 
 

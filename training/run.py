@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -77,6 +78,8 @@ class Run:
         run.lock("run_dir")
         if run.config_file.exists():  # another process has come and gone since the checks
             raise UserError(f"run_dir: {run.path} has just become a run; choose another folder")
+        for left in (run.path / ".hydra", run.tokenizer_folder):
+            shutil.rmtree(left, ignore_errors=True)
         run.data_file.write_text(json.dumps({"tokens_sha256": tokens_sha256}) + "\n")
         (run.path / ".hydra").mkdir()
         for name, text in hydra.items():
@@ -185,6 +188,8 @@ def check_new(path: str | None) -> None:
     if path is None:
         return
     target = Path(path)
+    if _is_half_made(target):
+        return
     if not path or target.resolve() in (RUNS.resolve(), (RUNS / "latest").resolve()):
         raise UserError(f"run_dir: {path!r} cannot be a run; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -194,6 +199,14 @@ def check_new(path: str | None) -> None:
     parent = next(each for each in target.absolute().parents if each.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(f"run_dir: {parent} is no folder that can be written to; choose another")
+
+
+def _is_half_made(path: Path) -> bool:
+    """Whether `create` was killed here before there was a run."""
+    if not path.is_dir():
+        return False
+    names = {each.name for each in path.iterdir()}
+    return "lock" in names and names <= {"lock", "data.json", ".hydra", "tokenizer"}
 
 
 def _make_directory(path: str | None) -> Path:

@@ -77,6 +77,7 @@ class Trainer:
         forward = forward or model
         self.forward = torch.compile(forward) if config.compile else forward
         self.bad_in_a_row = 0
+        self.owed: set[str] = set()  # checkpoints that are due; bad steps can delay them
         self._last_tick, self._last_tokens = time.perf_counter(), self.progress.tokens
 
     def fit(self) -> Summary:
@@ -96,15 +97,17 @@ class Trainer:
                 progress.seconds = time.perf_counter() - started
                 for observer in self.observers:
                     observer.on_step(progress.step, metrics)
-                improved = False
                 if self._due(config.eval_every):
                     measured = self.evaluate()
-                    improved = measured.loss < (progress.best_val_loss or math.inf)
+                    if measured.loss < (progress.best_val_loss or math.inf):
+                        self.owed.add("best")
                     progress.best_val_loss = min(measured.loss, progress.best_val_loss or math.inf)
                     progress.seconds = time.perf_counter() - started
                 stop, save = self._asked()
-                if improved or stop or save or self._due(config.checkpoint_every):
-                    self._save(improved)
+                if stop or save or self._due(config.checkpoint_every):
+                    self.owed.add("last")
+                if self.owed:
+                    self._save(is_end=bool(stop) or progress.step == config.max_steps)
                 if stop and progress.step < config.max_steps:
                     raise Stopped(progress.step, stop)
             summary = self._summary(measured)
@@ -184,14 +187,17 @@ class Trainer:
             stop, save = (stop or signal.SIGTERM) if flags[0] else 0, bool(flags[1])
         return stop, save
 
-    def _save(self, improved: bool) -> None:
-        if self.bad_in_a_row:
-            log.warning("step %d: no checkpoint amid steps that are not finite", self.progress.step)
+    def _save(self, is_end: bool) -> None:
+        """Write the checkpoint that is due; amid bad steps only if there is no later chance."""
+        if self.bad_in_a_row and not is_end:
+            log.warning("step %d: the checkpoint waits for a good step", self.progress.step)
             return
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
                 raise self._diverged(f"{name} holds numbers that are not finite", self.batch(0)[0])
-        path = self.checkpoints.save(self.model, self.optimizer, self.progress, improved)
+        best = "best" in self.owed
+        path = self.checkpoints.save(self.model, self.optimizer, self.progress, best)
+        self.owed.clear()
         for observer in self.observers:
             observer.on_checkpoint(self.progress.step, path)
 
@@ -215,7 +221,7 @@ class Trainer:
         told = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
         return UserError(
             f"optimizer.lr: training diverged at step {step}: {what}. Largest activations of that "
-            f"batch: {told}. The batch stands in train.log, and the checkpoint before it is good. "
+            f"batch: {told}. The batch stands in train.log; checkpoints hold finite numbers only. "
             "Lower optimizer.lr, raise optimizer.warmup_steps or lower trainer.max_grad_norm"
         )
 

@@ -261,13 +261,22 @@ def test_no_checkpoint_amid_bad_steps(tmp_path: Path) -> None:
     assert load_progress(made.checkpoints.find("last", "run")).step == 2
 
 
+def test_a_checkpoint_that_bad_steps_delay_is_made_up(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=3))
+    made.model.register_forward_hook(
+        lambda module, arguments, logits: logits * math.nan if made.progress.step == 2 else logits
+    )
+    made.fit()
+    assert [step for name, step in diary.events if name == "checkpoint"] == [4, 6]
+
+
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, replace(CONFIG, checkpoint_every=1))
     made.train_step()
     with torch.no_grad():
         next(made.model.parameters()).fill_(math.inf)
     with pytest.raises(UserError, match="not finite"):
-        made._save(improved=False)
+        made._save(is_end=True)
     assert not made.checkpoints
 
 
