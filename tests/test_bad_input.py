@@ -197,11 +197,6 @@ DAMAGES = [
     ("sample", "run", "config.yaml", b"data: {name: tales, n_bytes: 9}"),
     ("sample", "run", "tokenizer/tokenizer.json", b"{}"),
     ("sample", "run", "tokenizer/tokenizer.tiktoken", b"AA== 0\n"),
-    ("sample", "run", "checkpoints/best/model.safetensors", b"\x08"),
-    ("train", "resume", "checkpoints/last/optimizer.safetensors", b"\x08"),
-    ("train", "resume", "checkpoints/last/optimizer.safetensors", b"\2" + b"\0" * 7 + b"{}"),
-    ("train", "resume", "checkpoints/last/state.json", b"{}"),
-    ("train", "resume", "checkpoints/last/state.json", b"[1]"),
     ("train", "resume", "data.json", b"{}"),
 ]
 
