@@ -11,7 +11,7 @@ train: $(VENV)/.installed
 	$(BIN)/python train.py $(ARGS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not long" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not long" $(ARGS)
 
 test-long: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(ARGS)
