@@ -9,7 +9,6 @@ turns. nanoGPT computes the whole window anew for every token.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import statistics
 import sys
 import time
@@ -22,6 +21,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.peer import load_nanogpt
 from model import GPT, ModelConfig, generate
 
 N_LAYERS, N_HEADS, D_MODEL, CONTEXT, VOCABULARY = 6, 6, 384, 256, 65
@@ -73,11 +73,7 @@ def write(model: GPT, prompt: torch.Tensor, new: int) -> None:
 
 
 def nanogpt(folder: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("nanogpt_model", folder / "model.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = load_nanogpt(folder)
     return module.GPT(
         module.GPTConfig(
             block_size=CONTEXT,

@@ -11,7 +11,6 @@ default one.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import statistics
 import subprocess
 import sys
@@ -99,11 +98,9 @@ def glassgpt(block: dict[str, Any], tokens: np.ndarray, device: str) -> Callable
 def nanogpt(checkout: Path, tokens: np.ndarray, device: str) -> Callable[[], Any]:
     import torch
 
-    spec = importlib.util.spec_from_file_location("nanogpt_model", checkout / "model.py")
-    assert spec and spec.loader
-    module: Any = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    from benchmarks.peer import load_nanogpt
+
+    module = load_nanogpt(checkout)
     config = module.GPTConfig(CONTEXT, VOCABULARY, LAYERS, HEADS, WIDTH, dropout=0.0, bias=False)
     model = module.GPT(config).to(device)
     optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device)

@@ -33,8 +33,8 @@ def publish(folder: Path) -> Iterator[Path]:
         temporary.mkdir(parents=True)
         yield temporary
         for file in temporary.iterdir():
-            _sync(file)
-        _sync(temporary)
+            fsync(file)
+        fsync(temporary)
         try:
             temporary.rename(folder)
         except OSError:
@@ -43,7 +43,7 @@ def publish(folder: Path) -> Iterator[Path]:
             for file in temporary.iterdir():
                 file.replace(folder / file.name)
             temporary.rmdir()
-        _sync(folder.parent)
+        fsync(folder.parent)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         for parent in absent:
@@ -57,7 +57,8 @@ def publish(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _sync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Have what a file or folder holds on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

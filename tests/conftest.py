@@ -65,6 +65,25 @@ def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
     return done.stdout
 
 
+def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    """Python with these arguments, in the background and on one thread, so that runs repeat."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Standard output of a process that must succeed."""
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return output
+
+
 def files(folder: Path) -> dict[str, bytes | None]:
     """Every path below a folder, with its bytes if it is a file: what a mistake must not change."""
     return {

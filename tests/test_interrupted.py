@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY_MODEL, command, succeed
+from tests.conftest import ROOT, TINY_MODEL, begin, command, finish, succeed
 
 STEPS = 300
 LONG = (
@@ -38,19 +37,7 @@ WALL_CLOCK = {"tokens_per_second", "seconds"}
 
 
 def start(*settings: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *settings],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> None:
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    return begin(str(ROOT / "train.py"), *settings, cwd=cwd)
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
@@ -68,9 +55,10 @@ def grows(path: Path) -> Callable[[], bool]:
 
 
 def lines(run: Path) -> list[dict[str, float]]:
-    """The measurements of a run, without those of wall-clock time."""
+    """The measurements of a run, without those of wall-clock time, and without half a last line."""
     path = run / "metrics.jsonl"
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+    found = [json.loads(line) for line in whole.splitlines()]
     return [{key: each[key] for key in each.keys() - WALL_CLOCK} for each in found]
 
 

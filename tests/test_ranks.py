@@ -15,7 +15,7 @@ import filelock
 import pytest
 import safetensors.torch
 
-from tests.conftest import ROOT, TINY_MODEL, succeed
+from tests.conftest import ROOT, TINY_MODEL, begin, finish, succeed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -34,21 +34,8 @@ SETTINGS = (
 
 
 def launch(ranks: int, *settings: str, cwd: Path) -> subprocess.Popen[str]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return subprocess.Popen(
-        [*torchrun, f"--nproc_per_node={ranks}", str(ROOT / "train.py"), *settings],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return output
+    torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}")
+    return begin(*torchrun, str(ROOT / "train.py"), *settings, cwd=cwd)
 
 
 def losses(run: Path) -> list[dict[str, float]]:

@@ -27,6 +27,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import nn
 
+from data.cache import fsync
 from errors import UserError
 from training.optimizer import Optimizer
 from training.ranks import whole
@@ -108,16 +109,16 @@ class Checkpoints:
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
-        wanted = Path(os.path.realpath(self.folder / name))
+        wanted = _step(Path(os.path.realpath(self.folder / name)))
         found = self._steps()
         if not found:
             raise UserError(
                 f"{setting}: {self.folder.parent} has no checkpoint (the first comes after "
                 "trainer.checkpoint_every steps); wait if it still trains, or give another run"
             )
-        candidates = [path for path in found if _step(path) <= _step(wanted)]
-        there = {_step(path) for path in found}
-        damages = [] if _step(wanted) in there else [f"{self.folder / name} is missing or damaged"]
+        candidates = [path for path in found if _step(path) <= wanted]
+        is_there = wanted in map(_step, found)
+        damages = [] if is_there else [f"{self.folder / name} is missing or damaged"]
         for path in reversed(candidates or found):
             damage = _damage(path)
             if damage is None:
@@ -228,12 +229,3 @@ def _readable(path: Path) -> Iterator[Path]:
     except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: cannot be read ({reason}); choose another checkpoint") from error
-
-
-def fsync(path: Path) -> None:
-    """Have what a file or folder holds on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

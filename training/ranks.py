@@ -84,11 +84,6 @@ class Ranks:
         return model
 
 
-def is_parallel() -> bool:
-    """Whether torchrun started this process."""
-    return "LOCAL_RANK" in os.environ
-
-
 def whole(tensor: Tensor) -> Tensor:
     """The tensor itself, or all of one (a DTensor) of which each rank holds a part."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -101,7 +96,6 @@ def part_like(tensor: Tensor, other: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(other, DTensor)
-
     # Every rank has the whole: none needs to send it.
     return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
 
@@ -109,7 +103,7 @@ def part_like(tensor: Tensor, other: Tensor) -> Tensor:
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
     """Meet the other ranks: over gloo on CPUs, over nccl on GPUs, of which each takes its own."""
-    if not is_parallel():
+    if "LOCAL_RANK" not in os.environ:  # torchrun did not start this process
         yield Ranks()
         return
     import torch.distributed as dist

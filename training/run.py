@@ -28,8 +28,9 @@ from pathlib import Path
 
 import filelock
 
+from data.cache import fsync
 from errors import UserError
-from training.checkpoint import Checkpoints, fsync
+from training.checkpoint import Checkpoints
 from training.observer import Summary
 
 RUNS = Path("runs")
@@ -169,11 +170,10 @@ class _LogFile(logging.FileHandler):
 def replace_text(path: Path, text: str) -> None:
     """Write a file that is there whole or as it was, even after a loss of power."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    temporary.write_text(text)
+    fsync(temporary)
     temporary.replace(path)
+    fsync(path.parent)
 
 
 def check_runs() -> None:

@@ -150,12 +150,12 @@ class Trainer:
     def evaluate(self) -> Measurement:
         """The loss over the whole validation split."""
         began = time.perf_counter()
-        batches, ranks = iter(self.validation()), self.ranks
+        ranks = self.ranks
         # Under fsdp all ranks must call the model equally often: each measures the whole split.
         share = ranks.count if self.config.parallel == "ddp" else 1
         measured = measure(
             self.model,
-            islice(batches, ranks.rank % share, None, share),
+            islice(self.validation(), ranks.rank % share, None, share),
             self.token_bytes,
             self.device,
             self.autocast,
