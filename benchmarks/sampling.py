@@ -62,8 +62,13 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for name, work in sides.items():
                 times[name].append(seconds(work, device))
-        rates = {name: batch * new / statistics.median(each) for name, each in times.items()}
-        told = ", ".join(f"{name} {rate:,.0f} tokens/s" for name, rate in rates.items())
+        tokens = batch * new
+        rates = {name: tokens / statistics.median(each) for name, each in times.items()}
+        told = ", ".join(
+            f"{name} {rates[name]:,.0f} tokens/s "
+            f"({tokens / max(each):,.0f} to {tokens / min(each):,.0f})"
+            for name, each in times.items()
+        )
         print(f"{batch} at once: {told}, {rates['glassgpt'] / rates['nanoGPT']:.1f} x", flush=True)
 
 

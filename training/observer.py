@@ -51,6 +51,7 @@ class Summary:
     val_bpb: float
     floor_bpb: float | None
     best_val_loss: float
+    best_val_bpb: float
     steps: int
     tokens: int
     seconds: float

@@ -10,7 +10,7 @@ from rich.console import Console
 from observe.terminal import Terminal, against_floor
 from training.observer import EvalMetrics, StepMetrics, Summary
 
-SUMMARY = Summary(1.5, 0.55, 0.5, 1.4, 1000, 64000, 20.0, 3200.0, 935296, 0)
+SUMMARY = Summary(1.5, 0.55, 0.5, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 

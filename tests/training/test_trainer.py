@@ -168,7 +168,9 @@ def test_observers_hear_everything_in_order(tmp_path: Path) -> None:
     assert sorted(diary.metrics) == [2, 4, 6]
     assert diary.summary == summary
     assert summary.val_loss == diary.evals[6].val_loss
-    assert summary.best_val_loss == min(each.val_loss for each in diary.evals.values())
+    best = min(diary.evals.values(), key=lambda each: each.val_loss)
+    assert summary.best_val_loss == best.val_loss
+    assert summary.best_val_bpb == pytest.approx(best.val_bpb)
     assert summary.parameters == sum(p.numel() for p in made.model.parameters())
 
 
@@ -244,7 +246,7 @@ def test_a_bad_step_is_left_out_and_counted(tmp_path: Path) -> None:
     while made.progress.step < 4:
         made.train_step()
     handle.remove()
-    assert made.progress.bad_steps == 1 and made.bad_in_a_row == 0
+    assert made.progress.bad_steps == 1 and made.progress.bad_in_a_row == 0
     for name, tensor in before[3].items():
         assert torch.equal(tensor, before[2][name])
         assert not torch.equal(weights(made)[name], tensor)
