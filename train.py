@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+from training.signals import Signals, Stopped, stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # already while the imports below take their second or two
+
+import math
 import shlex
 import sys
 from functools import lru_cache
@@ -29,15 +35,30 @@ from training.observer import Observer
 from training.optimizer import Optimizer, lr_scale
 from training.ranks import Ranks, join_ranks
 from training.run import Run, check_new, check_runs
-from training.signals import Signals, Stopped
-from training.trainer import Trainer
+from training.trainer import Diverged, Trainer
 
-# What makes the model: a resumed run cannot change it.
-FIXED = ("seed", "data", "tokenizer", "model", "optimizer.name")
+# What makes the model: a resumed run cannot change it. A text may have moved: its contents are
+# compared.
+FIXED = ("seed", "data.", "tokenizer.", "model.", "optimizer.name")
+MAY_MOVE = ("data.path", "data.url")
 
 
 def main(cfg: DictConfig) -> float | None:
-    """Fit one run; returns its validation bits per byte, for sweepers that minimise it."""
+    """Fit one run; returns its validation bits per byte, for sweepers that minimise it.
+
+    In a sweep, a run that diverges is told and counts as infinitely bad: the others go on.
+    """
+    try:
+        return train(cfg)
+    except Diverged as error:
+        if HydraConfig.get().mode != RunMode.MULTIRUN:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return math.inf
+
+
+def train(cfg: DictConfig) -> float | None:
+    """Open the settings and the device, and fit with the other ranks."""
     run, settings = _open_settings(cfg)
     config = build(settings, TrainConfig)
     device = choose_device(config.trainer.device)
@@ -63,7 +84,7 @@ def fit(
     model = GPT(config.model, dataset.tokenizer.vocab_size)
     progress, checkpoint = Progress(), None
     if run:
-        progress, checkpoint = _restore(run, model, dataset, ranks)
+        progress, checkpoint = _restore(run, config, model, dataset, ranks)
         if progress.step >= config.trainer.max_steps:
             if ranks.is_first:
                 print(
@@ -84,6 +105,7 @@ def fit(
     if ranks.is_first:
         run.point_latest()
         run.start_log()
+        run.store_settings(OmegaConf.to_yaml(settings, resolve=True))
         is_whole = ranks.count == 1 or config.trainer.parallel == "ddp"
         observers = _observers(config, settings, run, model, dataset, progress, device, is_whole)
     batch_size, length = config.trainer.batch_size, config.model.context_length
@@ -110,20 +132,16 @@ def fit(
             summary = trainer.fit()
         except Stopped as stopped:
             if ranks.is_first:
-                print(f"{stopped}. To go on: {_resume_command(run)}", file=sys.stderr)
+                command = shlex.join(["python", "train.py", f"resume={run.path}"])
+                print(f"{stopped}. To go on: {command}", file=sys.stderr)
             sys.exit(stopped.status)
+        except Diverged:
+            if ranks.is_first:
+                raise
+            sys.exit(2)  # the first rank tells it
     if ranks.is_first:
         run.write_summary(summary)
     return summary.val_bpb
-
-
-def _resume_command(run: Run) -> str:
-    """What to type to go on: a resumed run needs today's overrides again, a new one has them."""
-    overrides = HydraConfig.get().overrides.task
-    again = [each for each in overrides if not each.startswith("resume=")]
-    if len(again) == len(overrides):
-        again = []
-    return shlex.join(["python", "train.py", f"resume={run.path}", *again])
 
 
 def _check_share(config: TrainConfig, ranks: Ranks) -> None:
@@ -135,17 +153,28 @@ def _check_share(config: TrainConfig, ranks: Ranks) -> None:
         )
 
 
-def _restore(run: Run, model: GPT, dataset: Dataset, ranks: Ranks) -> tuple[Progress, Path | None]:
+def _restore(
+    run: Run, config: TrainConfig, model: GPT, dataset: Dataset, ranks: Ranks
+) -> tuple[Progress, Path | None]:
     """Lock the run, and fill the model from its last good checkpoint: how far it has come, and the
     checkpoint. A run that was stopped before its first one begins anew."""
     run.check_tokens(dataset.sha256, "resume")
+    found, refusal = "", None
     if ranks.is_first:
-        run.lock("resume")
-    if not run.checkpoints:
-        return Progress(), None
-    checkpoint = run.checkpoints.find("last", "resume")
-    load_weights(model, checkpoint)
-    return load_progress(checkpoint), checkpoint
+        try:
+            run.lock("resume")
+        except OSError as error:
+            refusal = error  # read-only, which matters only if there is something left to do
+        if run.checkpoints:
+            found = str(run.checkpoints.find("last", "resume"))
+    found = ranks.tell(found)
+    progress = load_progress(Path(found)) if found else Progress()
+    if refusal and progress.step < config.trainer.max_steps:
+        raise refusal
+    if not found:
+        return progress, None
+    load_weights(model, Path(found))
+    return progress, Path(found)
 
 
 def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
@@ -153,25 +182,27 @@ def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
     if isinstance(cfg.data.get("path"), str) and cfg.data.path not in ("", "-"):
         # Whoever opens the run later may stand in another folder.
         cfg.data.path = str(Path(cfg.data.path).expanduser().absolute())
-    build(cfg, TrainConfig)  # a mistake is told before anything is opened
     check_runs()
     if cfg.resume is None:
+        build(cfg, TrainConfig)  # a mistake is told before anything is opened
         check_new(cfg.run_dir)
         return None, cfg
     run = Run.open(cfg.resume, "resume")
+    if cfg.run_dir is not None:
+        raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
     stored = load_run_config(run.config_file)
     overridden = [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
     if "experiment" in overridden:
         raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
-    settings = with_overrides(stored, cfg, [key for key in overridden if key != "resume"])
-    changed = [
-        name for name in FIXED if OmegaConf.select(settings, name) != OmegaConf.select(stored, name)
-    ]
-    if cfg.run_dir is not None:
-        raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
-    if changed:
+    # Earlier resumes may have changed what this one starts from.
+    before = load_run_config(run.resumed_file) if run.resumed_file.exists() else stored
+    settings = with_overrides(before, cfg, [key for key in overridden if key != "resume"])
+    was, now = (flat(OmegaConf.to_container(each)) for each in (stored, settings))
+    changed = [name for name in was | now if was.get(name) != now.get(name)]
+    refused = [name for name in changed if name.startswith(FIXED) and name not in MAY_MOVE]
+    if refused:
         raise UserError(
-            f"resume: {', '.join(changed)} cannot change in a resumed run; "
+            f"resume: {', '.join(refused)} cannot change in a resumed run; "
             "leave it out, or start a new run"
         )
     return run, settings
@@ -275,7 +306,7 @@ def _observers(
             TensorBoard(
                 events,
                 OmegaConf.to_yaml(settings, resolve=True),
-                _hparams(OmegaConf.to_container(settings, resolve=True)),
+                _hparams(settings),
                 dataset.floor_bpb,
                 sample,
             )
@@ -283,15 +314,24 @@ def _observers(
     return observers
 
 
-def _hparams(settings: Any, prefix: str = "") -> dict[str, bool | int | float | str]:
-    """The settings of what is trained, by their full names; null as text."""
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their full names."""
     if not isinstance(settings, dict):
-        return {prefix: "null" if settings is None else settings}
-    found: dict[str, bool | int | float | str] = {}
+        return {prefix: settings}
+    found: dict[str, Any] = {}
     for key, value in settings.items():
-        if key not in ("run_dir", "resume", "cache_dir", "observe", "experiment"):
-            found |= _hparams(value, f"{prefix}.{key}" if prefix else key)
+        found |= flat(value, f"{prefix}.{key}" if prefix else key)
     return found
+
+
+def _hparams(settings: DictConfig) -> dict[str, bool | int | float | str]:
+    """The settings of what is trained; null as text."""
+    elsewhere = ("run_dir", "resume", "cache_dir", "observe.", "experiment")
+    return {
+        name: "null" if value is None else value
+        for name, value in flat(OmegaConf.to_container(settings, resolve=True)).items()
+        if not name.startswith(elsewhere)
+    }
 
 
 if __name__ == "__main__":

@@ -99,7 +99,8 @@ def one_line_errors() -> Iterator[None]:
         if isinstance(error, OSError) and _is_disk(error):
             fail(
                 f"{error.filename or 'disk'}: cannot be written ({error.strerror}); "
-                "make room there or let it be written to, then go on with resume=..."
+                "make room there or let it be written to, then start again, or go on with "
+                "resume=... where a run had begun"
             )
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             fail("memory: there is not enough; choose a smaller model or batch, or fewer samples")

@@ -25,7 +25,10 @@ class MetricsFile(Observer):
             lines = self.path.read_text(errors="replace").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and _is_before(step, line)]
             temporary = self.path.with_suffix(".tmp")
-            temporary.write_text("".join(kept))
+            with temporary.open("w") as file:
+                file.writelines(kept)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(self.path)
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:

@@ -65,7 +65,7 @@ def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
     return done.stdout
 
 
-def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     """Python with these arguments, in the background and on one thread, so that runs repeat."""
     return subprocess.Popen(
         [sys.executable, *arguments],
@@ -73,7 +73,7 @@ def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
 
 

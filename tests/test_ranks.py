@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -130,6 +131,42 @@ def test_a_batch_that_cannot_be_shared_is_told(tmp_path: Path) -> None:
     assert process.returncode != 0
     assert re.search(r"error: trainer\.batch_size: 6 cannot be shared by 2 ranks", errors)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_whichever_rank_starts_first(alone: Path, tmp_path: Path, late: int) -> None:
+    """As a cluster starts them, without torchrun: one of the two comes seconds after the other."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    processes = []
+    for rank in (1 - late, late):
+        mine = {**meet, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        script = str(ROOT / "train.py")
+        processes.append(begin(script, *SETTINGS, "run_dir=run", cwd=tmp_path, **mine))
+        time.sleep(3)
+    outputs = [finish(each) for each in processes]
+    assert sorted(output.count("To watch:") for output in outputs) == [0, 1]
+    assert_close(losses(tmp_path / "run"), losses(alone / "muon"))
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_to_torchrun_stops_all_ranks_with_a_checkpoint(tmp_path: Path, name: str) -> None:
+    settings = (*SETTINGS, "trainer.max_steps=100000", "trainer.checkpoint_every=0", "run_dir=run")
+    process = launch(2, *settings, cwd=tmp_path)
+    run = tmp_path / "run"
+    while process.poll() is None and not (run / "metrics.jsonl").exists():
+        time.sleep(0.01)
+    if name == "SIGINT":  # a terminal sends Ctrl-C to all, and then torchrun sends it on
+        for rank in children(process):
+            os.kill(rank, signal.SIGINT)
+    process.send_signal(getattr(signal, name))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    (stopped,) = re.findall(rf"stopped by {name} after step (\d+)\. To go on: .*resume=run", errors)
+    state = json.loads((run / "checkpoints/last/state.json").read_text())
+    assert state["step"] == int(stopped) == losses(run)[-1]["step"]
 
 
 def wait_until_free(run: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from tests.conftest import TINY, succeed
+from tests.conftest import TINY, command, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
 
@@ -61,6 +61,22 @@ def test_optuna_searches_three_settings(tmp_path: Path) -> None:
         shown = hparams(run)
         assert 1e-4 <= float(shown["optimizer.lr"]) <= 1e-1
         assert shown["model.n_layers"] in (1, 2)
+
+
+def test_a_trial_that_diverges_ends_no_sweep(tmp_path: Path) -> None:
+    settings = [*TINY, "optimizer=adamw", "optimizer.warmup_steps=0", "trainer.max_bad_steps=1"]
+    done = command("train", "-m", *settings, "optimizer.lr=1e38,1e-3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("training diverged") == 1
+    (run,) = runs(tmp_path)
+    assert "lr: 0.001" in (run / "config.yaml").read_text()
+
+
+@pytest.mark.long
+def test_submitit_starts_jobs_of_its_own(tmp_path: Path) -> None:
+    """On this machine, as its Slurm launcher does on a cluster's."""
+    succeed("train", "-m", "hydra/launcher=submitit_local", *TINY, "seed=1,2", cwd=tmp_path)
+    assert len(runs(tmp_path)) == 2
 
 
 def hparams(run: Path) -> dict[str, float | str | bool]:

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY, command, files, succeed
+from tests.conftest import ROOT, TINY, begin, command, files, succeed
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
@@ -203,3 +205,62 @@ def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.long
+def test_a_compiled_model_learns_the_same(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+    settings = [*TINY, f"cache_dir={tiny / '.cache'}", "run_dir=compiled", "trainer.compile=true"]
+    succeed("train", *settings, cwd=tmp_path)
+    compiled, eager = metrics(tmp_path / "compiled"), metrics(tiny_run)
+    assert [line["step"] for line in compiled] == [line["step"] for line in eager]
+    for mine, theirs in zip(compiled, eager, strict=True):
+        for name in mine.keys() & {"train_loss", "grad_norm", "val_loss"}:
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-4)
+
+
+def test_what_a_resume_changes_stays_changed(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    config = (tmp_path / "run/config.yaml").read_bytes()
+    cache = f"cache_dir={tiny / '.cache'}"
+    assert not (tmp_path / "run/resumed.yaml").exists()
+    succeed("train", "resume=run", "trainer.max_steps=8", "optimizer.lr=1e-3", cache, cwd=tmp_path)
+    assert (tmp_path / "run/config.yaml").read_bytes() == config
+    assert "lr: 0.001, max_steps: 8\n" in (tmp_path / "run/train.log").read_text()
+    assert "has its 8 steps: nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
+    succeed("train", "resume=run", "trainer.max_steps=9", cwd=tmp_path)
+    stored = yaml.safe_load((tmp_path / "run/resumed.yaml").read_text())
+    assert stored["optimizer"]["lr"] == 1e-3 and stored["trainer"]["max_steps"] == 9
+    (tmp_path / "run/resumed.yaml").write_text("trainer: [")
+    done = command("train", "resume=run", "trainer.max_steps=10", cwd=tmp_path)
+    assert done.returncode == 2 and "resumed.yaml" in done.stderr
+
+
+def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A hen sat on the hill and looked at the sea.\n" * 400)
+    settings = ["data=text", "data.path=text.txt", "run_dir=run"]
+    ours = [each for each in TINY if not each.startswith("data.")]
+    succeed("train", *ours, *settings, cwd=tmp_path)
+    (tmp_path / "text.txt").rename(tmp_path / "moved.txt")
+    more = ["resume=run", "trainer.max_steps=8"]
+    done = command("train", *more, cwd=tmp_path)
+    assert done.returncode == 2 and "text.txt" in done.stderr
+    succeed("train", *more, "data=text", "data.path=moved.txt", cwd=tmp_path)
+    (tmp_path / "other.txt").write_text("A cow sat on the hill and looked at the sea.\n" * 400)
+    other = ["trainer.max_steps=9", "data=text", "data.path=other.txt"]
+    done = command("train", "resume=run", *other, cwd=tmp_path)
+    assert done.returncode == 2 and "has changed" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_before_the_loop_stops_at_once(tmp_path: Path, name: str, status: int) -> None:
+    process = begin(str(ROOT / "train.py"), *TINY, cwd=tmp_path)
+    maps = Path(f"/proc/{process.pid}/maps")
+    while "libtorch" not in maps.read_text():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGUSR1)  # there is nothing to save yet
+    process.send_signal(getattr(signal, name))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert errors.split() == ["stopped"]
+    assert not (tmp_path / "runs").exists()

@@ -40,13 +40,15 @@ SUMS = "SHA256SUMS"
 @dataclass
 class Progress:
     """How far a run has come. `seconds` is wall-clock time in the loop, over all its sessions;
-    `bad_steps` counts steps left out because a number in them was not finite."""
+    `bad_steps` counts steps left out because a number in them was not finite, `bad_in_a_row` those
+    since the last good one."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     best_val_loss: float | None = None
     bad_steps: int = 0
+    bad_in_a_row: int = 0
 
 
 class Checkpoints:
@@ -211,8 +213,9 @@ def load_progress(checkpoint: Path) -> Progress:
         state = json.loads(path.read_text())
         if not isinstance(state, dict) or state.keys() != asdict(Progress()).keys():
             raise ValueError("it does not hold what it should")
-        if not all(isinstance(state[key], int) for key in ("step", "tokens", "bad_steps")):
-            raise ValueError("step, tokens and bad_steps must be whole numbers")
+        counts = ("step", "tokens", "bad_steps", "bad_in_a_row")
+        if not all(isinstance(state[key], int) for key in counts):
+            raise ValueError(f"{', '.join(counts)} must be whole numbers")
         return Progress(**state)
 
 

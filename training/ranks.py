@@ -39,6 +39,12 @@ class Ranks:
             torch.distributed.all_reduce(values)
         return values
 
+    def largest(self, values: Tensor) -> Tensor:
+        """The largest over all ranks, element by element; in place."""
+        if self.count > 1:
+            torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
+        return values
+
     def wait(self) -> None:
         """Returns when all ranks are here."""
         if self.count > 1:

@@ -1,6 +1,7 @@
 """A run is a directory; this file knows what lies where in it.
 
     config.yaml      the run's own resolved settings, written once
+    resumed.yaml     those that the newest resume trains with, if any differ
     .hydra/          what Hydra composed, for its users' tools
     train.log        what happened, in plain lines
     metrics.jsonl    one line a measurement
@@ -27,6 +28,7 @@ from datetime import datetime
 from pathlib import Path
 
 import filelock
+import yaml
 
 from data.cache import fsync
 from errors import UserError
@@ -36,6 +38,7 @@ from training.observer import Summary
 RUNS = Path("runs")
 CONTENTS = (
     "config.yaml",
+    "resumed.yaml",
     ".hydra",
     "train.log",
     "metrics.jsonl",
@@ -52,6 +55,7 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.yaml"
+        self.resumed_file = path / "resumed.yaml"
         self.log_file = path / "train.log"
         self.metrics_file = path / "metrics.jsonl"
         self.summary_file = path / "summary.json"
@@ -156,6 +160,17 @@ class Run:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
+
+    def store_settings(self, config: str) -> None:
+        """Keep what a resume changes, so that the next one starts from there."""
+        current = self.resumed_file if self.resumed_file.exists() else self.config_file
+        before = current.read_text()
+        if yaml.safe_load(config) != yaml.safe_load(before):
+            replace_text(self.resumed_file, config)
+            known = before.splitlines()
+            changed = [line.strip() for line in config.splitlines() if line not in known]
+            log = logging.getLogger("training")
+            log.info("changed from here on: %s", ", ".join(changed))
 
     def write_summary(self, summary: Summary) -> None:
         """Replace summary.json."""

@@ -2,12 +2,17 @@
 
 SIGTERM, SIGINT (Ctrl-C)   finish the step, write a checkpoint, stop; a second Ctrl-C at once
 SIGUSR1                    write a checkpoint after the step, and go on
+
+Outside the loop there is nothing to finish: `stop_at_once` does.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -20,12 +25,27 @@ class Stopped(Exception):  # noqa: N818
         self.step, self.status = step, 128 + number  # as shells tell a death by signal
 
 
+def stop_at_once() -> None:
+    """From here on, until `Signals` is entered and after it is left, signals to stop end the
+    process with one word and the status that shells expect, and SIGUSR1 does nothing."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
 class Signals:
     """Notes the signals that arrive while it is entered; the trainer looks after every step."""
 
     def __init__(self) -> None:
         self.stop = 0
         self.save = False
+        self._stopped_at = 0.0
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -48,6 +68,8 @@ class Signals:
         if number == getattr(signal, "SIGUSR1", None):
             self.save = True
         elif number == signal.SIGINT and self.stop:
-            raise KeyboardInterrupt
+            # torchrun passes on what the terminal has sent to every process already.
+            if "LOCAL_RANK" not in os.environ or time.monotonic() - self._stopped_at > 1:
+                raise KeyboardInterrupt
         else:
-            self.stop = number
+            self.stop, self._stopped_at = number, time.monotonic()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -33,6 +32,10 @@ log = logging.getLogger("training")
 log.addHandler(logging.NullHandler())  # until a run has a log file
 
 Batch = tuple[Tensor, Tensor]
+
+
+class Diverged(UserError):  # noqa: N818
+    """The numbers of a run are no longer finite."""
 
 
 class Trainer:
@@ -74,9 +77,8 @@ class Trainer:
         self.signals, self.ranks = signals or Signals(), ranks or Ranks()
         self.autocast = autocast(device, config.precision)
         # What is called shares its weights with the model, which alone is saved and watched.
-        forward = forward or model
-        self.forward = torch.compile(forward) if config.compile else forward
-        self.bad_in_a_row = 0
+        self.forward = forward or model
+        self.loss = torch.compile(self._loss) if config.compile else self._loss
         self.owed: set[str] = set()  # checkpoints that are due; bad steps can delay them
         self._last_tick, self._last_tokens = time.perf_counter(), self.progress.tokens
 
@@ -121,31 +123,34 @@ class Trainer:
         """One optimizer step over one whole batch; measures it every `log_every` steps."""
         config, progress = self.config, self.progress
         step = progress.step + 1
-        inputs, targets = (
-            part.to(self.device, non_blocking=True) for part in self.batch(progress.step)
-        )
+        inputs, targets = (part.to(self.device) for part in self.batch(progress.step))
         torch.manual_seed(_mix(self.seed, step, self.ranks.rank))
         total = torch.zeros((), device=self.device)
         parts = config.grad_accumulation
         mine = [self.ranks.slice(part).chunk(parts) for part in (inputs, targets)]
         for x, y in zip(*mine, strict=True):
-            with self.autocast:
-                logits = self.forward(x)
-            part_loss = cross_entropy(logits, y) / parts
+            part_loss = self.loss(x, y) / parts
             part_loss.backward()
             total += part_loss.detach()
-        loss = self.ranks.sum(total).item() / self.ranks.count
+        total = self.ranks.sum(total) / self.ranks.count
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        grad_norm = whole(norm).item()
+        # Together: each look at a number waits for the GPU.
+        loss, grad_norm = torch.stack([total, whole(norm)]).tolist()
         progress.step, progress.tokens = step, progress.tokens + targets.numel()
         if not math.isfinite(loss + grad_norm):
-            self._leave_out(loss, grad_norm, inputs)
+            self._leave_out(loss, grad_norm)
             return None
-        self.bad_in_a_row = 0
+        progress.bad_in_a_row = 0
         lr = self.optimizer.step(self.lr_scale(step))
         if not self._due(config.log_every):
             return None
         return self._measure_step(loss, grad_norm, lr, targets)
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Compiled as one, so that the logits in float32 need not be written to memory."""
+        with self.autocast:
+            logits = self.forward(x)
+        return cross_entropy(logits, y)
 
     def evaluate(self) -> Measurement:
         """The loss over the whole validation split."""
@@ -169,7 +174,7 @@ class Trainer:
             nats, tokens, spelled = ranks.sum(sums).tolist()
             measured = Measurement(nats, int(tokens), int(spelled))
         if not math.isfinite(measured.loss):
-            raise self._diverged(f"the validation loss is {measured.loss}", self.batch(0)[0])
+            raise self._diverged(f"the validation loss is {measured.loss}")
         # The time of an evaluation is no training time: tokens per second leaves it out.
         self._last_tick += time.perf_counter() - began
         step = self.progress.step
@@ -183,43 +188,46 @@ class Trainer:
         signals, ranks = self.signals, self.ranks
         stop, save, signals.save = signals.stop, signals.save, False
         if ranks.count > 1:
-            flags = ranks.sum(torch.tensor([bool(stop), save], dtype=torch.int, device=self.device))
-            stop, save = (stop or signal.SIGTERM) if flags[0] else 0, bool(flags[1])
-        return stop, save
+            heard = torch.tensor([stop, save], dtype=torch.int, device=self.device)
+            stop, save = ranks.largest(heard).tolist()
+        return stop, bool(save)
 
     def _save(self, is_end: bool) -> None:
         """Write the checkpoint that is due; amid bad steps only if there is no later chance."""
-        if self.bad_in_a_row and not is_end:
+        if self.progress.bad_in_a_row and not is_end:
             log.warning("step %d: the checkpoint waits for a good step", self.progress.step)
             return
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
-                raise self._diverged(f"{name} holds numbers that are not finite", self.batch(0)[0])
+                raise self._diverged(f"{name} holds numbers that are not finite")
         best = "best" in self.owed
         path = self.checkpoints.save(self.model, self.optimizer, self.progress, best)
         self.owed.clear()
         for observer in self.observers:
             observer.on_checkpoint(self.progress.step, path)
 
-    def _leave_out(self, loss: float, grad_norm: float, inputs: Tensor) -> None:
+    def _leave_out(self, loss: float, grad_norm: float) -> None:
         """Forget the gradients of a step that is not finite, and stop if there are too many."""
+        progress = self.progress
         self.optimizer.forget_gradients()
-        self.progress.bad_steps += 1
-        self.bad_in_a_row += 1
+        progress.bad_steps += 1
+        progress.bad_in_a_row += 1
         told = f"the loss is {loss}, the gradient norm {grad_norm}"
-        log.warning("step %d is left out: %s", self.progress.step, told)
-        if self.bad_in_a_row >= self.config.max_bad_steps:
-            raise self._diverged(f"{told}, for {self.bad_in_a_row} steps in a row", inputs)
+        log.warning("step %d is left out: %s", progress.step, told)
+        if progress.bad_in_a_row >= self.config.max_bad_steps:
+            raise self._diverged(f"{told}, for {progress.bad_in_a_row} steps in a row")
 
-    def _diverged(self, what: str, inputs: Tensor) -> UserError:
+    def _diverged(self, what: str) -> Diverged:
+        """What to raise, with the batch of the last step and what it does in the model."""
         step = self.progress.step
-        inputs = self.ranks.slice(inputs.to(self.device))
-        largest = largest_activations(self.model, inputs, self.autocast)
+        inputs, _ = self.batch(step - 1)
+        mine = self.ranks.slice(inputs).to(self.device)
+        largest = largest_activations(self.model, mine, self.autocast)
         log.error("diverged at step %d: %s", step, what)
         log.error("largest activations: %s", largest)
         log.error("batch: %s", inputs.tolist())
         told = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
-        return UserError(
+        return Diverged(
             f"optimizer.lr: training diverged at step {step}: {what}. Largest activations of that "
             f"batch: {told}. The batch stands in train.log; checkpoints hold finite numbers only. "
             "Lower optimizer.lr, raise optimizer.warmup_steps or lower trainer.max_grad_norm"
@@ -248,6 +256,8 @@ class Trainer:
             val_bpb=measured.bpb,
             floor_bpb=self.floor_bpb,
             best_val_loss=progress.best_val_loss,
+            # The split, and so its number of bytes a token, is the same at every evaluation.
+            best_val_bpb=measured.bpb * progress.best_val_loss / measured.loss,
             steps=progress.step,
             tokens=progress.tokens,
             seconds=round(progress.seconds, 3),
