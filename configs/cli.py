@@ -58,6 +58,9 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     register()
     # Hydra would otherwise print its own summary of an exception and hide the rest.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    # Launchers that start processes of their own (submitit) have them import the script's parts.
+    root = str(Path(__file__).resolve().parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     threading.excepthook = _end_thread
 
     @wraps(main)
