@@ -150,6 +150,7 @@ def test_a_small_disk(copied: Path) -> None:
         done = command("train", *resume, cwd=copied)
         assert done.returncode == 2 and "Read-only file system" in done.stderr
         assert done.stderr.count("\n") == 1
+        assert "nothing to do" in succeed("train", "resume=disk/run", cwd=copied)
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(disk)], check=True)
         succeed("train", *resume, cwd=copied)
     finally:

@@ -205,17 +205,25 @@ def test_a_run_that_trains_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_has_nothing_to_do_or_is_extended(whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run", symlinks=True)
+    for name in ("run", "cut"):
+        shutil.copytree(whole, tmp_path / name, symlinks=True)
     before = lines(tmp_path / "run")
     assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
     assert lines(tmp_path / "run") == before
-    succeed("train", "resume=run", f"trainer.max_steps={STEPS + 10}", cwd=tmp_path)
+    longer = f"trainer.max_steps={STEPS + 30}"
+    finish(start("resume=run", longer, cwd=tmp_path))
     after = lines(tmp_path / "run")
     assert after[: len(before)] == before
     assert [each["step"] for each in after[len(before) :]] == [
-        *range(STEPS + 1, STEPS + 11),
-        STEPS + 10,
+        *range(STEPS + 1, STEPS + 31),
+        STEPS + 30,
     ]
+    process = start("resume=cut", longer, cwd=tmp_path)
+    assert wait_for(lambda: lines(tmp_path / "cut")[-1]["step"] > STEPS + 6, process)
+    process.kill()
+    process.communicate(timeout=60)
+    finish(start("resume=cut", cwd=tmp_path))  # it knows how far it was to go
+    assert_same(tmp_path / "cut", tmp_path / "run")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
