@@ -13,9 +13,11 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from omegaconf import DictConfig
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from configs.cli import run_script
 from configs.schema import AttentionScriptConfig, build
@@ -28,7 +30,7 @@ from training.checkpoint import load_progress
 from training.device import choose_device
 from training.run import Run
 
-N_STORIES = 8
+N_STORIES = 16
 
 
 def main(cfg: DictConfig) -> None:
@@ -62,23 +64,22 @@ def main(cfg: DictConfig) -> None:
 def stories(
     corpus: Corpus, tokenizer: Tokenizer, context_length: int
 ) -> tuple[Int[Tensor, "batch token"], Bool[Tensor, "batch token token"]] | None:
-    """Tales of the validation split, cut to one length, and where a head that copies looks in
+    """Tales of the validation split, padded to one length, and where a head that copies looks in
     them; None for a corpus whose words nobody knows to be repeated."""
     if not isinstance(corpus, Tales):
         return None
-    tales = list(islice(corpus.tales("val"), N_STORIES))
+    tokens, targets = [], []
     start = len(corpus.document_end)
-    encoded = [tokenizer.encode(corpus.document_end + tale.text) for tale in tales]
-    length = min(context_length, *map(len, encoded))
-    tokens = [each[:length] for each in encoded]
-    targets = [
-        copy_targets(
-            [len(tokenizer.decode_bytes([token])) for token in each],
-            [(name, start + first, start + last) for name, first, last in tale.mentions],
-        )
-        for each, tale in zip(tokens, tales, strict=True)
-    ]
-    return torch.tensor(tokens), torch.stack(targets)
+    for tale in islice(corpus.tales("val"), N_STORIES):
+        story = tokenizer.encode(corpus.document_end + tale.text)[:context_length]
+        lengths = [len(tokenizer.decode_bytes([token])) for token in story]
+        mentions = [(name, start + first, start + last) for name, first, last in tale.mentions]
+        tokens.append(torch.tensor(story))
+        targets.append(copy_targets(lengths, mentions))
+    longest = max(map(len, tokens))
+    # Of causal maps no row that counts sees the padding.
+    padded = [F.pad(each, (0, longest - len(each), 0, longest - len(each))) for each in targets]
+    return pad_sequence(tokens, batch_first=True), torch.stack(padded)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def drawable(text: str) -> str:
 
 
 def colours(values: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape 3"]:
-    """From white (0) to black (1) by way of red, evenly, also to colour-blind people."""
+    """From pale yellow (0) by way of red to black (1), evenly, also to colour-blind people."""
     import matplotlib
 
     return matplotlib.colormaps["magma_r"](values, bytes=True)[..., :3].copy()

@@ -64,7 +64,7 @@ def test_a_head_that_copies_scores_one_and_one_that_does_not_zero() -> None:
 
 
 def test_the_stories_of_tales_mark_what_is_repeated() -> None:
-    corpus, tokenizer = open_corpus(TalesConfig(n_bytes=20_000)), fixed_tokenizer("byte")
+    corpus, tokenizer = open_corpus(TalesConfig(n_bytes=100_000)), fixed_tokenizer("byte")
     found = stories(corpus, tokenizer, 10_000)
     assert found is not None
     tokens, targets = found
