@@ -141,6 +141,8 @@ class Trainer:
             self._leave_out(loss, grad_norm)
             return None
         progress.bad_in_a_row = 0
+        for observer in self.observers:
+            observer.on_gradients(step)
         lr = self.optimizer.step(self.lr_scale(step))
         if not self._due(config.log_every):
             return None
