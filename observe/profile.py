@@ -1,6 +1,7 @@
 """Where the time of a training step goes: a trace to look at and a table of operators.
 
-Promises: `torch.profiler` is imported only if steps are to be recorded.
+Promises: nothing of torch.profiler is touched unless steps are to be recorded, and a recorded run
+takes the same steps as any other, only more slowly.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_it_runs_on_other_models(
 
 @pytest.mark.long
 def test_without_a_run_it_trains_one(tmp_path: Path) -> None:
-    assert "1,024 tokens" in execute(read(), tmp_path)
+    assert "2 layers of 4 heads" in execute(read(), tmp_path)
     assert not (tmp_path / "runs").exists()
 
 

@@ -47,7 +47,7 @@ def test_weights_and_gradients_are_those_of_the_model(tmp_path: Path) -> None:
         with torch.no_grad():
             for each in gpt.parameters():
                 assert each.grad is not None
-                each -= 0.01 * each.grad
+                each.sub_(0.01 * each.grad)
                 each.grad = None
         histograms.on_step(step, None)
         if step == 2:
@@ -68,7 +68,10 @@ def test_weights_and_gradients_are_those_of_the_model(tmp_path: Path) -> None:
 def test_tags_are_grouped_by_layer() -> None:
     """TensorBoard groups by what stands before the first slash."""
     assert histogram_tag("blocks.11.mlp.up.weight") == "layer 11/mlp.up.weight"
-    assert histogram_tag("final_norm.weight gradient") == "around the layers/final_norm.weight gradient"
+    assert (
+        histogram_tag("final_norm.weight gradient")
+        == "around the layers/final_norm.weight gradient"
+    )
 
 
 def test_watched_weights_are_the_same(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
