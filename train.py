@@ -16,14 +16,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from attention import stories
 from configs.cli import run_script
 from configs.schema import TrainConfig, build, load_run_config, with_overrides
-from data import Dataset, Tokenizer, open_corpus, prepare
+from data import Corpus, Dataset, Tokenizer, open_corpus, prepare
 from data.batches import Batches, windows
 from errors import UserError
 from model import GPT
@@ -74,8 +76,9 @@ def fit(
     """Build the parts on every rank and train; the first rank alone writes to the run."""
     _check_ranks(config, ranks)
     with ranks.first_alone():
+        corpus = open_corpus(config.data)
         dataset = prepare(
-            open_corpus(config.data),
+            corpus,
             Tokenizer.load(run.tokenizer_folder) if run else config.tokenizer,
             config.cache_dir,
             config.model.context_length,
@@ -107,7 +110,9 @@ def fit(
         run.start_log()
         run.store_settings(OmegaConf.to_yaml(settings, resolve=True))
         is_whole = ranks.count == 1 or config.trainer.parallel == "ddp"
-        observers = _observers(config, settings, run, model, dataset, progress, device, is_whole)
+        observers = _observers(
+            config, settings, run, model, corpus, dataset, progress, device, is_whole
+        )
     batch_size, length = config.trainer.batch_size, config.model.context_length
     with Signals() as signals:
         trainer = Trainer(
@@ -253,6 +258,7 @@ def _observers(
     settings: DictConfig,
     run: Run,
     model: GPT,
+    corpus: Corpus,
     dataset: Dataset,
     progress: Progress,
     device: torch.device,
@@ -295,20 +301,29 @@ def _observers(
     if config.observe.tensorboard:
         from torch.utils.tensorboard import SummaryWriter
 
-        from observe.attention import AttentionMaps
+        from observe.attention import PROBE_TOKENS, AttentionMaps
         from observe.embeddings import MAX_TOKENS, Embeddings
+        from observe.heads import N_TEXTS, N_TOKENS, HeadScores
         from observe.histograms import Histograms
         from observe.tensorboard import TensorBoard
 
         # What a killed process wrote after its last checkpoint comes again: TensorBoard forgets it.
         events = SummaryWriter(str(run.path), purge_step=progress.step + 1 if progress.step else 0)
-        if config.observe.attention.every and is_whole:
-            probe = config.observe.attention.probe
-            tokens = (
-                dataset.val[:100].tolist() if probe is None else dataset.tokenizer.encode(probe)
-            )
-            pairs = [(token, dataset.tokenizer.decode_bytes([token])) for token in tokens]
-            observers.append(AttentionMaps(events, model, pairs, config.observe.attention.every))
+        if (every := config.observe.attention.every) and is_whole:
+            probe, tokenizer = config.observe.attention.probe, dataset.tokenizer
+            start = torch.from_numpy(dataset.val[: N_TEXTS * N_TOKENS].astype(np.int64))
+            tokens = start[:PROBE_TOKENS].tolist() if probe is None else tokenizer.encode(probe)
+            pairs = [(token, tokenizer.decode_bytes([token])) for token in tokens]
+            observers += [
+                AttentionMaps(events, model, pairs, every),
+                HeadScores(
+                    events,
+                    model,
+                    start,
+                    stories(corpus, tokenizer, config.model.context_length),
+                    every,
+                ),
+            ]
         if is_whole:
             spelled = [
                 dataset.tokenizer.decode_bytes([token])

@@ -66,7 +66,7 @@ def main() -> None:
     quick_start = GPU_QUICK_START if arguments.gpu else CPU_QUICK_START
     peers: dict[str, dict[str, str]] = {"nanoGPT": {}}
     if not arguments.gpu:
-        peers["nanoGPT, brief spinning"] = {"GOMP_SPINCOUNT": "3000"}
+        peers["nanoGPT, brief spinning"] = {"GOMP_SPINCOUNT": "10000"}
     found: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         peer = Path(folder) / "nanoGPT"

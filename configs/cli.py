@@ -34,6 +34,8 @@ FREE_TEXT = (
     "data.url",
     "prompt",
     "prompt_file",
+    "text",
+    "html",
     "observe.attention.probe",
     "observe.samples.prompt",
 )

@@ -122,6 +122,21 @@ class EvaluateConfig:
 
 
 @dataclass
+class AttentionScriptConfig:
+    """Every setting of attention.py; what each means stands in configs/attention.yaml."""
+
+    run: str
+    checkpoint: str
+    text: str
+    html: str | None
+    device: str
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise ValueError("text: is empty; give the text to look at")
+
+
+@dataclass
 class ShapesConfig:
     """Every setting of shapes.py."""
 
@@ -131,8 +146,15 @@ class ShapesConfig:
 def register() -> None:
     """Make the types known to Hydra, as the `*_schema` entries of the YAML files' defaults."""
     store = ConfigStore.instance()
-    for script in (TrainConfig, SampleConfig, EvaluateConfig, ShapesConfig):
-        store.store(name=script.__name__.removesuffix("Config").lower() + "_schema", node=script)
+    scripts: dict[str, type] = {
+        "train": TrainConfig,
+        "sample": SampleConfig,
+        "evaluate": EvaluateConfig,
+        "attention": AttentionScriptConfig,
+        "shapes": ShapesConfig,
+    }
+    for name, node in scripts.items():
+        store.store(name=f"{name}_schema", node=node)
     for name, node in CORPORA.items():
         store.store(group="data", name=f"{name}_schema", node=node)
     for group, node in (

@@ -35,6 +35,14 @@ class Slot(NamedTuple):
     other: str | None  # the slot whose word's kind decides between the rules `rule:kind`
 
 
+class Mention(NamedTuple):
+    """Where a slot's word stands in a tale: `text[start:end]`, as characters (all are ASCII)."""
+
+    name: str
+    start: int
+    end: int
+
+
 class Option(NamedTuple):
     """One way to fill a slot. A single string is a word, which the slot then remembers."""
 
@@ -73,6 +81,7 @@ class Draft(NamedTuple):
     slot: Slot | None  # what is chosen next; None when the tale is complete
     rest: tuple | None  # the parts after it, as a linked list
     words: dict[str, str]  # what the slots remember
+    mentions: tuple[Mention, ...] = ()  # of them, those that are spelled out
 
     @classmethod
     def start(cls) -> Draft:
@@ -90,7 +99,7 @@ class Draft(NamedTuple):
 
     def take(self, option: Option, total: int) -> Draft:
         """The draft after choosing `option` from options whose weights add up to `total`."""
-        slot, words, rest = self.slot, self.words, self.rest
+        slot, words, rest, mentions = self.slot, self.words, self.rest, self.mentions
         assert slot is not None
         if len(option.parts) == 1 and isinstance(option.parts[0], str):
             words = {**words, slot.name: option.parts[0]}
@@ -98,28 +107,32 @@ class Draft(NamedTuple):
         else:
             for part in reversed(option.parts):
                 rest = (part, rest)
-        written = [self.text]
+        text = self.text
         slot = None
         while rest:
             part, rest = rest
             if isinstance(part, str):
-                written.append(part)
+                text += part
             elif part.name in words:
                 word = words[part.name]
-                written.append(tales_grammar.FORMS[part.form](word) if part.form else word)
+                text += tales_grammar.FORMS[part.form](word) if part.form else word
+                if text[-len(word) + 1 :] == word[1:]:  # no pronoun; a capital may begin it
+                    mentions += (Mention(part.name, len(text) - len(word), len(text)),)
             else:
                 slot = part
                 break
         bits = self.bits + math.log2(total / option.weight)
-        return Draft("".join(written), bits, slot, rest, words)
+        return Draft(text, bits, slot, rest, words, mentions)
 
 
 @dataclass(frozen=True)
 class Tale:
-    """A tale and its information, -log2 P(text), in bits."""
+    """A tale and its information, -log2 P(text), in bits; `mentions` are the words in it that
+    come from the slots, in order: a slot's later ones repeat its first."""
 
     text: str
     bits: float
+    mentions: tuple[Mention, ...] = ()
 
 
 def tale(rng: random.Random, grammar: Grammar = GRAMMAR) -> Tale:
@@ -134,7 +147,7 @@ def tale(rng: random.Random, grammar: Grammar = GRAMMAR) -> Tale:
             if left < 0:
                 break
         draft = draft.take(option, total)
-    return Tale(draft.text, draft.bits)
+    return Tale(draft.text, draft.bits, draft.mentions)
 
 
 def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator[Tale]:
@@ -147,7 +160,7 @@ def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator
         draft = drafts.pop()
         if not draft.slot:
             if text in (None, draft.text):
-                yield Tale(draft.text, draft.bits)
+                yield Tale(draft.text, draft.bits, draft.mentions)
             continue
         options = draft.options(grammar)
         total = sum(option.weight for option in options)

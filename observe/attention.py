@@ -6,25 +6,36 @@ scale is the same at every step, so that two steps can be compared.
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
-from torch import Tensor
+from jaxtyping import Float, UInt8
 
-from model import GPT, record_attention
+from model import GPT
+from observe.figures import (
+    GROUND,
+    INK,
+    NOTHING,
+    colours,
+    drawable,
+    font,
+    image_summary,
+    write_upwards,
+)
+from observe.heads import maps_of
+from tensorboard_attention import add_attention
 from training.observer import Observer, StepMetrics
 
 if TYPE_CHECKING:
-    from tensorboard.compat.proto.summary_pb2 import Summary
     from torch.utils.tensorboard import SummaryWriter
 
-# More tokens than this make labels that nobody can read.
+# More tokens than this make labels that nobody can read in an image.
 MAX_PROBE_TOKENS = 32
+# Of the validation split, when no probe is given.
+PROBE_TOKENS = 64
 
 
 @dataclass
@@ -45,10 +56,10 @@ class AttentionConfig:
 
 
 class AttentionMaps(Observer):
-    """Logs the maps of a probe under `attention/layer <n>`.
+    """Logs the maps of a probe: for the Attention tab whole, under `tag`, and as images, under
+    `<tag>/layer <n>`, of its first MAX_PROBE_TOKENS.
 
-    `probe` pairs each token with its bytes; what is over MAX_PROBE_TOKENS or the
-    context length is left out.
+    `probe` pairs each token with its bytes; what is over the context length is left out.
     """
 
     def __init__(
@@ -57,56 +68,36 @@ class AttentionMaps(Observer):
         model: GPT,
         probe: list[tuple[int, bytes]],
         every: int,
+        tag: str = "attention",
     ) -> None:
-        self.writer, self.model, self.every = writer, model, every
-        probe = probe[: min(MAX_PROBE_TOKENS, model.config.context_length)]
-        self.probe = torch.tensor([token for token, _ in probe])
-        self.labels = [token_label(spelled) for _, spelled in probe]
+        self.writer, self.model, self.every, self.tag = writer, model, every, tag
+        probe = probe[: model.config.context_length]
+        self.probe = torch.tensor([[token for token, _ in probe]])
+        self.texts = [spelled.decode(errors="replace") for _, spelled in probe]
+        self.labels = [token_label(spelled) for _, spelled in probe[:MAX_PROBE_TOKENS]]
         self.figure: HeadsFigure | None = None
 
     def on_start(self, step: int) -> None:
         if step == 0:
-            self._draw(step)
+            self.draw(step)
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if step % self.every == 0:
-            self._draw(step)
+            self.draw(step)
 
-    def _draw(self, step: int) -> None:
-        for layer, weights in enumerate(attention_of(self.model, self.probe)):
+    def draw(self, step: int) -> None:
+        """Log the maps as they are now."""
+        maps = maps_of(self.model, self.probe)
+        add_attention(self.writer, self.tag, maps, self.texts, step)
+        n = len(self.labels)
+        for layer, (weights,) in enumerate(maps):
             if self.figure is None:
                 self.figure = HeadsFigure(self.labels, n_heads=weights.shape[0])
-            image = self.figure.draw(weights.numpy())
+            image = self.figure.draw(weights[:, :n, :n].numpy())
             self.writer._get_file_writer().add_summary(
-                _summary(f"attention/layer {layer}", image), step
+                image_summary(f"{self.tag}/layer {layer}", image), step
             )
         self.writer.flush()
-
-
-def attention_of(
-    model: GPT, tokens: Int[Tensor, " token"]
-) -> list[Float[Tensor, "head query key"]]:
-    """Every layer's attention weights over one text, on the CPU, in float32, without dropout."""
-    was_training = model.training
-    model.eval()
-    with torch.no_grad(), record_attention(model) as maps:
-        model(tokens[None].to(next(model.parameters()).device))
-    model.train(was_training)
-    return [weights[0].float().cpu() for weights in maps]
-
-
-def _summary(tag: str, image: UInt8[np.ndarray, "height width 3"]) -> Summary:
-    """What `SummaryWriter.add_image` would write, in a third of its time: quickly compressed."""
-    from PIL import Image
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
-    png = io.BytesIO()
-    Image.fromarray(image).save(png, "png", compress_level=1)
-    height, width, _ = image.shape
-    encoded = Summary.Image(
-        height=height, width=width, colorspace=3, encoded_image_string=png.getvalue()
-    )
-    return Summary(value=[Summary.Value(tag=tag, image=encoded)])
 
 
 def token_label(token: bytes, longest: int = 14) -> str:
@@ -123,83 +114,77 @@ def token_label(token: bytes, longest: int = 14) -> str:
 class HeadsFigure:
     """A grid of labelled heat maps, one a head, beside one colour scale.
 
-    Only the colours of the cells change from picture to picture, and all heads have the same
-    labels. So Matplotlib draws one empty map and the scale, once, and `draw` fills in the cells of
-    every head: that takes a few milliseconds, a new figure a second.
+    Only the cells change from picture to picture, and all heads have the same labels: one empty
+    map and the scale are drawn once, and `draw` fills in the cells of every head.
     """
 
     def __init__(self, labels: list[str], n_heads: int) -> None:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.cm import ScalarMappable
-        from matplotlib.colors import PowerNorm
-        from matplotlib.figure import Figure
-        from matplotlib.font_manager import findfont, get_font
+        from PIL import Image, ImageDraw
 
-        # What the font cannot draw would be a box like any other: its code says more.
-        drawable = get_font(findfont("DejaVu Sans")).get_charmap()
-        labels = [
-            "".join(c if ord(c) in drawable else f"U+{ord(c):04X}" for c in each) for each in labels
-        ]
+        self.labels = [drawable(each) for each in labels]
         n = len(labels)
         self.future = np.triu(np.ones((n, n), dtype=bool), k=1)
-        # The square root lifts small weights: a head that spreads out must not look empty.
-        self.norm = PowerNorm(0.5, vmin=0, vmax=1)
-        self.colours = matplotlib.colormaps["magma_r"].with_extremes(bad="0.9")
-
-        # In pixels: a label of 7 points is 10 high, and each of its letters 6 wide.
         self.cell = max(12, math.ceil(150 / n))
-        self.top, self.left = 15, 30 + 6 * max(map(len, labels))
-        side = n * self.cell
-        width, height = self.left + side + 15, self.top + side + self.left
-        figure = Figure(figsize=(width / 100, height / 100), dpi=100)
-        canvas = FigureCanvasAgg(figure)
-        place = (self.left / width, self.left / height, side / width, side / height)
-        self.axis = figure.add_axes(place, xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5))
-        title = self.axis.set_title("", fontsize=9, pad=3, animated=True)
-        self.axis.set_xticks(range(n), labels, rotation=90, fontsize=7, parse_math=False)
-        self.axis.set_yticks(range(n), labels, fontsize=7, parse_math=False)
-        self.axis.tick_params(length=2, pad=1)
-        self.axis.set_xlabel("key: attended to", fontsize=8, labelpad=1)
-        self.axis.set_ylabel("query: attends", fontsize=8, labelpad=1)
-        canvas.draw()
-        empty = canvas.copy_from_bbox(figure.bbox)
+        longest = math.ceil(max(font(10).getlength(each) for each in self.labels))
+        self.top, self.left, side = 18, longest + 26, n * self.cell
+        height = self.top + side + longest + 26
+        empty = Image.new("RGB", (self.left + side + 14, height), GROUND)
+        draw = ImageDraw.Draw(empty)
+        for index, label in enumerate(self.labels):
+            middle = round((index + 0.5) * self.cell)
+            draw.text((self.left - 5, self.top + middle), label, INK, font(10), anchor="rm")
+            draw.line((self.left - 3, self.top + middle, self.left, self.top + middle), INK)
+            x, bottom = self.left + middle, self.top + side
+            draw.line((x, bottom, x, bottom + 3), INK)
+            write_upwards(empty, (x, bottom + 5), label, 10)
+        draw.text(
+            (self.left + side / 2, height - 9), "key: attended to", INK, font(11), anchor="mm"
+        )
+        query = font(11).getlength("query: attends")
+        write_upwards(empty, (9, round(self.top + side / 2 - query / 2)), "query: attends", 11)
         self.empty_maps = []
         for head in range(n_heads):
-            canvas.restore_region(empty)
-            title.set_text(f"head {head}")
-            self.axis.draw_artist(title)
-            self.empty_maps.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
+            named = empty.copy()
+            middle = self.left + side / 2
+            ImageDraw.Draw(named).text((middle, 8), f"head {head}", INK, font(12), anchor="mm")
+            self.empty_maps.append(np.asarray(named))
 
         self.columns = math.ceil(math.sqrt(n_heads))
         self.rows = math.ceil(n_heads / self.columns)
-        tall = self.rows * height
-        beside = Figure(figsize=(0.8, tall / 100), dpi=100)
-        canvas = FigureCanvasAgg(beside)
-        bar = beside.colorbar(
-            ScalarMappable(self.norm, self.colours),
-            cax=beside.add_axes((0.1, self.left / tall, 0.15, 1 - (self.left + self.top) / tall)),
-            ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1],
-        )
-        bar.set_label("attention weight (each row sums to 1)", fontsize=8, labelpad=2)
-        bar.ax.tick_params(labelsize=7)
-        canvas.draw()
-        self.scale = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+        self.scale = scale(self.rows * height, self.top, self.rows * height - longest - 26)
 
     def draw(
         self, weights: Float[np.ndarray, "head query key"]
     ) -> UInt8[np.ndarray, "height width 3"]:
         """The grid with these weights as an RGB image."""
-        future = np.broadcast_to(self.future, weights.shape)
-        cells = self.colours(self.norm(np.ma.masked_array(weights, future)), bytes=True)[..., :3]
+        cells = colours(np.sqrt(weights))
+        cells[:, self.future] = NOTHING
         cells = cells.repeat(self.cell, axis=1).repeat(self.cell, axis=2)
         maps = [each.copy() for each in self.empty_maps]
-        for each, colours in zip(maps, cells, strict=True):
-            height, width, _ = colours.shape
-            each[self.top : self.top + height, self.left : self.left + width] = colours
+        for each, filled in zip(maps, cells, strict=True):
+            height, width, _ = filled.shape
+            each[self.top : self.top + height, self.left : self.left + width] = filled
         maps += [np.full_like(maps[0], 255)] * (self.rows * self.columns - len(maps))
         rows = [
             np.hstack(maps[start : start + self.columns])
             for start in range(0, len(maps), self.columns)
         ]
         return np.hstack([np.vstack(rows), self.scale])
+
+
+def scale(height: int, top: int, bottom: int) -> UInt8[np.ndarray, "height width 3"]:
+    """What the colours mean. The square root lifts small weights: a head that spreads out must not
+    look empty."""
+    from PIL import Image, ImageDraw
+
+    picture = Image.new("RGB", (76, height), GROUND)
+    strip = colours(np.linspace(1, 0, bottom - top)[:, None]).repeat(14, axis=1)
+    picture.paste(Image.fromarray(strip), (8, top))
+    draw = ImageDraw.Draw(picture)
+    for value in (0, 0.01, 0.05, 0.1, 0.25, 0.5, 1):
+        y = round(bottom - math.sqrt(value) * (bottom - top))
+        draw.line((22, y, 25, y), INK)
+        draw.text((28, y), f"{value:g}", INK, font(10), anchor="lm")
+    told = "attention weight (each row sums to 1)"
+    write_upwards(picture, (66, round((top + bottom - font(11).getlength(told)) / 2)), told, 11)
+    return np.asarray(picture)

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
-# Seconds between two plain lines.
-PLAIN_INTERVAL = 5.0
+# Seconds between two drawings of the bar, or two plain lines.
+LIVE_INTERVAL, PLAIN_INTERVAL = 0.5, 5.0
 
 
 class Terminal(Observer):
@@ -50,6 +50,9 @@ class Terminal(Observer):
             TimeRemainingColumn(),
             TextColumn("left"),
             console=self.console,
+            # Rich's own thread would draw ten times a second, and make both of a laptop's cores
+            # wait for it: a twelfth of the run.
+            auto_refresh=False,
         )
         self.task = self.bar.add_task("", total=max_steps, measured="")
 
@@ -62,6 +65,10 @@ class Terminal(Observer):
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         self.bar.update(self.task, completed=step)
+        due = time.monotonic() - self.last_line >= (LIVE_INTERVAL if self.live else PLAIN_INTERVAL)
+        if self.live and due:
+            self.last_line = time.monotonic()
+            self.bar.refresh()
         if metrics is None:
             return
         measured = (
@@ -69,7 +76,7 @@ class Terminal(Observer):
             f"{metrics.tokens_per_second:,.0f} tokens/s"
         )
         self.bar.update(self.task, measured=measured)
-        if not self.live and time.monotonic() - self.last_line >= PLAIN_INTERVAL:
+        if not self.live and due:
             self.last_line = time.monotonic()
             left = self.bar.tasks[0].time_remaining
             left_text = f"  {left:.0f} s left" if left is not None else ""

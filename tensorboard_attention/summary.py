@@ -89,7 +89,7 @@ def encode(
                 f"maps: layer {layer} has the shape {tuple(each.shape)}; "
                 f"{n} tokens need (batch, head, {n}, {n})"
             )
-    firsts = [each[:1].detach().float().cpu() for each in maps]
+    firsts = [each[:1].detach().float().cpu().nan_to_num() for each in maps]
     found = {**measure(firsts, tokens), **(scores or {})}
     cut = firsts if n <= MAX_TOKENS else [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in firsts]
     n_shown = cut[0].shape[-1]

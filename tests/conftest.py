@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import pytest
 from hypothesis import settings
@@ -42,20 +46,51 @@ TINY = (
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+ONE_AT_A_TIME = Lock()
+
+
+@cache
+def zygote() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.zygote"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def command(
     script: str, *arguments: str, cwd: Path, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """`python <script>.py <arguments>` in `cwd`."""
-
-    return subprocess.run(
-        [sys.executable, str(ROOT / f"{script}.py"), *arguments],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **environment},
-    )
+    """`python <script>.py <arguments>` in `cwd`: in a fork of a process that has imported PyTorch
+    already, or with other variables of the `environment`, in one of its own."""
+    path = str(ROOT / f"{script}.py")
+    if environment:
+        return subprocess.run(
+            [sys.executable, path, *arguments],
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, **environment},
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        streams = {name: Path(folder) / name for name in ("stdin", "stdout", "stderr")}
+        streams["stdin"].write_text(stdin)
+        request = {
+            **{name: str(file) for name, file in streams.items()},
+            **{"script": path, "arguments": arguments, "cwd": str(cwd)},
+        }
+        with ONE_AT_A_TIME:
+            process = zygote()
+            assert process.stdin and process.stdout
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            status = int(process.stdout.readline())
+        output, errors = (streams[name].read_text() for name in ("stdout", "stderr"))
+    return subprocess.CompletedProcess([path, *arguments], status, output, errors)
 
 
 def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:

@@ -10,13 +10,14 @@ import yaml
 
 from tests.conftest import ROOT
 
-OURS = {"model", "data", "training", "observe", "configs", "errors"}
-SCRIPTS = ("train", "sample", "evaluate", "shapes")
+OURS = {"model", "data", "training", "observe", "tensorboard_attention", "configs", "errors"}
+SCRIPTS = ("train", "sample", "evaluate", "attention", "shapes")
 MAY_IMPORT = {
     "data": {"data", "errors"},
     "model": {"model", "errors"},
     "training": {"training", "model", "data", "errors"},
-    "observe": {"observe", "model", "training.observer", "errors"},
+    "observe": {"observe", "model", "training.observer", "tensorboard_attention", "errors"},
+    "tensorboard_attention": {"tensorboard_attention"},
 }
 
 

@@ -133,7 +133,8 @@ class Trainer:
             part_loss.backward()
             total += part_loss.detach()
         total = self.ranks.sum(total) / self.ranks.count
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        parameters = list(self.model.parameters())
+        norm = nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
         # Together: each look at a number waits for the GPU.
         loss, grad_norm = torch.stack([total, whole(norm)]).tolist()
         progress.step, progress.tokens = step, progress.tokens + targets.numel()
@@ -141,6 +142,8 @@ class Trainer:
             self._leave_out(loss, grad_norm)
             return None
         progress.bad_in_a_row = 0
+        if grad_norm > config.max_grad_norm:
+            nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
         for observer in self.observers:
             observer.on_gradients(step)
         lr = self.optimizer.step(self.lr_scale(step))

@@ -18,9 +18,9 @@ from observe.attention import (
     MAX_PROBE_TOKENS,
     AttentionMaps,
     HeadsFigure,
-    attention_of,
     token_label,
 )
+from observe.heads import maps_of
 
 
 def model(n_heads: int = 3) -> GPT:
@@ -29,14 +29,14 @@ def model(n_heads: int = 3) -> GPT:
 
 
 def test_the_weights_are_those_of_the_model_without_dropout() -> None:
-    gpt, probe = model().train(), torch.arange(7)
-    maps = attention_of(gpt, probe)
+    gpt, probe = model().train(), torch.arange(7)[None]
+    maps = maps_of(gpt, probe)
     assert gpt.training
     gpt.eval()
     with torch.no_grad(), record_attention(gpt) as expected:
-        gpt(probe[None])
+        gpt(probe)
     for got, recorded in zip(maps, expected, strict=True):
-        assert torch.equal(got, recorded[0])
+        assert torch.equal(got, recorded)
 
 
 @pytest.mark.parametrize("n_heads", [1, 3, 4])
@@ -48,28 +48,34 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
     first = figure.draw(np.zeros_like(weights))
     image = figure.draw(weights)
     assert image.shape == first.shape and image.dtype == np.uint8
-    norm, colours = PowerNorm(0.5, 0, 1), matplotlib.colormaps["magma_r"]
-    place = figure.axis.transData.transform
+    norm, cmap = PowerNorm(0.5, 0, 1), matplotlib.colormaps["magma_r"]
     height, width = figure.empty_maps[0].shape[:2]
     for head in range(n_heads):
         row, column = divmod(head, math.ceil(math.sqrt(n_heads)))
         for query in range(n):
             for key in range(n):
-                x, y = place((key, query))
-                top, left = row * height, column * width
-                pixel = image[top + height - 1 - round(y), left + round(x)] / 255
+                y = row * height + figure.top + query * figure.cell + figure.cell // 2
+                x = column * width + figure.left + key * figure.cell + figure.cell // 2
+                expected = cmap(norm(float(weights[head, query, key])))[:3]
                 if key > query:
                     expected = (0.9, 0.9, 0.9)
-                else:
-                    expected = colours(norm(float(weights[head, query, key])))[:3]
-                np.testing.assert_allclose(pixel, expected, atol=0.01)
+                np.testing.assert_allclose(image[y, x] / 255, expected, atol=0.01)
 
 
 def test_labels_stand_on_both_axes() -> None:
-    labels = ["Once", "·upon", "⏎", r"$\no{", "$a$"]  # a dollar is a dollar, not mathematics
-    axes = HeadsFigure(labels, 2).axis
-    for axis in (axes.xaxis, axes.yaxis):
-        assert [label.get_text() for label in axis.get_ticklabels()] == labels
+    """Where one label of three is dark, the others' places hold their own."""
+    wide, narrow, empty = "MMMM", "i", " "
+    figure = HeadsFigure([wide, narrow, empty], 1)
+    ink = np.all(figure.empty_maps[0] < 128, axis=-1)
+    columns = [figure.left + index * figure.cell for index in range(3)]
+    rows = [figure.top + index * figure.cell for index in range(3)]
+    beside = [ink[y : y + figure.cell, 20 : figure.left - 4].sum() for y in rows]
+    bottom = figure.top + 3 * figure.cell + 5
+    below = [ink[bottom:-20, x : x + figure.cell].sum() for x in columns]
+    for first, second, third in (beside, below):
+        assert first > 5 * second > 0 and third == 0
+    # What the font lacks is told by its code, and a dollar is a dollar.
+    assert HeadsFigure(["𒀀", r"$\no{"], 1).labels == ["U+12000", r"$\no{"]
 
 
 def test_every_head_has_its_number() -> None:

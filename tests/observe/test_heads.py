@@ -1,0 +1,152 @@
+"""The scores that are logged are those of the recorded maps, on texts that suit them."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+from attention import stories
+from data import TalesConfig, TextConfig, open_corpus
+from data.tales import Tales
+from data.tokenizer import fixed_tokenizer
+from model import GPT, ModelConfig, record_attention
+from observe.figures import score_image
+from observe.heads import HeadScores, copy_targets, measure_heads, repeated
+from tensorboard_attention import scores
+
+NAMES = {
+    "entropy",
+    "mean distance",
+    "previous token",
+    "first token",
+    "same token",
+    "duplicate token",
+    "induction",
+    "copy",
+}
+
+
+def model(vocab_size: int = 256) -> GPT:
+    torch.manual_seed(0)
+    return GPT(ModelConfig(2, 3, 12, 64, dropout=0.5, d_head=4), vocab_size)
+
+
+def test_copy_targets_by_hand() -> None:
+    #         0      1     2      3        4      5      6    (the second name spans two tokens)
+    spelled = ["Ida", " met", " Bo", "bby", ". Ida", " met", " Bo", "bby"]
+    lengths = [len(each) for each in spelled]
+    text = "".join(spelled)
+    assert text == "Ida met Bobby. Ida met Bobby"
+    mentions = [("hero", 0, 3), ("friend", 8, 13), ("hero", 15, 18), ("friend", 23, 28)]
+    targets = copy_targets(lengths, mentions)
+    expected = torch.zeros(8, 8, dtype=torch.bool)
+    expected[3, 0] = True  # before ". Ida" stands "bby"
+    expected[5, [2, 3]] = True  # before " Bo" stands " met"
+    assert torch.equal(targets, expected)
+    assert torch.equal(copy_targets(lengths[:5], mentions), expected[:5, :5])
+
+
+def test_a_head_that_copies_scores_one_and_one_that_does_not_zero() -> None:
+    targets = copy_targets([1, 1, 1, 1], [("a", 0, 1), ("a", 2, 3), ("a", 3, 4)])
+    maps = torch.zeros(1, 2, 4, 4)
+    maps[0, 0, :, 0] = 1  # always the first mention
+    maps[0, 1, range(4), range(4)] = 1  # always itself
+    torch.testing.assert_close(scores.share(maps, targets)[0], torch.tensor(1.0))
+    # Row 2 stands on a mention and predicts another: there, looking at itself is copying.
+    torch.testing.assert_close(scores.share(maps, targets)[1], torch.tensor(0.5))
+
+
+def test_the_stories_of_tales_mark_what_is_repeated() -> None:
+    corpus, tokenizer = open_corpus(TalesConfig(n_bytes=100_000)), fixed_tokenizer("byte")
+    found = stories(corpus, tokenizer, 10_000)
+    assert found is not None
+    tokens, targets = found
+    seen = 0
+    for text, marked in zip(tokens, targets, strict=True):
+        spelled = tokenizer.decode(text.tolist())
+        for row in marked.any(-1).nonzero().flatten().tolist():
+            earlier = marked[row].nonzero().flatten().tolist()
+            word = spelled[earlier[0] : earlier[0] + 1]
+            while len(word) < len(earlier) and earlier[len(word)] == earlier[0] + len(word):
+                word = spelled[earlier[0] : earlier[0] + len(word) + 1]
+            repeated_word = spelled[row + 1 : row + 1 + len(word)]  # or its start, at the cut
+            assert word.lower().startswith(repeated_word.lower())
+            seen += 1
+    assert seen > 50
+    assert stories(open_corpus(TextConfig(path=__file__)), tokenizer, 64) is None
+
+
+def test_the_scores_are_those_of_the_recorded_maps() -> None:
+    gpt = model().train()
+    texts, again = torch.randint(256, (2, 20)), repeated(256, 64)
+    assert torch.equal(again[:, :32], again[:, 32:])
+    tokens, targets = texts[:1], torch.ones(1, 20, 20, dtype=torch.bool).tril(-3)
+    found = measure_heads(gpt, texts, again, (tokens, targets))
+    assert found.keys() == NAMES and gpt.training
+    gpt.eval()
+    for inputs, name in ((texts, "entropy"), (again, "induction"), (tokens, "copy")):
+        with torch.no_grad(), record_attention(gpt) as maps:
+            gpt(inputs)
+        for layer, weights in enumerate(maps):
+            for head in range(3):
+                total = count = 0.0
+                for text, one in zip(
+                    inputs.tolist(), weights[:, head].double().tolist(), strict=True
+                ):
+                    for query, row in enumerate(one):
+                        if name == "entropy":
+                            total -= sum(p * np.log2(p) for p in row if p > 0)
+                        elif name == "induction":
+                            keys = [k + 1 for k in range(query) if text[k] == text[query]]
+                            total += sum(row[key] for key in keys)
+                            if not keys:
+                                continue
+                        else:
+                            total += sum(row[: max(0, query - 2)])
+                            if query < 3:
+                                continue
+                        count += 1
+                assert found[name][layer, head] == pytest.approx(total / count, rel=1e-4)
+
+
+def test_what_tensorboard_gets(tmp_path: Path) -> None:
+    writer = SummaryWriter(str(tmp_path))
+    tokens = torch.arange(256)
+    watching = HeadScores(writer, model(), tokens, None, every=5)
+    watching.on_start(0)
+    for step in range(1, 6):
+        watching.on_step(step, None)
+    writer.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert set(events.Tags()["images"]) == {f"head scores/{name}" for name in NAMES - {"copy"}}
+    scalars = events.Tags()["scalars"]
+    assert len(scalars) == 7 * 2 * 3 and "head induction/layer 1 head 2" in scalars
+    assert [each.step for each in events.Scalars("head entropy/layer 0 head 0")] == [0, 5]
+    # No token stands twice in these texts, but in the repeated ones all do.
+    assert 0 <= events.Scalars("head duplicate token/layer 0 head 0")[0].value <= 1
+
+
+def test_a_score_image_tells_high_from_low_and_unknown() -> None:
+    image = score_image(np.array([[0.0, 1.0, float("nan")]]), top=1.0)
+    low, high, unknown = (image[24, 54 + 40 * head + 3].astype(int) for head in range(3))
+    assert low.sum() > unknown.sum() > high.sum()
+    assert len(set(unknown.tolist())) == 1
+
+
+def test_mentions_are_every_spelling_of_the_words() -> None:
+    for tale in islice(Tales(TalesConfig(n_bytes=20_000)).tales("val"), 10):
+        words: dict[str, str] = {}
+        for name, start, end in tale.mentions:
+            word = words.setdefault(name, tale.text[start:end])
+            assert tale.text[start:end].lower() == word.lower()
+        for name in ("hero", "friend"):
+            if name in words:
+                spans = [match.span() for match in re.finditer(rf"\b{words[name]}\b", tale.text)]
+                assert spans == [(start, end) for each, start, end in tale.mentions if each == name]
