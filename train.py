@@ -74,7 +74,7 @@ def fit(
     config: TrainConfig, settings: DictConfig, run: Run | None, device: torch.device, ranks: Ranks
 ) -> float | None:
     """Build the parts on every rank and train; the first rank alone writes to the run."""
-    _check_share(config, ranks)
+    _check_ranks(config, ranks)
     with ranks.first_alone():
         corpus = open_corpus(config.data)
         dataset = prepare(
@@ -149,12 +149,17 @@ def fit(
     return summary.val_bpb
 
 
-def _check_share(config: TrainConfig, ranks: Ranks) -> None:
+def _check_ranks(config: TrainConfig, ranks: Ranks) -> None:
     share = ranks.count * config.trainer.grad_accumulation
     if config.trainer.batch_size % share:
         raise UserError(
             f"trainer.batch_size: {config.trainer.batch_size} cannot be shared by {ranks.count} "
             f"ranks in {config.trainer.grad_accumulation} parts; give a multiple of {share}"
+        )
+    if config.observe.histograms.every and ranks.count > 1 and config.trainer.parallel == "fsdp":
+        raise UserError(
+            "observe.histograms.every: there are no histograms with trainer.parallel=fsdp, which "
+            "cuts the model; give 0, or choose trainer.parallel=ddp"
         )
 
 
@@ -262,7 +267,7 @@ def _observers(
     """Those whom the settings ask to watch. What they need is imported only if they do.
 
     Where the model is not whole but cut over several ranks, nobody can call it alone: there are no
-    samples and no maps.
+    samples, no maps and no embeddings (nor histograms, which `_check_ranks` refuses).
     """
     samples = config.observe.samples
     writer = Writer(model, dataset.tokenizer, dataset.document_end)
@@ -297,7 +302,9 @@ def _observers(
         from torch.utils.tensorboard import SummaryWriter
 
         from observe.attention import PROBE_TOKENS, AttentionMaps
+        from observe.embeddings import MAX_TOKENS, Embeddings
         from observe.heads import N_TEXTS, N_TOKENS, HeadScores
+        from observe.histograms import Histograms
         from observe.tensorboard import TensorBoard
 
         # What a killed process wrote after its last checkpoint comes again: TensorBoard forgets it.
@@ -317,6 +324,14 @@ def _observers(
                     every,
                 ),
             ]
+        if is_whole:
+            spelled = [
+                dataset.tokenizer.decode_bytes([token])
+                for token in range(min(model.vocab_size, MAX_TOKENS))
+            ]
+            observers.append(Embeddings(run.path, model, spelled))
+        if config.observe.histograms.every:
+            observers.append(Histograms(events, model, config.observe.histograms.every))
         observers.append(
             TensorBoard(
                 events,
@@ -326,6 +341,10 @@ def _observers(
                 sample,
             )
         )
+    if config.observe.profile.steps:
+        from observe.profile import Profile
+
+        observers.append(Profile(run.path / "profile", config.observe.profile, device))
     return observers
 
 

@@ -21,6 +21,8 @@ from data import ShakespeareConfig, TalesConfig, TextConfig, TokenizerConfig
 from errors import UserError, check_range
 from model import ModelConfig, check_sampling
 from observe.attention import AttentionConfig
+from observe.histograms import HistogramsConfig
+from observe.profile import ProfileConfig
 from observe.samples import MAX_NEW_TOKENS, SamplesConfig
 from training.config import TrainerConfig
 from training.optimizer import OptimizerConfig
@@ -42,6 +44,9 @@ class ObserveConfig:
     tensorboard: bool
     attention: AttentionConfig
     samples: SamplesConfig
+    # With defaults, for the stored settings of runs from before these were there.
+    histograms: HistogramsConfig = field(default_factory=HistogramsConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
 
 
 @dataclass

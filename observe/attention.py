@@ -100,7 +100,7 @@ class AttentionMaps(Observer):
         self.writer.flush()
 
 
-def token_label(token: bytes) -> str:
+def token_label(token: bytes, longest: int = 14) -> str:
     """A token as an axis label: short, with white space and lone bytes made visible."""
     try:
         text = token.decode()
@@ -108,7 +108,7 @@ def token_label(token: bytes) -> str:
         return "".join(f"\\x{byte:02x}" for byte in token)
     text = text.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
     text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    return text if len(text) <= 14 else text[:13] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 class HeadsFigure:

@@ -15,6 +15,7 @@ from pathlib import Path
 import filelock
 import pytest
 import safetensors.torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.conftest import ROOT, TINY_MODEL, begin, finish, succeed
 
@@ -130,6 +131,32 @@ def test_a_batch_that_cannot_be_shared_is_told(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
     assert re.search(r"error: trainer\.batch_size: 6 cannot be shared by 2 ranks", errors)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_histograms_of_two_ranks_are_those_of_one(tmp_path: Path) -> None:
+    """The gradients that are logged are the mean over the ranks."""
+    settings = (*SETTINGS, "optimizer=adamw", "observe.histograms.every=6")
+    finish(launch(2, *settings, "run_dir=two", cwd=tmp_path))
+    succeed("train", *settings, "run_dir=one", cwd=tmp_path)
+    one, two = (EventAccumulator(str(tmp_path / name)).Reload() for name in ("one", "two"))
+    assert one.Tags()["histograms"] and one.Tags()["histograms"] == two.Tags()["histograms"]
+    for tag in one.Tags()["histograms"]:
+        mine, theirs = (
+            [(each.step, each.histogram_value.sum_squares) for each in events.Histograms(tag)]
+            for events in (one, two)
+        )
+        assert [step for step, _ in mine] == [step for step, _ in theirs]
+        for (_, squares), (_, others) in zip(mine, theirs, strict=True):
+            assert squares == pytest.approx(others, rel=1e-2), tag
+
+
+def test_there_are_no_histograms_of_a_cut_model(tmp_path: Path) -> None:
+    settings = (*SETTINGS, "trainer.parallel=fsdp", "observe.histograms.every=6")
+    process = launch(2, *settings, cwd=tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "error: observe.histograms.every: there are no histograms" in errors
     assert not (tmp_path / "runs").exists()
 
 

@@ -35,6 +35,7 @@ def test_the_folder_of_a_run(tiny: Path, tiny_run: Path) -> None:
         "tokenizer",
         "checkpoints",
         "lock",
+        "plugins",
     }
     assert {path.name for path in (tiny_run / ".hydra").iterdir()} == {
         "config.yaml",

@@ -66,6 +66,10 @@ class Observer:
     def on_start(self, step: int) -> None:
         """The loop begins after `step` finished steps: 0, or where a resumed run goes on."""
 
+    def on_gradients(self, step: int) -> None:
+        """The gradients of step number `step` are there, clipped; the optimizer takes them next,
+        and they are gone by `on_step`. Not called for a step that is left out."""
+
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         """Step number `step` is done. Metrics come every `trainer.log_every` steps, else None."""
 

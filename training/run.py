@@ -10,6 +10,8 @@
     tokenizer/       the tokenizer, whole: opening a run needs no network
     checkpoints/     see training/checkpoint.py
     events.*         TensorBoard
+    plugins/         TensorBoard's projector: token embeddings
+    profile/         traces of recorded steps, if asked for
     lock             held by the process that trains
 
 A folder with a config.yaml is a run: that file is written last. It knows nothing of what the

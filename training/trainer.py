@@ -144,6 +144,8 @@ class Trainer:
         progress.bad_in_a_row = 0
         if grad_norm > config.max_grad_norm:
             nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
+        for observer in self.observers:
+            observer.on_gradients(step)
         lr = self.optimizer.step(self.lr_scale(step))
         if not self._due(config.log_every):
             return None

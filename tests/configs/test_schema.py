@@ -144,3 +144,14 @@ def test_overrides_on_a_stored_config_change_nothing_else() -> None:
     expected = composed("optimizer=adamw", "trainer.max_steps=9", "seed=3", "data=shakespeare")
     assert merged == expected
     assert stored.trainer.max_steps == 7
+
+
+def test_a_run_from_before_there_were_histograms_and_profiles_opens(tmp_path: Path) -> None:
+    settings = OmegaConf.to_container(composed(), resolve=True)
+    assert isinstance(settings, dict)
+    for name in ("histograms", "profile"):
+        del settings["observe"][name]
+    stored = tmp_path / "config.yaml"
+    stored.write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
+    opened = build(load_run_config(stored), TrainConfig)
+    assert opened.observe.histograms.every == opened.observe.profile.steps == 0

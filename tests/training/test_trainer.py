@@ -252,6 +252,36 @@ def test_a_bad_step_is_left_out_and_counted(tmp_path: Path) -> None:
         assert not torch.equal(weights(made)[name], tensor)
 
 
+def test_observers_see_the_gradients_that_the_optimizer_takes(tmp_path: Path) -> None:
+    """At step 1 those of the explicit loop, clipped; none of a step that is left out."""
+    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, max_grad_norm=0.1))
+    seen: dict[int, dict[str, torch.Tensor]] = {}
+
+    class Watcher(Observer):
+        def on_gradients(self, step: int) -> None:
+            seen[step] = {
+                name: each.grad.clone()
+                for name, each in made.model.named_parameters()
+                if each.grad is not None
+            }
+
+    made.observers = [diary, Watcher()]
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(2, 2, 16, CONTEXT), VOCAB)
+    inputs, targets = Batches(tokens(), 4, CONTEXT, seed=5)(0)
+    torch.nn.functional.cross_entropy(model(inputs).transpose(1, 2), targets).backward()
+    assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1) > 0.1
+    made.model.register_forward_hook(
+        lambda module, arguments, logits: logits * math.nan if made.progress.step == 2 else logits
+    )
+    made.fit()
+    assert list(seen) == [1, 2, 4, 5, 6]
+    for name, each in model.named_parameters():
+        assert each.grad is not None
+        torch.testing.assert_close(seen[1][name], each.grad, rtol=1e-4, atol=1e-7)
+    assert all(each.grad is None for each in made.model.parameters())
+
+
 def test_no_checkpoint_amid_bad_steps(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
     made.model.register_forward_hook(

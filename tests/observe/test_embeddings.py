@@ -1,0 +1,114 @@
+"""The token embeddings as TensorBoard's own projector plugin serves them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
+from torch.utils.tensorboard import SummaryWriter
+from werkzeug.test import Client, TestResponse
+
+from data import Tokenizer
+from model import GPT, ModelConfig
+from observe.embeddings import FOLDER, MAX_TOKENS, Embeddings, projector_labels
+from tests.conftest import TINY, succeed
+
+
+class Projector:
+    """What the plugin serves of a folder of runs."""
+
+    def __init__(self, logdir: Path) -> None:
+        runs = EventMultiplexer().AddRunsFromDirectory(str(logdir)).Reload()
+        provider = MultiplexerDataProvider(runs, str(logdir))
+        context = TBContext(logdir=str(logdir), data_provider=provider)
+        self.apps = ProjectorPlugin(context).get_plugin_apps()
+
+    def get(self, route: str, **query: str) -> TestResponse:
+        response = Client(self.apps[route]).get("/", query_string=query)
+        assert response.status_code == 200, response.text
+        return response
+
+    def points(self, run: str) -> tuple[np.ndarray, list[str]]:
+        (embedding,) = self.get("/info", run=run).get_json()["embeddings"]
+        query = {"run": run, "name": embedding["tensorName"]}
+        flat = np.frombuffer(self.get("/tensor", **query).data, dtype=np.float32)
+        labels = self.get("/metadata", **query).text.splitlines()
+        return flat.reshape(embedding["tensorShape"]), labels
+
+
+def model(vocab_size: int) -> GPT:
+    torch.manual_seed(0)
+    return GPT(ModelConfig(1, 1, 8, 4), vocab_size)
+
+
+def test_the_projector_of_a_finished_run(tiny: Path, tiny_run: Path) -> None:
+    projector = Projector(tiny / "runs")
+    assert projector.get("/runs").get_json() == [tiny_run.name]
+    points, labels = projector.points(tiny_run.name)
+    weights = load_file(tiny_run / "checkpoints/last/model.safetensors")["token_embedding.weight"]
+    np.testing.assert_allclose(points, weights, rtol=1e-4)
+    tokenizer = Tokenizer.load(tiny_run / "tokenizer")
+    assert len(labels) == tokenizer.vocab_size == len(weights)
+    assert labels[ord("a")] == "a" and labels[ord("\n")] == "⏎" and labels[0xFF] == r"\xff"
+    assert labels[tokenizer.encode(" the")[0]].startswith("·")
+
+
+def test_a_resumed_run_that_has_moved_has_them_once(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "runs/run", symlinks=True)
+    cache = f"cache_dir={tiny_run.parent.parent / '.cache'}"
+    succeed("train", "resume=runs/run", "trainer.max_steps=8", cache, cwd=tmp_path)
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    points, _ = Projector(tmp_path / "elsewhere").points("run")
+    last = tmp_path / "elsewhere/run/checkpoints/last/model.safetensors"
+    np.testing.assert_allclose(points, load_file(last)["token_embedding.weight"], rtol=1e-4)
+    assert len(list((tmp_path / "elsewhere/run" / FOLDER).iterdir())) == 3
+
+
+def test_they_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
+    gpt = model(6)
+    SummaryWriter(str(tmp_path)).close()
+    embeddings = Embeddings(tmp_path, gpt, [b"%d" % token for token in range(6)])
+    embeddings.on_end(0, None)
+    assert not (tmp_path / FOLDER).exists()  # stopped before there was a checkpoint
+    embeddings.on_checkpoint(3, tmp_path)
+    saved = gpt.token_embedding.weight.detach().clone()
+    with torch.no_grad():
+        gpt.token_embedding.weight.fill_(torch.nan)
+    embeddings.on_end(4, None)
+    points, labels = Projector(tmp_path).points(".")
+    np.testing.assert_allclose(points, saved, rtol=1e-4)
+    assert labels == list("012345")
+
+
+def test_a_large_vocabulary_is_cut(tmp_path: Path) -> None:
+    n = MAX_TOKENS + 5
+    embeddings = Embeddings(tmp_path, model(n), [b"%d" % token for token in range(n)])
+    embeddings.on_checkpoint(1, tmp_path)
+    embeddings.on_end(1, None)
+    for name in ("token_embedding.tsv", "token_labels.tsv"):
+        assert len((tmp_path / FOLDER / name).read_text().splitlines()) == MAX_TOKENS
+
+
+@given(st.lists(st.one_of(st.binary(max_size=4), st.text(max_size=200).map(str.encode))))
+def test_every_label_is_one_visible_word(tokens: list[bytes]) -> None:
+    """No line end and no tab that would begin another line or column, and no empty line."""
+    for label in projector_labels(tokens):
+        assert label.split() == [label]
+
+
+def test_a_token_without_bytes_is_shown_by_its_id() -> None:
+    assert projector_labels([b"a", b""]) == ["a", "<token·1>"]
+
+
+def test_no_files_without_tensorboard(tmp_path: Path) -> None:
+    succeed("train", *TINY, "observe.tensorboard=false", "run_dir=run", cwd=tmp_path)
+    assert not (tmp_path / "run/plugins").exists()

@@ -1,0 +1,107 @@
+"""The walk-through runs from top to bottom on any run, its checks bite, and it is kept with its
+outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from tests.conftest import ROOT, TINY, succeed
+
+NOTEBOOK = ROOT / "notebooks/attention.ipynb"
+
+
+def read() -> nbformat.NotebookNode:
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def execute(notebook: nbformat.NotebookNode, folder: Path) -> str:
+    """Runs every cell in `folder`; returns what was printed."""
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=300, resources=resources).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    return "".join(output.text for output in outputs if output.output_type == "stream")
+
+
+@pytest.fixture(autouse=True)
+def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written into, or read from, the home of whoever runs the tests."""
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("GLASSGPT_RUN", raising=False)
+
+
+def test_it_runs_and_its_checks_hold(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLASSGPT_RUN", str(tiny_run))
+    printed = execute(read(), tmp_path)
+    assert "2 layers of 2 heads, each 8 wide" in printed
+    assert "300 tokens" in printed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model=nano_gpt2", "model.n_layers=1"],
+        ["model.n_kv_heads=1", "model.d_head=6", "model.dropout=0.2"],
+    ],
+)
+def test_it_runs_on_other_models(
+    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = {each.split("=")[0] for each in settings}
+    tiny = [each for each in TINY if each.split("=")[0] not in ours]
+    succeed("train", *settings, *tiny, "run_dir=run", cwd=tmp_path)
+    monkeypatch.setenv("GLASSGPT_RUN", "run")
+    execute(read(), tmp_path)
+
+
+@pytest.mark.long
+def test_without_a_run_it_trains_one(tmp_path: Path) -> None:
+    assert "2 layers of 4 heads" in execute(read(), tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("for j in range(i + 1)]", "for j in range(n)]"),  # no mask
+        ("/ math.sqrt(d_head) for j", "for j"),  # not scaled
+        ("context[i] += weights[i, j] * value[j]", "context[i] += weights[i, j] * value[i]"),
+        ("kv_head = head // queries_per_key", "kv_head = 0"),
+    ],
+)
+def test_a_mistake_in_the_loop_is_found(
+    right: str, wrong: str, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLASSGPT_RUN", str(tiny_run))
+    notebook = read()
+    changed = [cell for cell in notebook.cells if right in cell.source]
+    assert changed
+    for cell in changed:
+        cell.source = cell.source.replace(right, wrong)
+    with pytest.raises(CellExecutionError):
+        execute(notebook, tmp_path)
+
+
+def test_it_is_kept_with_its_outputs() -> None:
+    text = NOTEBOOK.read_text()
+    assert len(text) < 700_000
+    for path in (str(ROOT), str(Path.home()), "/tmp/", "site-packages"):
+        assert path not in text
+    cells = [cell for cell in read().cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert {output.output_type for output in outputs} <= {"stream", "display_data"}
+    assert all(output.get("name") != "stderr" for output in outputs)
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 6
+    assert sum(cell.source.count("assert") for cell in cells) >= 20
