@@ -1,6 +1,6 @@
-"""Attention maps of a fixed probe text, drawn again and again while the heads form.
+"""Attention maps of a fixed probe text, logged again and again while the heads form.
 
-One image a layer: a heat map for every head, with the probe's tokens on both axes. The colour
+The maps themselves go to the Attention tab. Beside them one image a layer: a heat map for every head, with the probe's tokens on both axes. The colour
 scale is the same at every step, so that two steps can be compared.
 """
 
@@ -17,6 +17,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from model import GPT, record_attention
+from tensorboard_attention import add_attention
 from training.observer import Observer, StepMetrics
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class AttentionConfig:
 
 
 class AttentionMaps(Observer):
-    """Logs the maps of a probe under `attention/layer <n>`.
+    """Logs the maps of a probe under `attention/probe`, its images under `attention/layer <n>`.
 
     `probe` pairs each token with its bytes; what is over MAX_PROBE_TOKENS or the
     context length is left out.
@@ -61,6 +62,7 @@ class AttentionMaps(Observer):
         self.writer, self.model, self.every = writer, model, every
         probe = probe[: min(MAX_PROBE_TOKENS, model.config.context_length)]
         self.probe = torch.tensor([token for token, _ in probe])
+        self.texts = [spelled.decode(errors="backslashreplace") for _, spelled in probe]
         self.labels = [token_label(spelled) for _, spelled in probe]
         self.figure: HeadsFigure | None = None
 
@@ -73,7 +75,11 @@ class AttentionMaps(Observer):
             self._draw(step)
 
     def _draw(self, step: int) -> None:
-        for layer, weights in enumerate(attention_of(self.model, self.probe)):
+        maps = attention_of(self.model, self.probe)
+        add_attention(
+            self.writer, "attention/probe", [each[None] for each in maps], self.texts, step
+        )
+        for layer, weights in enumerate(maps):
             if self.figure is None:
                 self.figure = HeadsFigure(self.labels, n_heads=weights.shape[0])
             image = self.figure.draw(weights.numpy())

@@ -10,13 +10,14 @@ import yaml
 
 from tests.conftest import ROOT
 
-OURS = {"model", "data", "training", "observe", "configs", "errors"}
+OURS = {"model", "data", "training", "observe", "configs", "errors", "tensorboard_attention"}
 SCRIPTS = ("train", "sample", "evaluate", "shapes")
 MAY_IMPORT = {
     "data": {"data", "errors"},
     "model": {"model", "errors"},
     "training": {"training", "model", "data", "errors"},
-    "observe": {"observe", "model", "training.observer", "errors"},
+    "observe": {"observe", "model", "training.observer", "tensorboard_attention", "errors"},
+    "tensorboard_attention": {"tensorboard_attention"},
 }
 
 
