@@ -1,7 +1,8 @@
 """Attention maps of a fixed probe text, logged again and again while the heads form.
 
-The maps themselves go to the Attention tab. Beside them one image a layer: a heat map for every head, with the probe's tokens on both axes. The colour
-scale is the same at every step, so that two steps can be compared.
+The maps themselves go to the Attention tab. Beside them stands one image a layer: a heat map for
+every head, with the probe's tokens on both axes. The colour scale is the same at every step, so
+that two steps can be compared.
 """
 
 from __future__ import annotations

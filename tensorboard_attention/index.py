@@ -81,7 +81,7 @@ class Index:
         for row, header in zip(values, headers, strict=True):
             for number, name in enumerate(names):
                 if name in header["scores"] and header["heads"] == heads:
-                    row[number] = sum(header["scores"][name], [])
+                    row[number] = [score for layer in header["scores"][name] for score in layer]
         return {"names": names, "steps": [step for step, _ in steps], "heads": heads}, values
 
     def _steps_of(self, run: str, tag: str) -> Steps:

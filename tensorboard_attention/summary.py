@@ -96,7 +96,7 @@ def encode(
     found = {**measure(firsts, tokens), **(scores or {})}
     for name, layers in found.items():
         if [tuple(each.shape) for each in layers] != [(each.shape[1],) for each in maps]:
-            raise ValueError(f"scores: {name} needs one tensor a layer, with a number for each head")
+            raise ValueError(f"scores: {name} needs one number a head, in one tensor a layer")
     n_shown = min(n, MAX_TOKENS)
     cut = [each[..., :n_shown, :n_shown] for each in firsts]
     notes = [f"The first {n_shown} of {n} tokens."] if n_shown < n else []

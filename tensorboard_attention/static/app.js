@@ -47,6 +47,7 @@ class App {
     if (!Object.keys(this.runs).length) return this.#sayEmpty();
     this.#build();
     this.state = restore(readLink(address().hash), this.runs);
+    if (parent !== window) focus(); // so that keys work without a click
     await this.show();
   }
 

@@ -45,7 +45,7 @@ export class Picture {
   show(maps, layer, head, focus, cell, palette) {
     Object.assign(this, { maps, focus, cell, palette, number: maps.number(layer, head) });
     this.canvas.setAttribute("aria-label", `Attention map of layer ${layer}, head ${head}: queries down, keys across`);
-    const image = maps.image(this.number, Infinity, palette.colours, palette.future);
+    const image = maps.image(this.number, maps.n, palette.colours, palette.future);
     this.cells ??= document.createElement("canvas");
     this.cells.width = this.cells.height = maps.n;
     this.cells.getContext("2d").putImageData(image, 0, 0);

@@ -31,9 +31,7 @@ def mean(values: list[float]) -> Tensor:
 @given(LENGTHS)
 def test_uniform_causal_attention(n: int) -> None:
     maps, shares = uniform(n), [1 / (query + 1) for query in range(n)]
-    assert_close(
-        scores.entropy(maps), mean(torch.arange(1, n + 1).double().log2().tolist())
-    )
+    assert_close(scores.entropy(maps), mean(torch.arange(1, n + 1).double().log2().tolist()))
     assert_close(scores.mean_distance(maps), torch.tensor([(n - 1) / 4]))
     assert_close(scores.same_token(maps), mean(shares))
     assert_close(scores.previous_token(maps), mean(shares[1:]))
