@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tensorboard_attention.page import page
+    from tensorboard_attention.export import page
     from tensorboard_attention.summary import add_attention, encode
 
 __all__ = ["add_attention", "encode", "page"]
 
 PLUGIN_NAME = "attention"
-_HOMES = {"add_attention": "summary", "encode": "summary", "page": "page"}
+_HOMES = {"add_attention": "summary", "encode": "summary", "page": "export"}
 
 
 def __getattr__(name: str) -> Any:

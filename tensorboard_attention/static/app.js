@@ -124,6 +124,7 @@ class App {
     this.#draw();
     this.main.dataset.shown = JSON.stringify(views.map(({ run, tag, step }) => [run, tag, step]));
     views.forEach((view) => this.#prefetch(view));
+    this.#playOn();
     this.#drawCurves(turn, views);
   }
 
@@ -189,12 +190,12 @@ class App {
     for (const step of [steps[place + 1], steps[place - 1], steps[place + 2]]) {
       if (step !== undefined) this.store.maps({ ...view, step }).catch(() => {});
     }
-    if (this.pickers.some(({ playing }) => playing) && !this.timer) this.#play();
   }
 
-  #play() {
+  // While playing, every step that is drawn asks for the next.
+  #playOn() {
+    clearTimeout(this.timer);
     this.timer = setTimeout(() => {
-      this.timer = null;
       for (const picker of this.pickers) {
         if (picker.playing && !picker.move(1)) picker.setPlaying(false);
       }

@@ -53,8 +53,9 @@ export class Picker {
   }
 
   toggle() {
-    if (!this.playing && this.view.step === this.steps.at(-1)) this.choose({ step: this.steps[0] });
+    const again = !this.playing && this.view.step === this.steps.at(-1);
     this.setPlaying(!this.playing);
+    this.choose({ step: again ? this.steps[0] : this.view.step });
   }
 
   setPlaying(playing) {

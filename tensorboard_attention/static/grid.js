@@ -55,7 +55,7 @@ export class Grid {
       this.cells.set(`${l}.${h}`, known?.canvases.length === sides ? known : this.#cell(l, h, sides));
     }
     const most = Math.max(...header.heads);
-    this.node.style.setProperty("--thumb", `${most > 8 || sort ? 44 : most > 4 ? 60 : 96}px`);
+    this.node.style.setProperty("--thumb", `${most > 8 || sort ? 44 : most > 4 ? 60 : 84}px`);
     this.node.classList.toggle("paired", sides === 2);
     const row = (heads) => el("div", { class: "row" }, ...heads.map(([l, h]) => this.cells.get(`${l}.${h}`).button));
     if (sort) return this.node.replaceChildren(row(this.order));

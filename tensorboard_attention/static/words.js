@@ -56,7 +56,7 @@ export class Words {
 
   #write(tokens) {
     this.tokens = tokens;
-    this.spans = tokens.map((token, i) => el("span", { class: "token", "data-place": i, title: `${i}` }, tokenLabel(token)));
+    this.spans = tokens.map((token, i) => el("span", { class: "token", "data-place": i, title: `token ${i}` }, tokenLabel(token)));
     const breaks = (token) => (token.endsWith("\n") ? [el("br")] : []);
     this.text.replaceChildren(...tokens.flatMap((token, i) => [this.spans[i], ...breaks(token)]));
   }
