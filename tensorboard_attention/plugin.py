@@ -58,14 +58,13 @@ class AttentionPlugin(TBPlugin):
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         apps = {f"/{name}": _file(name) for name in (*MODULES, ENTRY, STYLE)}
-        return apps | {"/runs": self._runs, "/maps": self._maps, "/scores": self._scores}
+        answers = {"/runs": self._runs, "/maps": self._maps, "/scores": self._scores}
+        return apps | {route: Request.application(answer) for route, answer in answers.items()}
 
-    @Request.application
     def _runs(self, request: Request) -> Response:
         self._index.refresh()
         return Respond(request, json.dumps(self._index.steps()), "application/json")
 
-    @Request.application
     def _maps(self, request: Request) -> Response:
         try:
             header, maps = self._index.maps(*_which(request), int(request.args["step"]))
@@ -73,7 +72,6 @@ class AttentionPlugin(TBPlugin):
             return _not_found(request)
         return _framed(request, header, maps)
 
-    @Request.application
     def _scores(self, request: Request) -> Response:
         try:
             header, values = self._index.scores(*_which(request))

@@ -54,9 +54,9 @@ export class Grid {
       const known = old.get(`${l}.${h}`);
       this.cells.set(`${l}.${h}`, known?.canvases.length === sides ? known : this.#cell(l, h, sides));
     }
-    const most = Math.max(...header.heads);
-    this.node.style.setProperty("--thumb", `${most > 8 || sort ? 44 : most > 4 ? 60 : 84}px`);
+    this.node.style.setProperty("--heads", Math.max(...header.heads));
     this.node.classList.toggle("paired", sides === 2);
+    this.node.classList.toggle("sorted", sort !== "");
     const row = (heads) => el("div", { class: "row" }, ...heads.map(([l, h]) => this.cells.get(`${l}.${h}`).button));
     if (sort) return this.node.replaceChildren(row(this.order));
     const layers = header.heads.map((_, layer) => this.order.filter(([l]) => l === layer));
@@ -85,12 +85,12 @@ function ordered(maps, sort, rising) {
   return heads.sort((a, b) => value(a) - value(b) || 0);
 }
 
-function paint(canvas, maps, layer, head, { colours, future }) {
+function paint(canvas, maps, layer, head, palette) {
   if (head >= (maps.header.heads[layer] ?? 0)) {
     canvas.width = canvas.height = 1; // the other model has no such head
     return;
   }
-  const image = maps.image(maps.number(layer, head), MOST_PIXELS, colours, future);
+  const image = maps.image(maps.number(layer, head), Math.ceil(maps.n / MOST_PIXELS), palette);
   if (canvas.width !== image.width) canvas.width = canvas.height = image.width;
   canvas.getContext("2d").putImageData(image, 0, 0);
 }

@@ -38,17 +38,16 @@ export class Maps {
     return key < length ? (this.bytes[start + key] / 255) ** 2 : null;
   }
 
-  // The map as pixels. Of more than `most` a side, each pixel shows the largest weight of its block:
-  // thin lines stay visible.
-  image(number, most, colours, future) {
-    const block = Math.ceil(this.n / most);
+  // The map as pixels, each of which shows the largest weight of a block of cells: thin lines stay
+  // visible.
+  image(number, block, { colours, future }) {
     const side = Math.ceil(this.n / block);
     const largest = new Int16Array(side * side).fill(-1);
     for (let query = 0; query < this.n; query++) {
       const [start, length] = this.row(number, query);
       const line = Math.floor(query / block) * side;
       for (let key = 0; key < length; key++) {
-        const place = line + (block === 1 ? key : Math.floor(key / block));
+        const place = line + Math.floor(key / block);
         const byte = this.bytes[start + key];
         if (byte > largest[place]) largest[place] = byte;
       }

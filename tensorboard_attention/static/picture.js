@@ -5,6 +5,7 @@ import { el, number, tokenLabel } from "./dom.js";
 
 const LABEL = 12; // pixels that a label needs
 const FONT = '11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const EDGE = 7; // pixels beyond the map, for half a label
 const ZOOM = 1.5;
 
 // Which part of a map is seen: shared by pictures side by side. x, y: the first key and query seen,
@@ -45,10 +46,6 @@ export class Picture {
   show(maps, layer, head, focus, cell, palette) {
     Object.assign(this, { maps, focus, cell, palette, number: maps.number(layer, head) });
     this.canvas.setAttribute("aria-label", `Attention map of layer ${layer}, head ${head}: queries down, keys across`);
-    const image = maps.image(this.number, maps.n, palette.colours, palette.future);
-    this.cells ??= document.createElement("canvas");
-    this.cells.width = this.cells.height = maps.n;
-    this.cells.getContext("2d").putImageData(image, 0, 0);
     if (this.labelled !== maps.tokens) {
       this.labelled = maps.tokens;
       this.labels = maps.tokens.map((token) => tokenLabel(token, 12));
@@ -60,8 +57,8 @@ export class Picture {
   draw() {
     const wide = this.node.clientWidth;
     if (!this.maps || !wide) return;
-    this.side = Math.max(80, Math.min(wide - this.margin - 2, 640));
-    const total = this.side + this.margin + 2;
+    this.side = Math.max(80, Math.min(wide - this.margin - EDGE, 640));
+    const total = this.side + this.margin + EDGE;
     const ratio = devicePixelRatio;
     if (this.canvas.width !== Math.round(total * ratio)) {
       this.canvas.width = this.canvas.height = Math.round(total * ratio);
@@ -72,8 +69,11 @@ export class Picture {
     pen.clearRect(0, 0, total, total);
     const { n } = this.maps;
     const seen = n / this.viewport.zoom;
-    pen.imageSmoothingEnabled = this.side * ratio < seen;
-    pen.drawImage(this.cells, this.viewport.x * n, this.viewport.y * n, seen, seen, this.margin, this.margin, this.side, this.side);
+    const block = Math.ceil(seen / (this.side * ratio)); // cells that share a pixel
+    const cells = canvasOf(this.maps.image(this.number, block, this.palette));
+    pen.imageSmoothingEnabled = false;
+    const [x, y, part] = [this.viewport.x * n, this.viewport.y * n, seen].map((each) => each / block);
+    pen.drawImage(cells, x, y, part, part, this.margin, this.margin, this.side, this.side);
     this.#drawFocus(pen, seen);
     this.#drawLabels(pen, seen);
     this.#tell();
@@ -228,4 +228,10 @@ export function zoomButtons(viewport, moved) {
   const button = (text, name, factor) =>
     el("button", { type: "button", "aria-label": name, title: name, onclick: () => (viewport.by(factor), moved()) }, text);
   return el("div", { class: "zoom" }, button("−", "Zoom out (-)", 1 / ZOOM), button("+", "Zoom in (+)", ZOOM), button("⤢", "Whole map (0)", 0));
+}
+
+function canvasOf(image) {
+  const canvas = new OffscreenCanvas(image.width, image.height);
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
 }

@@ -6,6 +6,7 @@ import { el, number, svg, tokenLabel } from "./dom.js";
 const MOST_LINES = 24; // each way; fainter ones would only blur the text
 const LEAST = 0.01;
 const MOST_LISTED = 20; // each way
+const LEAST_LISTED = 0.0005;
 
 export class Words {
   // point(token): the pointer is on a token, or on none (-1); pick(token): it was clicked.
@@ -19,7 +20,8 @@ export class Words {
       onclick: (event) => place(event) >= 0 && this.pick(place(event)),
     });
     this.lists = el("div", { class: "lists" });
-    this.node = el("div", { class: "words" }, el("div", { class: "page" }, this.lines, this.text), this.lists);
+    this.page = el("div", { class: "page" }, el("div", { class: "sheet" }, this.lines, this.text));
+    this.node = el("div", { class: "words" }, this.page, this.lists);
   }
 
   show(maps, layer, head, focus) {
@@ -33,6 +35,7 @@ export class Words {
       span.classList.toggle("focus", i === focus);
     });
     this.shown = { weights, focus };
+    this.#reveal(this.spans[focus]);
     this.#list();
     this.draw();
   }
@@ -61,6 +64,14 @@ export class Words {
     this.text.replaceChildren(...tokens.flatMap((token, i) => [this.spans[i], ...breaks(token)]));
   }
 
+  // Scrolls a long text, never the whole tab, to where the token is.
+  #reveal(span) {
+    if (!span) return;
+    const above = span.offsetTop - 20;
+    const below = span.offsetTop + 40 - this.page.clientHeight;
+    this.page.scrollTop = Math.min(above, Math.max(below, this.page.scrollTop));
+  }
+
   #list() {
     const { weights, focus } = this.shown;
     const token = tokenLabel(this.tokens[focus] ?? "");
@@ -68,14 +79,16 @@ export class Words {
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
     this.lists.replaceChildren(
       ...["to", "from"].map((way) => {
-        const found = strongest(weights[way], 0);
-        const rest = found.slice(MOST_LISTED).reduce((sum, [, weight]) => sum + weight, 0);
-        const rows = found.slice(0, MOST_LISTED).map(([i, weight]) => {
+        const found = strongest(weights[way], LEAST_LISTED).slice(0, MOST_LISTED);
+        const others = weights[way].filter((weight) => weight != null).length - found.length;
+        const total = (sum, weight) => sum + weight;
+        const rest = weights[way].reduce(total, 0) - found.map(([, weight]) => weight).reduce(total, 0);
+        const rows = found.map(([i, weight]) => {
           const bar = el("i");
           bar.style.width = `${100 * weight}%`;
           return el("li", { "data-place": i }, el("b", {}, number(weight)), el("span", {}, tokenLabel(this.tokens[i])), el("small", {}, `${i}`), bar);
         });
-        if (found.length > MOST_LISTED) rows.push(el("li", { class: "rest" }, el("b", {}, number(rest)), `${found.length - MOST_LISTED} others`));
+        if (others) rows.push(el("li", { class: "rest" }, el("b", {}, number(Math.abs(rest))), `${others} others together`));
         return el("section", { class: way }, el("h4", {}, titles[way]), el("ol", {}, ...rows));
       }),
     );

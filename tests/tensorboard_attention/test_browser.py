@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 import torch
+from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
 from data import open_corpus, prepare
@@ -21,7 +23,6 @@ from model import record_attention
 from sample import open_model
 from tensorboard_attention import add_attention, encode, page
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
@@ -75,7 +76,7 @@ class Tab:
     def __getitem__(self, selector: str) -> sync_api.Locator:
         return self.root.locator(selector)
 
-    def shown(self, *views: list) -> list:
+    def shown(self, *views: list) -> Any:
         """Waits for these views (or any) to be drawn; what is drawn."""
         wanted = "[data-shown]"
         if views:
@@ -223,8 +224,9 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag="long")
     assert tab[".note >> nth=0"].inner_text() == "The first 512 of 600 tokens."
     picture, readout = tab["canvas.picture >> nth=0"], tab[".readout >> nth=0"]
-    box = picture.bounding_box() or {}
-    corner = {"x": box["width"] - 3, "y": box["height"] - 3}
+    box = picture.bounding_box()
+    assert box
+    corner: Any = {"x": box["width"] - 8, "y": box["height"] - 8}
     picture.hover(position=corner)
     assert re.fullmatch(r"(51[01]) word → \1 word: 1.000", readout.inner_text())
     for _ in range(6):
@@ -234,7 +236,9 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     assert seen and seen[1] == seen[2] and 250 < int(seen[1]) < 300, "the middle fills the map"
 
 
-def test_two_runs_compare_and_a_link_brings_all_back(open_tab: Callable[..., Tab]) -> None:
+def test_two_runs_compare_and_a_link_brings_all_back(
+    open_tab: Callable[..., Tab], browser: sync_api.Browser
+) -> None:
     tab = open_tab(layer=0, head=1, token=1)
     tab[".sorting select"].select_option("mean distance")
     tab["button:has-text('Compare')"].click()
@@ -246,7 +250,7 @@ def test_two_runs_compare_and_a_link_brings_all_back(open_tab: Callable[..., Tab
     assert tab[".chart polyline.view1"].count() > 3, "the curves of both"
     tab["button:has-text('Copy link')"].click()
     tab[".copied:not(:empty)"].wait_for()
-    again = Tab(tab.page.context.browser, tab.page.url)
+    again = Tab(browser, tab.page.url)
     assert again.shown() == views
     assert again[".panel h2 >> nth=0"].inner_text().startswith("Layer 0, head 1")
     assert again[".token.focus >> nth=0"].get_attribute("data-place") == "1"
@@ -280,11 +284,13 @@ def test_a_narrow_screen_has_all_of_it(open_tab: Callable[..., Tab]) -> None:
     assert sorted(tab.listed("to")) == list(range(5))
 
 
-def test_maps_of_transformers(site: dict[str, str], address: tuple[str, Path], open_tab) -> None:
+def test_maps_of_transformers(
+    site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
+) -> None:
     """Whatever `output_attentions` gives can be looked at, causal or not."""
     from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
-    sizes = {"vocab_size": 20, "attn_implementation": "eager"}
+    sizes: dict[str, Any] = {"vocab_size": 20, "attn_implementation": "eager"}
     gpt2 = GPT2Model(GPT2Config(n_layer=3, n_head=4, n_embd=16, **sizes)).eval()
     bert = BertModel(
         BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, **sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -64,7 +66,9 @@ def test_copying_heads_on_a_repeated_sequence(n: int) -> None:
 
 
 @pytest.mark.parametrize("score", [scores.induction, scores.duplicate_token])
-def test_where_no_token_comes_again_there_is_no_score(score) -> None:
+def test_where_no_token_comes_again_there_is_no_score(
+    score: Callable[[Tensor, Tensor], Tensor],
+) -> None:
     assert score(uniform(4), torch.arange(4)[None]).isnan().all()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,6 @@ def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
         ([torch.ones(1, 2, 3, 3)], "abc", {"mine": []}, "scores: mine"),
     ],
 )
-def test_what_does_not_fit_is_refused(maps, tokens, scores, told: str) -> None:
+def test_what_does_not_fit_is_refused(maps: Any, tokens: Any, scores: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told.replace("(", r"\(").replace(")", r"\)")):
         encode(maps, list(tokens), scores)
