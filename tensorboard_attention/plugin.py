@@ -35,7 +35,10 @@ MODULES = (
     "grid.js",
     "picture.js",
     "words.js",
+    "panel.js",
     "scores.js",
+    "theme.js",
+    "keys.js",
     "app.js",
 )
 ENTRY, STYLE = "index.js", "style.css"

@@ -1,27 +1,18 @@
 // The Attention tab: holds the state, and has every part show it. Parts know nothing of each other.
 
 import { el } from "./dom.js";
-import { css, future, scale } from "./colours.js";
 import { Store } from "./source.js";
 import { linkHash, nearest, readLink, restore } from "./state.js";
 import { Picker, field, options } from "./controls.js";
 import { Grid } from "./grid.js";
-import { Picture, Viewport, zoomButtons } from "./picture.js";
-import { Words } from "./words.js";
+import { Viewport, zoomButtons } from "./picture.js";
+import { Panel, emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
+import { followTheme, legend } from "./theme.js";
+import { keyList, onKey } from "./keys.js";
 
 const AGAIN = 10_000; // milliseconds between looks for new steps while a run trains
 const FRAME = 150; // and between steps while playing
-
-const KEYS = [
-  ["← →", "head before, after"],
-  ["↑ ↓", "layer above, below"],
-  [", .", "step before, after (also shift ← →)"],
-  ["space", "play through training"],
-  ["[ ]", "token before, after"],
-  ["c", "compare, or stop comparing"],
-  ["+ - 0", "zoom in, out, whole map"],
-];
 
 export async function start(source) {
   const main = el("main", { class: "attention" });
@@ -41,59 +32,78 @@ class App {
   }
 
   async begin() {
-    this.#followTheme();
+    followTheme((palette) => {
+      this.palette = palette;
+      if (this.maps) this.#draw();
+    });
     this.runs = await this.source.runs().catch(() => ({}));
     if (this.source.follows) setInterval(() => this.#refresh(), AGAIN);
-    if (!Object.keys(this.runs).length) return this.#sayEmpty();
+    if (!Object.keys(this.runs).length) {
+      this.main.replaceChildren(emptyNotice());
+      this.main.dataset.shown = "empty";
+      return;
+    }
     this.#build();
     this.state = restore(readLink(address().hash), this.runs);
     if (parent !== window) focus(); // so that keys work without a click
     await this.show();
   }
 
-  #sayEmpty() {
-    const example = "from tensorboard_attention import add_attention\nadd_attention(writer, \"my probe\", maps, tokens, step)";
-    this.main.replaceChildren(
-      el("div", { class: "empty" }, el("h2", {}, "No attention maps yet"), el("p", {}, "No run in this log folder has any. A training run logs them as it goes, and any program can:"), el("pre", {}, example)),
-    );
-    this.main.dataset.shown = "empty";
-  }
-
   #build() {
     const point = (token, cell = null) => this.hover(token ?? -1, cell);
     const pick = (token) => this.set({ token });
-    const moved = () => this.panels.forEach(({ picture }) => picture.draw());
-    this.pickers = ["one", "two"].map((which, i) => new Picker(i ? "Compared with" : "View", (view) => this.set({ [which]: nearest(this.runs, view) })));
-    this.panels = this.pickers.map(() => {
-      const title = el("h2");
-      const note = el("p", { class: "note" });
-      const picture = new Picture(this.viewport, { point, pick, moved });
-      const words = new Words({ point, pick });
-      return { title, note, picture, words, node: el("section", { class: "panel" }, title, note, picture.node, words.node) };
-    });
+    const moved = () => this.zoom(1);
+    this.pickers = ["one", "two"].map(
+      (which, i) =>
+        new Picker(i ? "Compared with" : "View", (view) =>
+          this.set({ [which]: nearest(this.runs, view) }),
+        ),
+    );
+    this.panels = this.pickers.map(() => new Panel(this.viewport, { point, pick, moved }));
     this.grid = new Grid((layer, head) => this.set({ layer, head }));
-    this.scores = new Scores((step) => this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }));
+    this.scores = new Scores((step) =>
+      this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
+    );
     this.sort = el("select", { oninput: () => this.set({ sort: this.sort.value }) });
-    this.rising = el("button", { type: "button", onclick: () => this.set({ rising: !this.state.rising }) });
+    this.rising = el("button", {
+      type: "button",
+      onclick: () => this.set({ rising: !this.state.rising }),
+    });
     this.compare = el("button", { type: "button", onclick: () => this.toggleCompare() }, "Compare");
     this.copied = el("output", { class: "copied" });
     const copy = el("button", { type: "button", onclick: () => this.copyLink() }, "Copy link");
-    this.bar = el("div", { class: "scale", "aria-hidden": "true" });
-    const keys = KEYS.map(([key, what]) => el("li", {}, el("kbd", {}, key), ` ${what}`));
+    this.legend = el("div", { class: "scale", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
     this.main.replaceChildren(
-      el("header", {}, ...this.pickers.map(({ node }) => node), el("div", { class: "actions" }, this.compare, copy, this.copied)),
+      el(
+        "header",
+        {},
+        ...this.pickers.map(({ node }) => node),
+        el("div", { class: "actions" }, this.compare, copy, this.copied),
+      ),
       this.notice,
       el(
         "div",
         { class: "columns" },
-        el("div", { class: "side" }, el("div", { class: "sorting" }, field("Order", this.sort), this.rising), this.grid.node, this.bar, el("details", { class: "keys" }, el("summary", {}, "Keys"), el("ul", {}, ...keys))),
-        el("div", { class: "chosen" }, zoomButtons(this.viewport, moved), ...this.panels.map(({ node }) => node), this.scores.node),
+        el(
+          "div",
+          { class: "side" },
+          el("div", { class: "sorting" }, field("Order", this.sort), this.rising),
+          this.grid.node,
+          this.legend,
+          keyList(),
+        ),
+        el(
+          "div",
+          { class: "chosen" },
+          zoomButtons((factor) => this.zoom(factor)),
+          ...this.panels.map(({ node }) => node),
+          this.scores.node,
+        ),
       ),
     );
-    this.#paintScale();
-    addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(() => this.panels.forEach(({ picture, words }) => (picture.draw(), words.draw()))).observe(this.main);
+    addEventListener("keydown", (event) => this.maps && onKey(event, this));
+    new ResizeObserver(() => this.panels.forEach((panel) => panel.draw())).observe(this.main);
   }
 
   set(part) {
@@ -114,11 +124,12 @@ class App {
     try {
       maps = await Promise.all(views.map((view) => this.store.maps(view)));
     } catch (error) {
-      if (turn === this.turn) this.#say(error.message);
+      if (turn === this.turn) this.notice.textContent = error.message;
+      this.pickers.forEach((picker) => picker.setPlaying(false));
       return;
     }
     if (turn !== this.turn) return;
-    this.#say("");
+    this.notice.textContent = "";
     this.maps = maps;
     this.#settle();
     this.#draw();
@@ -147,13 +158,12 @@ class App {
     this.compare.setAttribute("aria-pressed", this.maps.length === 2);
     this.main.classList.toggle("comparing", this.maps.length === 2);
     this.grid.show(this.maps, this.state, this.palette);
-    this.panels.forEach(({ node, title, note }, i) => {
-      const maps = this.maps[i];
+    this.legend.replaceChildren(...legend(this.palette));
+    this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;
-      node.hidden = !maps;
-      if (!maps) return;
-      title.textContent = `Layer ${layer}, head ${head}` + (this.maps.length === 2 ? ` · ${view.run === "." ? "" : `${view.run}, `}step ${view.step}` : "");
-      note.textContent = maps.header.note;
+      node.hidden = !this.maps[i];
+      const which = this.maps.length === 2 ? ` · ${view.run}, step ${view.step}` : "";
+      title.textContent = `Layer ${layer}, head ${head}${which}`;
     });
     this.#drawHead();
   }
@@ -162,22 +172,24 @@ class App {
   #drawHead() {
     const { layer, head } = this.state;
     const focus = this.hovered >= 0 ? this.hovered : this.state.token;
-    this.maps.forEach((maps, i) => {
-      const { picture, words, note } = this.panels[i];
-      const there = head < (maps.header.heads[layer] ?? 0);
-      picture.node.hidden = words.node.hidden = !there;
-      if (!there) return (note.textContent = "This model has no such head.");
-      picture.show(maps, layer, head, focus, this.cell, this.palette);
-      words.show(maps, layer, head, focus);
-    });
+    this.maps.forEach((maps, i) =>
+      this.panels[i].show(maps, layer, head, focus, this.cell, this.palette),
+    );
   }
 
   // Curves need every step's scores: they come after the maps.
   async #drawCurves(turn, views) {
     const { layer, head } = this.state;
     const steps = views.map(({ run, tag }) => this.runs[run][tag]);
-    const draw = (curves) => this.scores.show(views.map((view, i) => ({ maps: this.maps[i], step: view.step, curves: curves[i] })), layer, head);
-    const curves = Promise.all(views.map((view, i) => this.store.scores(view, steps[i]).catch(() => null)));
+    const draw = (curves) =>
+      this.scores.show(
+        views.map((view, i) => ({ maps: this.maps[i], step: view.step, curves: curves[i] })),
+        layer,
+        head,
+      );
+    const curves = Promise.all(
+      views.map((view, i) => this.store.scores(view, steps[i]).catch(() => null)),
+    );
     if (!this.scores.node.childElementCount) draw([null, null]);
     const come = await curves;
     if (turn === this.turn) draw(come);
@@ -208,41 +220,31 @@ class App {
     this.#drawHead();
   }
 
+  async turnTo([layer, head]) {
+    await this.set({ layer, head });
+    this.grid.focus(this.state);
+  }
+
+  step(by) {
+    this.pickers[0].move(by);
+  }
+
+  play() {
+    this.pickers[0].toggle();
+  }
+
+  zoom(factor) {
+    this.viewport.by(factor);
+    this.panels.forEach(({ picture }) => picture.draw());
+  }
+
   toggleCompare() {
     const { one, two } = this.state;
     const steps = this.runs[one.run][one.tag];
     // Most telling beside the end of a run is its start.
-    return this.set({ two: two ? null : { ...one, step: one.step === steps[0] ? steps.at(-1) : steps[0] } });
-  }
-
-  key(event) {
-    const typing = event.target.closest?.("input, select, textarea, summary");
-    if (!this.maps || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (typing && /^(Arrow|Home|End|Page| )/.test(event.key)) return; // theirs
-    const [picker] = this.pickers;
-    const turnTo = ([layer, head]) => this.set({ layer, head }).then(() => this.grid.focus(this.state));
-    const zoom = (factor) => (this.viewport.by(factor), this.panels.forEach(({ picture }) => picture.draw()));
-    const token = (by) => this.set({ token: Math.max(0, this.state.token + by) });
-    const { layer, head } = this.state;
-    const actions = {
-      ArrowLeft: () => (event.shiftKey ? picker.move(-1) : turnTo(this.grid.beside(this.state, -1))),
-      ArrowRight: () => (event.shiftKey ? picker.move(1) : turnTo(this.grid.beside(this.state, 1))),
-      ArrowUp: () => turnTo([layer - 1, head]),
-      ArrowDown: () => turnTo([layer + 1, head]),
-      ",": () => picker.move(-1),
-      ".": () => picker.move(1),
-      " ": () => picker.toggle(),
-      "[": () => token(-1),
-      "]": () => token(1),
-      c: () => this.toggleCompare(),
-      "+": () => zoom(1.5),
-      "-": () => zoom(1 / 1.5),
-      0: () => zoom(0),
-    };
-    if (!Object.hasOwn(actions, event.key)) return;
-    if (event.key === " " && event.target.closest?.("button")) return; // presses it
-    event.preventDefault();
-    actions[event.key]();
+    return this.set({
+      two: two ? null : { ...one, step: one.step === steps[0] ? steps.at(-1) : steps[0] },
+    });
   }
 
   async copyLink() {
@@ -254,7 +256,11 @@ class App {
       this.copied.replaceChildren("copied");
     } catch {
       // No permission for the clipboard: the link stands there to be copied by hand.
-      const text = el("input", { readonly: true, value: place.href, "aria-label": "Link to this view" });
+      const text = el("input", {
+        readonly: true,
+        value: place.href,
+        "aria-label": "Link to this view",
+      });
       this.copied.replaceChildren(text);
       text.select();
     }
@@ -267,47 +273,14 @@ class App {
     if (!runs || JSON.stringify(runs) === JSON.stringify(this.runs)) return;
     const before = this.runs;
     this.runs = runs;
-    if (!Object.keys(runs).length) return this.#sayEmpty();
-    if (!this.state) return location.reload();
-    const moved = (view) => view && nearest(runs, view.step === before[view.run][view.tag].at(-1) ? { ...view, step: null } : view);
+    if (!this.state || !Object.keys(runs).length) return location.reload(); // from or to nothing
+    const moved = (view) =>
+      view &&
+      nearest(
+        runs,
+        view.step === before[view.run][view.tag].at(-1) ? { ...view, step: null } : view,
+      );
     await this.set({ one: moved(this.state.one), two: moved(this.state.two) });
-  }
-
-  #say(text) {
-    this.notice.textContent = text;
-  }
-
-  // Light or dark as TensorBoard is; by itself, as the system is.
-  #followTheme() {
-    const body = parent !== window ? parent.document.body : null;
-    const system = matchMedia("(prefers-color-scheme: dark)");
-    const follow = () => {
-      const dark = body ? body.classList.contains("dark-mode") : system.matches;
-      document.documentElement.dataset.theme = dark ? "dark" : "light";
-      const style = getComputedStyle(document.documentElement);
-      const names = ["ink", "quiet", "line", "to", "from"];
-      this.palette = { colours: scale(dark), future: future(dark) };
-      for (const name of names) this.palette[name] = style.getPropertyValue(`--${name}`).trim();
-      if (this.maps) (this.#paintScale(), this.#draw());
-    };
-    if (body) new MutationObserver(follow).observe(body, { attributeFilter: ["class"] });
-    else system.addEventListener("change", follow);
-    follow();
-  }
-
-  #paintScale() {
-    const { colours, future } = this.palette;
-    const stops = [0, 32, 64, 96, 128, 160, 192, 224, 255].map((byte) => css(colours[byte]));
-    const ramp = el("div", { class: "ramp" });
-    ramp.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-    const ticks = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 1].map((weight) => {
-      const tick = el("span", {}, `${weight}`.replace(/^0\./, "."));
-      tick.style.left = `${100 * Math.sqrt(weight)}%`;
-      return tick;
-    });
-    const grey = el("i");
-    grey.style.background = css(future);
-    this.bar.replaceChildren(el("div", { class: "ramped" }, ramp, el("div", { class: "ticks" }, ...ticks)), el("div", { class: "unseen" }, grey, "future"));
   }
 }
 

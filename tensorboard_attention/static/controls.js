@@ -71,7 +71,9 @@ export function field(name, control) {
 }
 
 export function options(select, values, chosen, texts = values) {
-  const same = values.length === select.length && values.every((value, i) => select.options[i].value === value);
+  const same =
+    values.length === select.length &&
+    values.every((value, i) => select.options[i].value === value);
   if (!same) select.replaceChildren(...values.map((value, i) => el("option", { value }, texts[i])));
   select.value = chosen;
 }

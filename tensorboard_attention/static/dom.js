@@ -33,5 +33,9 @@ export function tokenLabel(token, most = 24) {
 // A weight or score in four figures at most; "–" where there is none.
 export function number(value) {
   if (value == null || Number.isNaN(value)) return "–";
-  return Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(3);
+  return Math.abs(value) >= 100
+    ? value.toFixed(0)
+    : Math.abs(value) >= 10
+      ? value.toFixed(1)
+      : value.toFixed(3);
 }

@@ -25,7 +25,10 @@ export class Grid {
       const score = sort ? number(first.score(sort, l, h)) : "";
       cell.caption.textContent = sort ? `${l}.${h}  ${score}` : `${h}`;
       const chosen = l === layer && h === head;
-      cell.button.setAttribute("aria-label", `layer ${l}, head ${h}${sort ? `, ${sort} ${score}` : ""}`);
+      cell.button.setAttribute(
+        "aria-label",
+        `layer ${l}, head ${h}${sort ? `, ${sort} ${score}` : ""}`,
+      );
       cell.button.setAttribute("aria-pressed", chosen);
       cell.button.tabIndex = chosen ? 0 : -1;
     }
@@ -52,16 +55,22 @@ export class Grid {
     this.cells = new Map();
     for (const [l, h] of this.order) {
       const known = old.get(`${l}.${h}`);
-      this.cells.set(`${l}.${h}`, known?.canvases.length === sides ? known : this.#cell(l, h, sides));
+      this.cells.set(
+        `${l}.${h}`,
+        known?.canvases.length === sides ? known : this.#cell(l, h, sides),
+      );
     }
     this.node.style.setProperty("--heads", Math.max(...header.heads));
     this.node.classList.toggle("paired", sides === 2);
     this.node.classList.toggle("sorted", sort !== "");
-    const row = (heads) => el("div", { class: "row" }, ...heads.map(([l, h]) => this.cells.get(`${l}.${h}`).button));
+    const row = (heads) =>
+      el("div", { class: "row" }, ...heads.map(([l, h]) => this.cells.get(`${l}.${h}`).button));
     if (sort) return this.node.replaceChildren(row(this.order));
     const layers = header.heads.map((_, layer) => this.order.filter(([l]) => l === layer));
     this.node.replaceChildren(
-      ...layers.map((heads, layer) => el("div", { class: "layer" }, el("h3", {}, `Layer ${layer}`), row(heads))),
+      ...layers.map((heads, layer) =>
+        el("div", { class: "layer" }, el("h3", {}, `Layer ${layer}`), row(heads)),
+      ),
     );
   }
 
@@ -69,7 +78,12 @@ export class Grid {
     const canvases = Array.from({ length: sides }, () => el("canvas", { width: 1, height: 1 }));
     const caption = el("span", { class: "caption" });
     const pictures = el("span", { class: "pictures" }, ...canvases);
-    const button = el("button", { type: "button", class: "head", onclick: () => this.choose(layer, head) }, pictures, caption);
+    const button = el(
+      "button",
+      { type: "button", class: "head", onclick: () => this.choose(layer, head) },
+      pictures,
+      caption,
+    );
     return { button, canvases, caption };
   }
 }

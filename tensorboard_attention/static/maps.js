@@ -2,14 +2,16 @@
 
 export class Maps {
   constructor(header, bytes) {
-    if (header.version !== 1) throw new Error(`the maps have version ${header.version}, this tab reads version 1`);
+    if (header.version !== 1)
+      throw new Error(`the maps have version ${header.version}, this tab reads version 1`);
     this.header = header;
     this.bytes = bytes;
     this.tokens = header.tokens;
     this.n = header.tokens.length;
     this.size = header.causal ? (this.n * (this.n + 1)) / 2 : this.n * this.n;
     this.count = header.heads.reduce((sum, heads) => sum + heads, 0);
-    if (bytes.length !== this.count * this.size) throw new Error("the maps of this step are damaged");
+    if (bytes.length !== this.count * this.size)
+      throw new Error("the maps of this step are damaged");
   }
 
   // The number of a head among those of all layers.
@@ -19,7 +21,9 @@ export class Maps {
 
   // [layer, head] of every head.
   heads() {
-    return this.header.heads.flatMap((heads, layer) => Array.from({ length: heads }, (_, head) => [layer, head]));
+    return this.header.heads.flatMap((heads, layer) =>
+      Array.from({ length: heads }, (_, head) => [layer, head]),
+    );
   }
 
   score(name, layer, head) {
@@ -29,7 +33,9 @@ export class Maps {
   // Where the row of a query begins, and how many keys it has.
   row(number, query) {
     const start = number * this.size;
-    return this.header.causal ? [start + (query * (query + 1)) / 2, query + 1] : [start + query * this.n, this.n];
+    return this.header.causal
+      ? [start + (query * (query + 1)) / 2, query + 1]
+      : [start + query * this.n, this.n];
   }
 
   // The weight of a key for a query; null in the future of a causal map.
@@ -54,7 +60,8 @@ export class Maps {
     }
     const image = new ImageData(side, side);
     const pixels = new Uint32Array(image.data.buffer);
-    for (let i = 0; i < pixels.length; i++) pixels[i] = largest[i] < 0 ? future : colours[largest[i]];
+    for (let i = 0; i < pixels.length; i++)
+      pixels[i] = largest[i] < 0 ? future : colours[largest[i]];
     return image;
   }
 }

@@ -38,14 +38,25 @@ export class Picture {
     this.readout = el("p", { class: "readout" });
     this.node = el("div", {}, this.canvas, this.readout);
     this.pointers = new Map();
-    for (const type of ["pointerdown", "pointermove", "pointerup", "pointercancel", "pointerleave", "wheel", "dblclick"]) {
+    for (const type of [
+      "pointerdown",
+      "pointermove",
+      "pointerup",
+      "pointercancel",
+      "pointerleave",
+      "wheel",
+      "dblclick",
+    ]) {
       this.canvas.addEventListener(type, (event) => this[`_${type}`](event), { passive: false });
     }
   }
 
   show(maps, layer, head, focus, cell, palette) {
     Object.assign(this, { maps, focus, cell, palette, number: maps.number(layer, head) });
-    this.canvas.setAttribute("aria-label", `Attention map of layer ${layer}, head ${head}: queries down, keys across`);
+    this.canvas.setAttribute(
+      "aria-label",
+      `Attention map of layer ${layer}, head ${head}: queries down, keys across`,
+    );
     if (this.labelled !== maps.tokens) {
       this.labelled = maps.tokens;
       this.labels = maps.tokens.map((token) => tokenLabel(token, 12));
@@ -72,7 +83,9 @@ export class Picture {
     const block = Math.ceil(seen / (this.side * ratio)); // cells that share a pixel
     const cells = canvasOf(this.maps.image(this.number, block, this.palette));
     pen.imageSmoothingEnabled = false;
-    const [x, y, part] = [this.viewport.x * n, this.viewport.y * n, seen].map((each) => each / block);
+    const [x, y, part] = [this.viewport.x * n, this.viewport.y * n, seen].map(
+      (each) => each / block,
+    );
     pen.drawImage(cells, x, y, part, part, this.margin, this.margin, this.side, this.side);
     this.#drawFocus(pen, seen);
     this.#drawLabels(pen, seen);
@@ -89,7 +102,9 @@ export class Picture {
     pen.lineWidth = 1.5;
     const bar = (place, first, down) => {
       const at = this.margin + (place - first * n) * cell;
-      pen.strokeRect(...(down ? [at, this.margin, cell, this.side] : [this.margin, at, this.side, cell]));
+      pen.strokeRect(
+        ...(down ? [at, this.margin, cell, this.side] : [this.margin, at, this.side, cell]),
+      );
     };
     if (this.focus >= 0 && this.focus < n) {
       pen.strokeStyle = this.palette.to;
@@ -121,7 +136,9 @@ export class Picture {
     };
     pen.textBaseline = "middle";
     pen.textAlign = "right";
-    along(this.viewport.y, this.cell?.query ?? this.focus, (label, at) => pen.fillText(label, this.margin - 5, at));
+    along(this.viewport.y, this.cell?.query ?? this.focus, (label, at) =>
+      pen.fillText(label, this.margin - 5, at),
+    );
     pen.textAlign = "left";
     along(this.viewport.x, this.cell?.key ?? this.focus, (label, at) => {
       pen.save();
@@ -176,11 +193,18 @@ export class Picture {
     const from = this.#at(before);
     const to = this.#at(event);
     const others = [...this.pointers.values()].filter((each) => each.pointerId !== event.pointerId);
-    if (Math.hypot(event.clientX - before.clientX, event.clientY - before.clientY) < 3 && !this.dragged) return;
+    if (
+      Math.hypot(event.clientX - before.clientX, event.clientY - before.clientY) < 3 &&
+      !this.dragged
+    )
+      return;
     if (others.length === 1) {
       const other = this.#at(others[0]);
       const spread = (at) => Math.hypot(at.x - other.x, at.y - other.y) || 1e-3;
-      this.viewport.by(spread(to) / spread(from), { x: (to.x + other.x) / 2, y: (to.y + other.y) / 2 });
+      this.viewport.by(spread(to) / spread(from), {
+        x: (to.x + other.x) / 2,
+        y: (to.y + other.y) / 2,
+      });
     } else if (this.viewport.zoom > 1) {
       this.viewport.pan((from.x - to.x) / this.viewport.zoom, (from.y - to.y) / this.viewport.zoom);
     }
@@ -224,10 +248,25 @@ export class Picture {
   }
 }
 
-export function zoomButtons(viewport, moved) {
+export function zoomButtons(zoom) {
   const button = (text, name, factor) =>
-    el("button", { type: "button", "aria-label": name, title: name, onclick: () => (viewport.by(factor), moved()) }, text);
-  return el("div", { class: "zoom" }, button("−", "Zoom out (-)", 1 / ZOOM), button("+", "Zoom in (+)", ZOOM), button("⤢", "Whole map (0)", 0));
+    el(
+      "button",
+      {
+        type: "button",
+        "aria-label": name,
+        title: name,
+        onclick: () => zoom(factor),
+      },
+      text,
+    );
+  return el(
+    "div",
+    { class: "zoom" },
+    button("−", "Zoom out (-)", 1 / ZOOM),
+    button("+", "Zoom in (+)", ZOOM),
+    button("⤢", "Whole map (0)", 0),
+  );
 }
 
 function canvasOf(image) {

@@ -28,29 +28,49 @@ export class Scores {
     this.node.replaceChildren(
       ...names.map((name) => {
         const values = views.map(({ maps }) => number(maps.score(name, layer, head))).join(" | ");
-        const title = el("div", { class: "value" }, el("span", { title: MEANINGS[name] ?? "" }, name), el("b", {}, values));
-        return el("div", { class: "score", "data-score": name }, title, this.#chart(views, name, layer, head));
+        const title = el(
+          "div",
+          { class: "value" },
+          el("span", { title: MEANINGS[name] ?? "" }, name),
+          el("b", {}, values),
+        );
+        return el(
+          "div",
+          { class: "score", "data-score": name },
+          title,
+          this.#chart(views, name, layer, head),
+        );
       }),
     );
   }
 
   #chart(views, name, layer, head) {
-    const curves = views.map(({ curves, step }) => (curves ? { step, ...curve(curves, name, layer, head) } : null)).filter(Boolean);
+    const curves = views
+      .map(({ curves, step }) => (curves ? { step, ...curve(curves, name, layer, head) } : null))
+      .filter(Boolean);
     const finite = curves.flatMap(({ values }) => values.filter(Number.isFinite));
     if (!finite.length) return el("div", { class: "chart" });
     const [low, high] = [Math.min(...finite), Math.max(...finite)];
     const steps = curves.flatMap((each) => each.steps);
     const [first, last] = [Math.min(...steps), Math.max(...steps)];
     const x = (step) => (last > first ? ((step - first) / (last - first)) * WIDE : WIDE / 2);
-    const y = (value) => (high > low ? HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6) : HIGH / 2);
+    const y = (value) =>
+      high > low ? HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6) : HIGH / 2;
     const drawn = curves.flatMap(({ steps, values, step }, i) => {
-      const points = steps.flatMap((each, j) => (Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : []));
+      const points = steps.flatMap((each, j) =>
+        Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : [],
+      );
       const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
       return [svg("line", mark), svg("polyline", { points: points.join(" "), class: `view${i}` })];
     });
     const chart = svg(
       "svg",
-      { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": `${name} over steps, from ${number(low)} to ${number(high)}` },
+      {
+        viewBox: `0 0 ${WIDE} ${HIGH}`,
+        preserveAspectRatio: "none",
+        role: "img",
+        "aria-label": `${name} over steps, from ${number(low)} to ${number(high)}`,
+      },
       ...drawn,
     );
     chart.addEventListener("click", (event) => {
@@ -58,7 +78,12 @@ export class Scores {
       const wanted = first + ((event.clientX - box.left) / box.width) * (last - first);
       this.choose(wanted);
     });
-    const bounds = el("span", { class: "bounds", "aria-hidden": "true" }, el("span", {}, number(high)), el("span", {}, number(low)));
+    const bounds = el(
+      "span",
+      { class: "bounds", "aria-hidden": "true" },
+      el("span", {}, number(high)),
+      el("span", {}, number(low)),
+    );
     return el("div", { class: "chart" }, chart, bounds);
   }
 }

@@ -37,15 +37,25 @@ export class Embedded {
 
   async maps(run, tag, step) {
     const entry = this.entries.find((each) => each.tag === tag && each.step === step);
-    return new Maps(entry.header, await inflate(Uint8Array.from(atob(entry.maps), (c) => c.charCodeAt(0))));
+    return new Maps(
+      entry.header,
+      await inflate(Uint8Array.from(atob(entry.maps), (c) => c.charCodeAt(0))),
+    );
   }
 
   async scores(run, tag) {
     const entries = this.entries.filter((each) => each.tag === tag).sort((a, b) => a.step - b.step);
     const { scores, heads } = entries.at(-1).header;
     const names = Object.keys(scores);
-    const values = entries.flatMap(({ header }) => names.flatMap((name) => header.scores[name].flat().map((v) => v ?? NaN)));
-    return { names, heads, steps: entries.map(({ step }) => step), values: Float32Array.from(values) };
+    const values = entries.flatMap(({ header }) =>
+      names.flatMap((name) => header.scores[name].flat().map((v) => v ?? NaN)),
+    );
+    return {
+      names,
+      heads,
+      steps: entries.map(({ step }) => step),
+      values: Float32Array.from(values),
+    };
   }
 }
 
@@ -96,7 +106,12 @@ export class Store {
 
 async function ask(route, query = {}) {
   const answer = await fetch(`${route}?${new URLSearchParams(query)}`);
-  if (!answer.ok) throw new Error(answer.status === 404 ? "these maps are no longer in the log" : `TensorBoard answered ${answer.status}`);
+  if (!answer.ok)
+    throw new Error(
+      answer.status === 404
+        ? "these maps are no longer in the log"
+        : `TensorBoard answered ${answer.status}`,
+    );
   return answer;
 }
 

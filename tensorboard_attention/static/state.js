@@ -26,7 +26,12 @@ export function linkHash(state) {
   const parts = { run: one.run, tag: one.tag, step: one.step, layer, head, token };
   if (sort) Object.assign(parts, { sort, rising: Number(rising) });
   if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: two.step });
-  return "#attention" + Object.entries(parts).map(([key, value]) => `&${PREFIX}${key}=${encodeURIComponent(value)}`).join("");
+  return (
+    "#attention" +
+    Object.entries(parts)
+      .map(([key, value]) => `&${PREFIX}${key}=${encodeURIComponent(value)}`)
+      .join("")
+  );
 }
 
 // The state that a link asks for, as far as these runs have it.
@@ -34,7 +39,8 @@ export function restore(link, runs) {
   const one = nearest(runs, { run: link.run, tag: link.tag, step: link.step });
   return {
     one,
-    two: "run2" in link ? nearest(runs, { run: link.run2, tag: link.tag2, step: link.step2 }) : null,
+    two:
+      "run2" in link ? nearest(runs, { run: link.run2, tag: link.tag2, step: link.step2 }) : null,
     layer: whole(link.layer, 0),
     head: whole(link.head, 0),
     token: whole(link.token, Infinity), // the last one, which sees the most
@@ -49,7 +55,9 @@ export function nearest(runs, { run, tag, step }) {
   const tags = runs[run];
   if (!Object.hasOwn(tags, tag)) tag = Object.keys(tags)[0];
   const wanted = whole(step, Infinity);
-  const closest = tags[tag].reduce((best, each) => (Math.abs(each - wanted) <= Math.abs(best - wanted) ? each : best));
+  const closest = tags[tag].reduce((best, each) =>
+    Math.abs(each - wanted) <= Math.abs(best - wanted) ? each : best,
+  );
   return { run, tag, step: closest };
 }
 

@@ -48,18 +48,23 @@ export class Words {
       const span = this.spans[i];
       return [span.offsetLeft + span.offsetWidth / 2, span.offsetTop + span.offsetHeight / 2];
     };
-    const lines = focus < 0 || focus >= this.spans.length ? [] : ["from", "to"].flatMap((way) =>
-      strongest(weights[way], LEAST)
-        .filter(([i]) => i !== focus)
-        .slice(0, MOST_LINES)
-        .map(([i, weight]) => line(centre(focus), centre(i), way, weight)),
-    );
+    const lines =
+      focus < 0 || focus >= this.spans.length
+        ? []
+        : ["from", "to"].flatMap((way) =>
+            strongest(weights[way], LEAST)
+              .filter(([i]) => i !== focus)
+              .slice(0, MOST_LINES)
+              .map(([i, weight]) => line(centre(focus), centre(i), way, weight)),
+          );
     this.lines.replaceChildren(...lines);
   }
 
   #write(tokens) {
     this.tokens = tokens;
-    this.spans = tokens.map((token, i) => el("span", { class: "token", "data-place": i, title: `token ${i}` }, tokenLabel(token)));
+    this.spans = tokens.map((token, i) =>
+      el("span", { class: "token", "data-place": i, title: `token ${i}` }, tokenLabel(token)),
+    );
     const breaks = (token) => (token.endsWith("\n") ? [el("br")] : []);
     this.text.replaceChildren(...tokens.flatMap((token, i) => [this.spans[i], ...breaks(token)]));
   }
@@ -75,20 +80,37 @@ export class Words {
   #list() {
     const { weights, focus } = this.shown;
     const token = tokenLabel(this.tokens[focus] ?? "");
-    if (!token) return this.lists.replaceChildren(el("p", { class: "hint" }, "Point at a token, or tap it."));
+    if (!token)
+      return this.lists.replaceChildren(el("p", { class: "hint" }, "Point at a token, or tap it."));
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
     this.lists.replaceChildren(
       ...["to", "from"].map((way) => {
         const found = strongest(weights[way], LEAST_LISTED).slice(0, MOST_LISTED);
         const others = weights[way].filter((weight) => weight != null).length - found.length;
         const total = (sum, weight) => sum + weight;
-        const rest = weights[way].reduce(total, 0) - found.map(([, weight]) => weight).reduce(total, 0);
+        const rest =
+          weights[way].reduce(total, 0) - found.map(([, weight]) => weight).reduce(total, 0);
         const rows = found.map(([i, weight]) => {
           const bar = el("i");
           bar.style.width = `${100 * weight}%`;
-          return el("li", { "data-place": i }, el("b", {}, number(weight)), el("span", {}, tokenLabel(this.tokens[i])), el("small", {}, `${i}`), bar);
+          return el(
+            "li",
+            { "data-place": i },
+            el("b", {}, number(weight)),
+            el("span", {}, tokenLabel(this.tokens[i])),
+            el("small", {}, `${i}`),
+            bar,
+          );
         });
-        if (others) rows.push(el("li", { class: "rest" }, el("b", {}, number(Math.abs(rest))), `${others} others together`));
+        if (others)
+          rows.push(
+            el(
+              "li",
+              { class: "rest" },
+              el("b", {}, number(Math.abs(rest))),
+              `${others} others together`,
+            ),
+          );
         return el("section", { class: way }, el("h4", {}, titles[way]), el("ol", {}, ...rows));
       }),
     );
@@ -106,7 +128,10 @@ function around(maps, number, token) {
 }
 
 function strongest(weights, least) {
-  return weights.map((weight, i) => [i, weight]).filter(([, weight]) => weight > least).sort((a, b) => b[1] - a[1]);
+  return weights
+    .map((weight, i) => [i, weight])
+    .filter(([, weight]) => weight > least)
+    .sort((a, b) => b[1] - a[1]);
 }
 
 function line([x1, y1], [x2, y2], way, weight) {
