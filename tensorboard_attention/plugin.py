@@ -4,7 +4,7 @@
     maps?run=&tag=&step=  header and maps as summary.py writes them
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
-The last two answer with the length of the JSON as a uint32, the JSON, and the rest. Requests name
+The log folder is the one local folder that --logdir names. The last two answer with the length of the JSON as a uint32, the JSON, and the rest. Requests name
 runs, never files: what the index does not know is not found.
 """
 
