@@ -4,8 +4,9 @@
     maps?run=&tag=&step=  header and maps as summary.py writes them
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
-The log folder is the one local folder that --logdir names. The last two answer with the length of the JSON as a uint32, the JSON, and the rest. Requests name
-runs, never files: what the index does not know is not found.
+The last two answer with the length of the JSON as a uint32, the JSON, and the rest. Requests name
+runs, never files: what the index does not know is not found. The log folder is a local one, given
+by --logdir.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ class AttentionPlugin(TBPlugin):
     def _maps(self, request: Request) -> Response:
         try:
             header, maps = self._index.maps(*_which(request), int(request.args["step"]))
-        except (KeyError, ValueError, OSError):
+        except (LookupError, ValueError, OSError):
             return _not_found(request)
         return _framed(request, header, maps)
 
     def _scores(self, request: Request) -> Response:
         try:
             header, values = self._index.scores(*_which(request))
-        except (KeyError, ValueError, OSError):
+        except (LookupError, ValueError, OSError):
             return _not_found(request)
         return _framed(request, json.dumps(header).encode(), values.tobytes())
 

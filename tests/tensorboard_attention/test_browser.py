@@ -258,6 +258,21 @@ def test_two_runs_compare_and_a_link_brings_all_back(
     again.close()
 
 
+def test_lightness_alone_tells_the_weight(open_tab: Callable[..., Tab]) -> None:
+    """So that maps read the same without colour vision. The future has a colour of its own."""
+    code = """(_, dark) => import(new URL("colours.js", document.baseURI)).then(
+        ({ scale, future }) => [...scale(dark), future(dark)])"""
+    main = open_tab()["main"]
+    for dark in (False, True):
+        pixels = np.array(main.evaluate(code, dark), dtype="<u4")
+        channels = pixels.view(np.uint8).reshape(-1, 4)[:, :3] / 255
+        linear = np.where(channels > 0.04045, ((channels + 0.055) / 1.055) ** 2.4, channels / 12.92)
+        lightness = np.cbrt(linear @ [0.2126, 0.7152, 0.0722])
+        steps = np.diff(lightness[:256]) * (1 if dark else -1)
+        assert (steps > -0.002).all() and steps.sum() > 0.6
+        assert pixels[256] not in pixels[:256]
+
+
 def test_a_hostile_token_is_text(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag=HOSTILE, token=1)
     assert HOSTILE[:20].replace(" ", "·") in tab[".text >> nth=0"].inner_text()
