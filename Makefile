@@ -22,11 +22,12 @@ lint: $(VENV)/.installed-test
 	$(BIN)/python -m mypy .
 
 # Those that need no other project's checkout; an hour or so, on a machine that does nothing else.
-bench: $(VENV)/.installed
+bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/tokenizing.py
 	$(BIN)/python benchmarks/watching.py
+	$(BIN)/python benchmarks/tab.py
 	$(BIN)/python benchmarks/optimizers.py
 
 format: $(VENV)/.installed-test

@@ -1,7 +1,8 @@
-"""Attention maps of a fixed probe text, drawn again and again while the heads form.
+"""Attention maps of a fixed probe text, logged again and again while the heads form.
 
-One image a layer: a heat map for every head, with the probe's tokens on both axes. The colour
-scale is the same at every step, so that two steps can be compared.
+The maps themselves go to the Attention tab. Beside them stands one image a layer: a heat map for
+every head, with the probe's tokens on both axes. The colour scale is the same at every step, so
+that two steps can be compared.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class AttentionMaps(Observer):
         self.writer, self.model, self.every, self.tag = writer, model, every, tag
         probe = probe[: model.config.context_length]
         self.probe = torch.tensor([[token for token, _ in probe]])
-        self.texts = [spelled.decode(errors="replace") for _, spelled in probe]
+        self.texts = [spelled.decode(errors="backslashreplace") for _, spelled in probe]
         self.labels = [token_label(spelled) for _, spelled in probe[:MAX_PROBE_TOKENS]]
         self.figure: HeadsFigure | None = None
 

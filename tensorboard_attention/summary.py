@@ -23,13 +23,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tensorboard_attention import PLUGIN_NAME
 from tensorboard_attention import scores as head_scores
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
     from torch.utils.tensorboard import SummaryWriter
 
-PLUGIN_NAME = "attention"
 VERSION = 1
 MAX_TOKENS = 512  # longer maps are cut: 12 x 12 causal maps of 512 tokens are 19 MB a step
 
@@ -49,7 +49,8 @@ def add_attention(
     tokens: the text of every token.
     scores: more scores beside those of `measure`, by name: one tensor a layer.
 
-    Raises ValueError where shapes do not fit. Maps longer than MAX_TOKENS are cut, with a note.
+    Raises ValueError where shapes do not fit. Maps longer than MAX_TOKENS are cut, and weights that
+    are not finite shown as 0, both with a note.
     """
     writer._get_file_writer().add_summary(attention_summary(tag, maps, tokens, scores), step)
 
@@ -83,6 +84,8 @@ def encode(
     if not maps:
         raise ValueError("maps: are empty; give one tensor a layer")
     n = len(tokens)
+    if not n:
+        raise ValueError("tokens: are empty; give the text of every token")
     for layer, each in enumerate(maps):
         if each.ndim != 4 or tuple(each.shape[2:]) != (n, n):
             raise ValueError(
@@ -91,8 +94,15 @@ def encode(
             )
     firsts = [each[:1].detach().float().cpu().nan_to_num() for each in maps]
     found = {**measure(firsts, tokens), **(scores or {})}
-    cut = firsts if n <= MAX_TOKENS else [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in firsts]
-    n_shown = cut[0].shape[-1]
+    for name, layers in found.items():
+        if [tuple(each.shape) for each in layers] != [(each.shape[1],) for each in maps]:
+            raise ValueError(f"scores: {name} needs one number a head, in one tensor a layer")
+    n_shown = min(n, MAX_TOKENS)
+    cut = [each[..., :n_shown, :n_shown] for each in firsts]
+    notes = [f"The first {n_shown} of {n} tokens."] if n_shown < n else []
+    if not all(bool(each.isfinite().all()) for each in cut):
+        notes.append("Weights that are not finite are shown as 0.")
+        cut = [each.nan_to_num(0, 0, 0) for each in cut]
     causal = all(bool((each.triu(1) == 0).all()) for each in cut)
     rows, columns = np.tril_indices(n_shown) if causal else np.indices((n_shown, n_shown))
     packed = zlib.compressobj(level=6)
@@ -104,7 +114,7 @@ def encode(
     header = {
         "version": VERSION,
         "tokens": [str(token) for token in tokens[:n_shown]],
-        "note": f"the first {n_shown} of {n} tokens" if n_shown < n else "",
+        "note": " ".join(notes),
         "heads": [each.shape[1] for each in cut],
         "causal": causal,
         "scores": {

@@ -1,0 +1,290 @@
+// The Attention tab: holds the state, and has every part show it. Parts know nothing of each other.
+
+import { el } from "./dom.js";
+import { Store } from "./source.js";
+import { linkHash, nearest, readLink, restore } from "./state.js";
+import { Picker, field, options } from "./controls.js";
+import { Grid } from "./grid.js";
+import { Viewport, zoomButtons } from "./picture.js";
+import { Panel, emptyNotice } from "./panel.js";
+import { Scores } from "./scores.js";
+import { followTheme, legend } from "./theme.js";
+import { keyList, onKey } from "./keys.js";
+
+const AGAIN = 10_000; // milliseconds between looks for new steps while a run trains
+const FRAME = 150; // and between steps while playing
+
+export async function start(source) {
+  const main = el("main", { class: "attention" });
+  document.body.append(main);
+  await new App(source, main).begin();
+}
+
+class App {
+  constructor(source, main) {
+    this.source = source;
+    this.store = new Store(source);
+    this.main = main;
+    this.viewport = new Viewport();
+    this.hovered = -1; // the token under the pointer: it goes before the chosen one
+    this.cell = null;
+    this.turn = 0;
+  }
+
+  async begin() {
+    followTheme((palette) => {
+      this.palette = palette;
+      if (this.maps) this.#draw();
+    });
+    this.runs = await this.source.runs().catch(() => ({}));
+    if (this.source.follows) setInterval(() => this.#refresh(), AGAIN);
+    if (!Object.keys(this.runs).length) {
+      this.main.replaceChildren(emptyNotice());
+      this.main.dataset.shown = "empty";
+      return;
+    }
+    this.#build();
+    this.state = restore(readLink(address().hash), this.runs);
+    if (parent !== window) focus(); // so that keys work without a click
+    await this.show();
+  }
+
+  #build() {
+    const point = (token, cell = null) => this.hover(token ?? -1, cell);
+    const pick = (token) => this.set({ token });
+    const moved = () => this.zoom(1);
+    this.pickers = ["one", "two"].map(
+      (which, i) =>
+        new Picker(i ? "Compared with" : "View", (view) =>
+          this.set({ [which]: nearest(this.runs, view) }),
+        ),
+    );
+    this.panels = this.pickers.map(() => new Panel(this.viewport, { point, pick, moved }));
+    this.grid = new Grid((layer, head) => this.set({ layer, head }));
+    this.scores = new Scores((step) =>
+      this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
+    );
+    this.sort = el("select", { oninput: () => this.set({ sort: this.sort.value }) });
+    this.rising = el("button", {
+      type: "button",
+      onclick: () => this.set({ rising: !this.state.rising }),
+    });
+    this.compare = el("button", { type: "button", onclick: () => this.toggleCompare() }, "Compare");
+    this.copied = el("output", { class: "copied" });
+    const copy = el("button", { type: "button", onclick: () => this.copyLink() }, "Copy link");
+    this.legend = el("div", { class: "scale", "aria-hidden": "true" });
+    this.notice = el("p", { class: "notice", role: "status" });
+    this.main.replaceChildren(
+      el(
+        "header",
+        {},
+        ...this.pickers.map(({ node }) => node),
+        el("div", { class: "actions" }, this.compare, copy, this.copied),
+      ),
+      this.notice,
+      el(
+        "div",
+        { class: "columns" },
+        el(
+          "div",
+          { class: "side" },
+          el("div", { class: "sorting" }, field("Order", this.sort), this.rising),
+          this.grid.node,
+          this.legend,
+          keyList(),
+        ),
+        el(
+          "div",
+          { class: "chosen" },
+          zoomButtons((factor) => this.zoom(factor)),
+          ...this.panels.map(({ node }) => node),
+          this.scores.node,
+        ),
+      ),
+    );
+    addEventListener("keydown", (event) => this.maps && onKey(event, this));
+    new ResizeObserver(() => this.panels.forEach((panel) => panel.draw())).observe(this.main);
+  }
+
+  set(part) {
+    Object.assign(this.state, part);
+    return this.show();
+  }
+
+  // Show the state, as soon as its maps are there. Only the newest of several calls draws.
+  async show() {
+    const turn = ++this.turn;
+    const { one, two } = this.state;
+    const views = two ? [one, two] : [one];
+    this.pickers.forEach((picker, i) => {
+      picker.node.hidden = !views[i];
+      if (views[i]) picker.show(views[i], this.runs);
+    });
+    let maps;
+    try {
+      maps = await Promise.all(views.map((view) => this.store.maps(view)));
+    } catch (error) {
+      if (turn === this.turn) this.notice.textContent = error.message;
+      this.pickers.forEach((picker) => picker.setPlaying(false));
+      return;
+    }
+    if (turn !== this.turn) return;
+    this.notice.textContent = "";
+    this.maps = maps;
+    this.#settle();
+    this.#draw();
+    this.main.dataset.shown = JSON.stringify(views.map(({ run, tag, step }) => [run, tag, step]));
+    views.forEach((view) => this.#prefetch(view));
+    this.#playOn();
+    this.#drawCurves(turn, views);
+  }
+
+  // What the state asks for and the maps lack becomes the nearest there is.
+  #settle() {
+    const { heads } = this.maps[0].header;
+    const within = (value, count) => Math.min(Math.max(0, value), count - 1);
+    this.state.layer = within(this.state.layer, heads.length);
+    this.state.head = within(this.state.head, heads[this.state.layer]);
+    if (this.state.token !== -1) this.state.token = within(this.state.token, this.maps[0].n);
+    if (!(this.state.sort in this.maps[0].header.scores)) this.state.sort = "";
+  }
+
+  #draw() {
+    const { layer, head, sort, rising } = this.state;
+    const names = Object.keys(this.maps[0].header.scores);
+    options(this.sort, ["", ...names], sort, ["layer by layer", ...names]);
+    this.rising.hidden = !sort;
+    this.rising.textContent = rising ? "smallest first" : "largest first";
+    this.compare.setAttribute("aria-pressed", this.maps.length === 2);
+    this.main.classList.toggle("comparing", this.maps.length === 2);
+    this.grid.show(this.maps, this.state, this.palette);
+    this.legend.replaceChildren(...legend(this.palette));
+    this.panels.forEach(({ node, title }, i) => {
+      const view = i ? this.state.two : this.state.one;
+      node.hidden = !this.maps[i];
+      const which = this.maps.length === 2 ? ` · ${view.run}, step ${view.step}` : "";
+      title.textContent = `Layer ${layer}, head ${head}${which}`;
+    });
+    this.#drawHead();
+  }
+
+  // What depends on the token in focus.
+  #drawHead() {
+    const { layer, head } = this.state;
+    const focus = this.hovered >= 0 ? this.hovered : this.state.token;
+    this.maps.forEach((maps, i) =>
+      this.panels[i].show(maps, layer, head, focus, this.cell, this.palette),
+    );
+  }
+
+  // Curves need every step's scores: they come after the maps.
+  async #drawCurves(turn, views) {
+    const { layer, head } = this.state;
+    const steps = views.map(({ run, tag }) => this.runs[run][tag]);
+    const draw = (curves) =>
+      this.scores.show(
+        views.map((view, i) => ({ maps: this.maps[i], step: view.step, curves: curves[i] })),
+        layer,
+        head,
+      );
+    const curves = Promise.all(
+      views.map((view, i) => this.store.scores(view, steps[i]).catch(() => null)),
+    );
+    if (!this.scores.node.childElementCount) draw([null, null]);
+    const come = await curves;
+    if (turn === this.turn) draw(come);
+  }
+
+  // The steps beside this one, so that a slider that moves finds them there.
+  #prefetch(view) {
+    const steps = this.runs[view.run][view.tag];
+    const place = steps.indexOf(view.step);
+    for (const step of [steps[place + 1], steps[place - 1], steps[place + 2]]) {
+      if (step !== undefined) this.store.maps({ ...view, step }).catch(() => {});
+    }
+  }
+
+  // While playing, every step that is drawn asks for the next.
+  #playOn() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      for (const picker of this.pickers) {
+        if (picker.playing && !picker.move(1)) picker.setPlaying(false);
+      }
+    }, FRAME);
+  }
+
+  hover(token, cell) {
+    this.hovered = token;
+    this.cell = cell;
+    this.#drawHead();
+  }
+
+  async turnTo([layer, head]) {
+    await this.set({ layer, head });
+    this.grid.focus(this.state);
+  }
+
+  step(by) {
+    this.pickers[0].move(by);
+  }
+
+  play() {
+    this.pickers[0].toggle();
+  }
+
+  zoom(factor) {
+    this.viewport.by(factor);
+    this.panels.forEach(({ picture }) => picture.draw());
+  }
+
+  toggleCompare() {
+    const { one, two } = this.state;
+    const steps = this.runs[one.run][one.tag];
+    // Most telling beside the end of a run is its start.
+    return this.set({
+      two: two ? null : { ...one, step: one.step === steps[0] ? steps.at(-1) : steps[0] },
+    });
+  }
+
+  async copyLink() {
+    const place = address();
+    place.hash = linkHash(this.state);
+    try {
+      parent.history.replaceState(null, "", place.href);
+      await navigator.clipboard.writeText(place.href);
+      this.copied.replaceChildren("copied");
+    } catch {
+      // No permission for the clipboard: the link stands there to be copied by hand.
+      const text = el("input", {
+        readonly: true,
+        value: place.href,
+        "aria-label": "Link to this view",
+      });
+      this.copied.replaceChildren(text);
+      text.select();
+    }
+  }
+
+  // New runs and steps. Who looks at the last step of a run stays at its last.
+  async #refresh() {
+    if (document.hidden || !innerWidth) return; // another tab is open
+    const runs = await this.source.runs().catch(() => null);
+    if (!runs || JSON.stringify(runs) === JSON.stringify(this.runs)) return;
+    const before = this.runs;
+    this.runs = runs;
+    if (!this.state || !Object.keys(runs).length) return location.reload(); // from or to nothing
+    const moved = (view) =>
+      view &&
+      nearest(
+        runs,
+        view.step === before[view.run][view.tag].at(-1) ? { ...view, step: null } : view,
+      );
+    await this.set({ one: moved(this.state.one), two: moved(this.state.two) });
+  }
+}
+
+// The address that can be shared: TensorBoard's own, around this frame.
+function address() {
+  return new URL(parent.location.href);
+}

@@ -1,0 +1,79 @@
+// Where a view is chosen: run, probe and step. One for each of the two views that can be compared.
+
+import { el } from "./dom.js";
+
+export class Picker {
+  // change(view) is called with the {run, tag, step} that was chosen.
+  constructor(name, change) {
+    this.change = change;
+    this.run = el("select", { oninput: () => this.choose({ run: this.run.value }) });
+    this.tag = el("select", { oninput: () => this.choose({ tag: this.tag.value }) });
+    this.slider = el("input", {
+      type: "range",
+      min: 0,
+      step: 1,
+      oninput: () => this.choose({ step: this.steps[this.slider.value] }),
+    });
+    this.step = el("output");
+    this.play = el("button", { type: "button", class: "play", onclick: () => this.toggle() });
+    this.setPlaying(false);
+    this.node = el(
+      "fieldset",
+      { class: "picker" },
+      el("legend", {}, name),
+      field("Run", this.run),
+      field("Probe", this.tag),
+      el("div", { class: "stepper" }, this.play, field("Step", this.slider), this.step),
+    );
+  }
+
+  choose(part) {
+    if (!("step" in part)) this.setPlaying(false);
+    this.change({ ...this.view, ...part });
+  }
+
+  show(view, runs) {
+    this.view = view;
+    this.steps = runs[view.run][view.tag];
+    options(this.run, Object.keys(runs), view.run);
+    options(this.tag, Object.keys(runs[view.run]), view.tag);
+    this.slider.max = this.steps.length - 1;
+    this.slider.value = this.steps.indexOf(view.step);
+    this.slider.disabled = this.play.disabled = this.steps.length < 2;
+    this.slider.setAttribute("aria-valuetext", `step ${view.step}`);
+    this.step.textContent = `${view.step.toLocaleString("en")} (${Number(this.slider.value) + 1} of ${this.steps.length})`;
+  }
+
+  // Go `by` logged steps on; whether there was one.
+  move(by) {
+    const place = Number(this.slider.value) + by;
+    if (place < 0 || place >= this.steps.length) return false;
+    this.choose({ step: this.steps[place] });
+    return true;
+  }
+
+  toggle() {
+    const again = !this.playing && this.view.step === this.steps.at(-1);
+    this.setPlaying(!this.playing);
+    this.choose({ step: again ? this.steps[0] : this.view.step });
+  }
+
+  setPlaying(playing) {
+    this.playing = playing;
+    this.play.textContent = playing ? "❚❚" : "▶";
+    this.play.setAttribute("aria-label", playing ? "Pause" : "Play through training");
+    this.play.title = playing ? "Pause (space)" : "Play through training (space)";
+  }
+}
+
+export function field(name, control) {
+  return el("label", { class: "field" }, el("span", {}, name), control);
+}
+
+export function options(select, values, chosen, texts = values) {
+  const same =
+    values.length === select.length &&
+    values.every((value, i) => select.options[i].value === value);
+  if (!same) select.replaceChildren(...values.map((value, i) => el("option", { value }, texts[i])));
+  select.value = chosen;
+}

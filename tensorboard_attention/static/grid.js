@@ -1,0 +1,110 @@
+// All heads at once, as thumbnails: layer by layer, or in the order of a score.
+
+import { el, number } from "./dom.js";
+
+const MOST_PIXELS = 64; // a side of a thumbnail
+
+export class Grid {
+  // choose(layer, head) is called with the head that was clicked.
+  constructor(choose) {
+    this.choose = choose;
+    this.node = el("div", { class: "grid", role: "group", "aria-label": "All heads" });
+    this.order = [];
+    this.laidOut = "";
+    this.cells = new Map();
+  }
+
+  // views: one or two Maps, of which the first says what heads there are.
+  show(views, { layer, head, sort, rising }, palette) {
+    const [first] = views;
+    this.order = ordered(first, sort, rising);
+    this.#layOut(first, views.length, sort);
+    for (const [l, h] of this.order) {
+      const cell = this.cells.get(`${l}.${h}`);
+      views.forEach((maps, i) => paint(cell.canvases[i], maps, l, h, palette));
+      const score = sort ? number(first.score(sort, l, h)) : "";
+      cell.caption.textContent = sort ? `${l}.${h}  ${score}` : `${h}`;
+      const chosen = l === layer && h === head;
+      cell.button.setAttribute(
+        "aria-label",
+        `layer ${l}, head ${h}${sort ? `, ${sort} ${score}` : ""}`,
+      );
+      cell.button.setAttribute("aria-pressed", chosen);
+      cell.button.tabIndex = chosen ? 0 : -1;
+    }
+  }
+
+  // The head that stands `by` places further in the shown order.
+  beside({ layer, head }, by) {
+    const place = this.order.findIndex(([l, h]) => l === layer && h === head);
+    return this.order[Math.min(this.order.length - 1, Math.max(0, place + by))];
+  }
+
+  focus({ layer, head }) {
+    const button = this.cells.get(`${layer}.${head}`)?.button;
+    button?.focus({ preventScroll: true });
+    button?.scrollIntoView({ block: "nearest" });
+  }
+
+  // Elements are made, or moved, only when the heads or their order change.
+  #layOut({ header }, sides, sort) {
+    const wanted = JSON.stringify([header.heads, sides, sort !== "", this.order]);
+    if (wanted === this.laidOut) return;
+    this.laidOut = wanted;
+    const old = this.cells;
+    this.cells = new Map();
+    for (const [l, h] of this.order) {
+      const known = old.get(`${l}.${h}`);
+      this.cells.set(
+        `${l}.${h}`,
+        known?.canvases.length === sides ? known : this.#cell(l, h, sides),
+      );
+    }
+    this.node.style.setProperty("--heads", Math.max(...header.heads));
+    this.node.classList.toggle("paired", sides === 2);
+    this.node.classList.toggle("sorted", sort !== "");
+    const row = (heads) =>
+      el("div", { class: "row" }, ...heads.map(([l, h]) => this.cells.get(`${l}.${h}`).button));
+    if (sort) return this.node.replaceChildren(row(this.order));
+    const layers = header.heads.map((_, layer) => this.order.filter(([l]) => l === layer));
+    this.node.replaceChildren(
+      ...layers.map((heads, layer) =>
+        el("div", { class: "layer" }, el("h3", {}, `Layer ${layer}`), row(heads)),
+      ),
+    );
+  }
+
+  #cell(layer, head, sides) {
+    const canvases = Array.from({ length: sides }, () => el("canvas", { width: 1, height: 1 }));
+    const caption = el("span", { class: "caption" });
+    const pictures = el("span", { class: "pictures" }, ...canvases);
+    const button = el(
+      "button",
+      { type: "button", class: "head", onclick: () => this.choose(layer, head) },
+      pictures,
+      caption,
+    );
+    return { button, canvases, caption };
+  }
+}
+
+// [layer, head] of every head; by a score, with those that have none at the end.
+function ordered(maps, sort, rising) {
+  const heads = maps.heads();
+  if (!sort) return heads;
+  const value = ([layer, head]) => {
+    const score = maps.score(sort, layer, head);
+    return score == null || Number.isNaN(score) ? Infinity : rising ? score : -score;
+  };
+  return heads.sort((a, b) => value(a) - value(b) || 0);
+}
+
+function paint(canvas, maps, layer, head, palette) {
+  if (head >= (maps.header.heads[layer] ?? 0)) {
+    canvas.width = canvas.height = 1; // the other model has no such head
+    return;
+  }
+  const image = maps.image(maps.number(layer, head), Math.ceil(maps.n / MOST_PIXELS), palette);
+  if (canvas.width !== image.width) canvas.width = canvas.height = image.width;
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}

@@ -1,0 +1,46 @@
+// The keys of the tab, and the list that explains them.
+
+import { el } from "./dom.js";
+
+const KEYS = [
+  ["← →", "head before, after"],
+  ["↑ ↓", "layer above, below"],
+  [", .", "step before, after (also shift ← →)"],
+  ["space", "play through training"],
+  ["[ ]", "token before, after"],
+  ["c", "compare, or stop comparing"],
+  ["+ - 0", "zoom in, out, whole map"],
+];
+
+export function keyList() {
+  const rows = KEYS.map(([key, what]) => el("li", {}, el("kbd", {}, key), ` ${what}`));
+  return el("details", { class: "keys" }, el("summary", {}, "Keys"), el("ul", {}, ...rows));
+}
+
+export function onKey(event, app) {
+  const at = (selector) => event.target.closest?.(selector);
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  // Controls keep the keys that they know themselves.
+  if (at("input, select, summary") && /^(Arrow| )/.test(event.key)) return;
+  if (at("button") && event.key === " ") return;
+  const { layer, head, token } = app.state;
+  const { shiftKey } = event;
+  const actions = {
+    ArrowLeft: () => (shiftKey ? app.step(-1) : app.turnTo(app.grid.beside(app.state, -1))),
+    ArrowRight: () => (shiftKey ? app.step(1) : app.turnTo(app.grid.beside(app.state, 1))),
+    ArrowUp: () => app.turnTo([layer - 1, head]),
+    ArrowDown: () => app.turnTo([layer + 1, head]),
+    ",": () => app.step(-1),
+    ".": () => app.step(1),
+    " ": () => app.play(),
+    "[": () => app.set({ token: Math.max(0, token - 1) }),
+    "]": () => app.set({ token: token + 1 }),
+    c: () => app.toggleCompare(),
+    "+": () => app.zoom(1.5),
+    "-": () => app.zoom(1 / 1.5),
+    0: () => app.zoom(0),
+  };
+  if (!Object.hasOwn(actions, event.key)) return;
+  event.preventDefault();
+  actions[event.key]();
+}

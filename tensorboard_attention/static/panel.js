@@ -1,0 +1,47 @@
+// The chosen head of one view: its map, the text, and the weights of the token in focus.
+
+import { el } from "./dom.js";
+import { Picture } from "./picture.js";
+import { Words } from "./words.js";
+
+export class Panel {
+  constructor(viewport, { point, pick, moved }) {
+    this.title = el("h2");
+    this.note = el("p", { class: "note" });
+    this.picture = new Picture(viewport, { point, pick, moved });
+    this.words = new Words({ point, pick });
+    const parts = [this.title, this.note, this.picture.node, this.words.node];
+    this.node = el("section", { class: "panel" }, ...parts);
+  }
+
+  show(maps, layer, head, focus, cell, palette) {
+    const there = head < (maps.header.heads[layer] ?? 0);
+    this.note.textContent = there ? maps.header.note : "This model has no such head.";
+    this.picture.node.hidden = this.words.node.hidden = !there;
+    if (!there) return;
+    this.picture.show(maps, layer, head, focus, cell, palette);
+    this.words.show(maps, layer, head, focus);
+  }
+
+  // Again, when the room or the viewport has changed.
+  draw() {
+    this.picture.draw();
+    this.words.draw();
+  }
+}
+
+export function emptyNotice() {
+  const example = [
+    "from tensorboard_attention import add_attention",
+    'add_attention(writer, "my probe", maps, tokens, step)',
+  ];
+  const what =
+    "No run in this log folder has any. A training run logs them as it goes; any program can:";
+  return el(
+    "div",
+    { class: "empty" },
+    el("h2", {}, "No attention maps yet"),
+    el("p", {}, what),
+    el("pre", {}, example.join("\n")),
+  );
+}

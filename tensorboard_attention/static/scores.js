@@ -1,0 +1,98 @@
+// The scores of the chosen head, each with its curve over the logged steps.
+
+import { el, number, svg } from "./dom.js";
+
+const WIDE = 200;
+const HIGH = 44;
+
+const MEANINGS = {
+  entropy: "bits: 0 where each query attends to one key",
+  "mean distance": "tokens between a query and what it attends to",
+  "previous token": "share on the token right before",
+  "first token": "share on the first token, the attention sink",
+  "same token": "share on the query's own place",
+  "duplicate token": "share on earlier places with the same token",
+  induction: "share on what came after the same token earlier",
+};
+
+export class Scores {
+  // choose(step): a point of a curve was clicked.
+  constructor(choose) {
+    this.choose = choose;
+    this.node = el("section", { class: "scores", "aria-label": "Scores of the head" });
+  }
+
+  // views: {maps, step, curves} of one view or two; curves are null until they have come.
+  show(views, layer, head) {
+    const names = Object.keys(views[0].maps.header.scores);
+    this.node.replaceChildren(
+      ...names.map((name) => {
+        const values = views.map(({ maps }) => number(maps.score(name, layer, head))).join(" | ");
+        const title = el(
+          "div",
+          { class: "value" },
+          el("span", { title: MEANINGS[name] ?? "" }, name),
+          el("b", {}, values),
+        );
+        return el(
+          "div",
+          { class: "score", "data-score": name },
+          title,
+          this.#chart(views, name, layer, head),
+        );
+      }),
+    );
+  }
+
+  #chart(views, name, layer, head) {
+    const curves = views
+      .map(({ curves, step }) => (curves ? { step, ...curve(curves, name, layer, head) } : null))
+      .filter(Boolean);
+    const finite = curves.flatMap(({ values }) => values.filter(Number.isFinite));
+    if (!finite.length) return el("div", { class: "chart" });
+    const [low, high] = [Math.min(...finite), Math.max(...finite)];
+    const steps = curves.flatMap((each) => each.steps);
+    const [first, last] = [Math.min(...steps), Math.max(...steps)];
+    const x = (step) => (last > first ? ((step - first) / (last - first)) * WIDE : WIDE / 2);
+    const y = (value) =>
+      high > low ? HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6) : HIGH / 2;
+    const drawn = curves.flatMap(({ steps, values, step }, i) => {
+      const points = steps.flatMap((each, j) =>
+        Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : [],
+      );
+      const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
+      return [svg("line", mark), svg("polyline", { points: points.join(" "), class: `view${i}` })];
+    });
+    const chart = svg(
+      "svg",
+      {
+        viewBox: `0 0 ${WIDE} ${HIGH}`,
+        preserveAspectRatio: "none",
+        role: "img",
+        "aria-label": `${name} over steps, from ${number(low)} to ${number(high)}`,
+      },
+      ...drawn,
+    );
+    chart.addEventListener("click", (event) => {
+      const box = chart.getBoundingClientRect();
+      const wanted = first + ((event.clientX - box.left) / box.width) * (last - first);
+      this.choose(wanted);
+    });
+    const bounds = el(
+      "span",
+      { class: "bounds", "aria-hidden": "true" },
+      el("span", {}, number(high)),
+      el("span", {}, number(low)),
+    );
+    return el("div", { class: "chart" }, chart, bounds);
+  }
+}
+
+// One head's score over the steps.
+function curve({ names, steps, heads, values }, name, layer, head) {
+  const place = names.indexOf(name);
+  const count = heads.reduce((sum, each) => sum + each, 0);
+  if (place < 0 || head >= (heads[layer] ?? 0)) return { steps: [], values: [] };
+  const at = place * count + heads.slice(0, layer).reduce((sum, each) => sum + each, 0) + head;
+  return { steps, values: steps.map((_, i) => values[i * names.length * count + at]) };
+}

@@ -1,0 +1,131 @@
+// Where maps come from: TensorBoard's log folder, or the page that holds them itself. Both answer
+// runs(), maps(run, tag, step) and scores(run, tag); Store remembers what they answered.
+
+import { Maps } from "./maps.js";
+
+export class Logs {
+  follows = true; // training may go on: ask again for more
+
+  async runs() {
+    return (await ask("runs")).json();
+  }
+
+  async maps(run, tag, step) {
+    const [header, rest] = framed(await (await ask("maps", { run, tag, step })).arrayBuffer());
+    return new Maps(header, await inflate(rest));
+  }
+
+  async scores(run, tag) {
+    const [header, rest] = framed(await (await ask("scores", { run, tag })).arrayBuffer());
+    return { ...header, values: new Float32Array(rest.slice().buffer) };
+  }
+}
+
+export class Embedded {
+  follows = false;
+
+  constructor(entries) {
+    this.entries = entries;
+  }
+
+  async runs() {
+    const tags = {};
+    for (const { tag, step } of this.entries) (tags[tag] ??= []).push(step);
+    for (const steps of Object.values(tags)) steps.sort((a, b) => a - b);
+    return Object.keys(tags).length ? { ".": tags } : {};
+  }
+
+  async maps(run, tag, step) {
+    const entry = this.entries.find((each) => each.tag === tag && each.step === step);
+    return new Maps(
+      entry.header,
+      await inflate(Uint8Array.from(atob(entry.maps), (c) => c.charCodeAt(0))),
+    );
+  }
+
+  async scores(run, tag) {
+    const entries = this.entries.filter((each) => each.tag === tag).sort((a, b) => a.step - b.step);
+    const { scores, heads } = entries.at(-1).header;
+    const names = Object.keys(scores);
+    const values = entries.flatMap(({ header }) =>
+      names.flatMap((name) => header.scores[name].flat().map((v) => v ?? NaN)),
+    );
+    return {
+      names,
+      heads,
+      steps: entries.map(({ step }) => step),
+      values: Float32Array.from(values),
+    };
+  }
+}
+
+const MOST_BYTES = 256e6;
+
+export class Store {
+  #maps = new Map(); // oldest use first
+  #scores = new Map();
+  #bytes = 0;
+
+  constructor(source) {
+    this.source = source;
+  }
+
+  maps({ run, tag, step }) {
+    const key = JSON.stringify([run, tag, step]);
+    const known = this.#maps.get(key);
+    const answer = known ?? this.source.maps(run, tag, step);
+    this.#maps.delete(key);
+    this.#maps.set(key, answer);
+    if (!known) {
+      answer.then(
+        (maps) => this.#count(maps.bytes.length),
+        () => this.#maps.delete(key),
+      );
+    }
+    return answer;
+  }
+
+  // The scores over all steps; asked for again when there are more steps.
+  scores({ run, tag }, steps) {
+    const key = JSON.stringify([run, tag]);
+    if (this.#scores.get(key)?.count !== steps.length) {
+      this.#scores.set(key, { count: steps.length, answer: this.source.scores(run, tag) });
+    }
+    return this.#scores.get(key).answer;
+  }
+
+  async #count(bytes) {
+    this.#bytes += bytes;
+    for (const [key, answer] of this.#maps) {
+      if (this.#bytes <= MOST_BYTES || this.#maps.size <= 4) return;
+      this.#maps.delete(key);
+      this.#bytes -= (await answer.catch(() => null))?.bytes.length ?? 0;
+    }
+  }
+}
+
+async function ask(route, query = {}) {
+  const answer = await fetch(`${route}?${new URLSearchParams(query)}`);
+  if (!answer.ok)
+    throw new Error(
+      answer.status === 404
+        ? "these maps are no longer in the log"
+        : `TensorBoard answered ${answer.status}`,
+    );
+  return answer;
+}
+
+function framed(buffer) {
+  const length = new DataView(buffer).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  return [header, new Uint8Array(buffer, 4 + length)];
+}
+
+async function inflate(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  try {
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  } catch {
+    throw new Error("the maps of this step are damaged");
+  }
+}

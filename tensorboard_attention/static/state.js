@@ -1,0 +1,67 @@
+// What is being looked at, and the link that brings it back.
+//
+//   one, two      {run, tag, step}; two is null unless two views are compared
+//   layer, head   the chosen head
+//   token         the chosen token's place, -1 for none
+//   sort, rising  the order of heads: a score's name or "" for layer by layer; smallest first or not
+
+const PREFIX = "p.attention."; // TensorBoard keeps such keys of its address for the plugin
+
+export function readLink(hash) {
+  const found = {};
+  for (const part of hash.replace(/^#/, "").split("&")) {
+    const [key, value] = part.split("=", 2);
+    if (!key.startsWith(PREFIX) || value === undefined) continue;
+    try {
+      found[key.slice(PREFIX.length)] = decodeURIComponent(value);
+    } catch {
+      // A link cut in the middle of a character: the rest of it may still be good.
+    }
+  }
+  return found;
+}
+
+export function linkHash(state) {
+  const { one, two, layer, head, token, sort, rising } = state;
+  const parts = { run: one.run, tag: one.tag, step: one.step, layer, head, token };
+  if (sort) Object.assign(parts, { sort, rising: Number(rising) });
+  if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: two.step });
+  return (
+    "#attention" +
+    Object.entries(parts)
+      .map(([key, value]) => `&${PREFIX}${key}=${encodeURIComponent(value)}`)
+      .join("")
+  );
+}
+
+// The state that a link asks for, as far as these runs have it.
+export function restore(link, runs) {
+  const one = nearest(runs, { run: link.run, tag: link.tag, step: link.step });
+  return {
+    one,
+    two:
+      "run2" in link ? nearest(runs, { run: link.run2, tag: link.tag2, step: link.step2 }) : null,
+    layer: whole(link.layer, 0),
+    head: whole(link.head, 0),
+    token: whole(link.token, Infinity), // the last one, which sees the most
+    sort: link.sort ?? "",
+    rising: link.rising === "1",
+  };
+}
+
+// The view that is wanted, or the one most like it: the newest run, the first probe, the last step.
+export function nearest(runs, { run, tag, step }) {
+  if (!Object.hasOwn(runs, run)) run = Object.keys(runs).at(-1);
+  const tags = runs[run];
+  if (!Object.hasOwn(tags, tag)) tag = Object.keys(tags)[0];
+  const wanted = whole(step, Infinity);
+  const closest = tags[tag].reduce((best, each) =>
+    Math.abs(each - wanted) <= Math.abs(best - wanted) ? each : best,
+  );
+  return { run, tag, step: closest };
+}
+
+function whole(text, otherwise) {
+  const value = Number(text);
+  return text != null && text !== "" && Number.isInteger(value) ? value : otherwise;
+}

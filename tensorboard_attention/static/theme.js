@@ -1,0 +1,41 @@
+// Light or dark, and the legend of the colours.
+
+import { el } from "./dom.js";
+import { css, future, scale } from "./colours.js";
+
+// Light or dark as TensorBoard is; by itself, as the system is. changed(palette) is called at once
+// and at every change: with the scale, the future's grey, and the colours of lines and text.
+export function followTheme(changed) {
+  const body = parent !== window ? parent.document.body : null;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const follow = () => {
+    const dark = body ? body.classList.contains("dark-mode") : system.matches;
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    const style = getComputedStyle(document.documentElement);
+    const palette = { colours: scale(dark), future: future(dark) };
+    for (const name of ["ink", "quiet", "line", "to", "from"]) {
+      palette[name] = style.getPropertyValue(`--${name}`).trim();
+    }
+    changed(palette);
+  };
+  if (body) new MutationObserver(follow).observe(body, { attributeFilter: ["class"] });
+  else system.addEventListener("change", follow);
+  follow();
+}
+
+export function legend({ colours, future }) {
+  const stops = [0, 32, 64, 96, 128, 160, 192, 224, 255].map((byte) => css(colours[byte]));
+  const ramp = el("div", { class: "ramp" });
+  ramp.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+  const ticks = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 1].map((weight) => {
+    const tick = el("span", {}, `${weight}`.replace(/^0\./, "."));
+    tick.style.left = `${100 * Math.sqrt(weight)}%`;
+    return tick;
+  });
+  const grey = el("i");
+  grey.style.background = css(future);
+  return [
+    el("div", { class: "ramped" }, ramp, el("div", { class: "ticks" }, ...ticks)),
+    el("div", { class: "unseen" }, grey, "future"),
+  ];
+}

@@ -1,0 +1,343 @@
+"""The Attention tab in a real browser, with a real TensorBoard over a run of the real train.py."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+import torch
+from playwright import sync_api
+from torch.utils.tensorboard import SummaryWriter
+
+from data import open_corpus, prepare
+from model import record_attention
+from sample import open_model
+from tensorboard_attention import add_attention, encode, page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+READ = """all => all.map(each =>
+    [Number(each.dataset.place), Number(each.querySelector("b").textContent)])"""
+HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script>'
+ODD_RUN = 'odd &run="<b>" #1%'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    with sync_api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A TensorBoard over a folder that is empty as yet."""
+    logs = tmp_path_factory.mktemp("logs")
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logs), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.search(r"http://localhost:\d+/", line):
+                break
+        else:
+            pytest.fail("".join(lines))
+        yield found.group(), logs
+        process.terminate()
+
+
+class Tab:
+    """The Attention tab in a page of its own. Errors in it fail the test that closes it."""
+
+    def __init__(self, browser: sync_api.Browser, url: str, frame: bool = True, width: int = 1280):
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, has_touch=width < 800
+        )
+        self.page = context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(url)
+        self.root = self.page.frame_locator("iframe[src*=attention]") if frame else self.page
+        self.shown()
+
+    def __getitem__(self, selector: str) -> sync_api.Locator:
+        return self.root.locator(selector)
+
+    def shown(self, *views: list) -> Any:
+        """Waits for these views (or any) to be drawn; what is drawn."""
+        wanted = "[data-shown]"
+        if views:
+            text = json.dumps(views, separators=(",", ":"), ensure_ascii=False)
+            wanted = f"[data-shown={json.dumps(text)}]"
+        told = self[f"main{wanted}"].get_attribute("data-shown", timeout=15000)
+        return told if told == "empty" else json.loads(told or "")
+
+    def listed(self, way: str) -> dict[int, float]:
+        """The listed weights of the token in focus, by place."""
+        rows = self[f".panel:not([hidden]) .lists .{way} li[data-place]"]
+        return dict(rows.evaluate_all(READ))
+
+    def close(self) -> None:
+        self.page.context.close()
+        assert self.errors == []
+
+
+@pytest.fixture(scope="module")
+def site(address: tuple[str, Path], browser: sync_api.Browser, tiny_run: Path) -> dict[str, str]:
+    """The address, and what the tab said while the folder was empty. Now it holds runs."""
+    url, logs = address
+    empty = Tab(browser, f"{url}#attention")
+    said = {"url": url, "empty": empty["main"].inner_text()}
+    empty.close()
+    (logs / "trained").symlink_to(tiny_run, target_is_directory=True)
+    scalars = SummaryWriter(str(logs / "scalars alone"))
+    scalars.add_scalar("loss", 1.0, 0)
+    scalars.close()
+    odd = SummaryWriter(str(logs / ODD_RUN))
+    tokens = ["Once", HOSTILE, " \n", "\u202e", "Once", "x" * 300]
+    for step in (0, 5):
+        maps = torch.rand(1, 3, 6, 6, generator=torch.Generator().manual_seed(step)).softmax(-1)
+        add_attention(odd, HOSTILE, [maps], tokens, step)
+    add_attention(odd, "long", [torch.eye(600).tril()[None, None]], ["word"] * 600, 0)
+    odd.close()
+    broken = SummaryWriter(str(logs / "broken"))
+    for step in range(3):
+        add_attention(broken, "probe", [torch.eye(3)[None, None]], list("abc"), step)
+    broken.close()
+    (torn,) = (logs / "broken").iterdir()
+    torn.write_bytes(torn.read_bytes()[:-40])
+    (logs / "broken" / "events.out.tfevents.9").write_bytes(bytes(range(256)) * 9)
+    return said
+
+
+@pytest.fixture
+def open_tab(site: dict[str, str], browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
+    tabs = []
+
+    def open_it(width: int = 1280, **link: str | int) -> Tab:
+        parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
+        tabs.append(Tab(browser, f"{site['url']}#attention{parts}", width=width))
+        return tabs[-1]
+
+    yield open_it
+    for tab in tabs:
+        tab.close()
+
+
+def test_an_empty_log_says_what_to_do(site: dict[str, str]) -> None:
+    assert "No attention maps yet" in site["empty"] and "add_attention" in site["empty"]
+
+
+def test_runs_and_steps_are_listed(open_tab: Callable[..., Tab], site: dict[str, str]) -> None:
+    tab = open_tab()
+    assert tab.shown() == [["trained", "attention", 6]], "the last run at its last step"
+    runs = tab[".picker select >> nth=0"].locator("option").all_inner_texts()
+    assert {"broken", ODD_RUN, "trained"} <= set(runs) and "scalars alone" not in runs
+    assert tab[".stepper output >> nth=0"].inner_text() == "6 (3 of 3)"
+    assert tab[".head"].count() == 4
+    assert all(url.startswith((site["url"], "data:", "blob:")) for url in tab.asked)
+
+
+def test_a_token_shows_the_recorded_weights(
+    open_tab: Callable[..., Tab], tiny: Path, tiny_run: Path
+) -> None:
+    """Both ways, for a head of the last layer, at the step of the last checkpoint."""
+    config, tokenizer, model = open_model(str(tiny_run), "last", torch.device("cpu"))
+    dataset = prepare(open_corpus(config.data), tokenizer, str(tiny / ".cache"), 1, ("val",))
+    tab = open_tab(layer=1, head=1)
+    count = tab[".panel:not([hidden]) .token"].count()
+    with torch.no_grad(), record_attention(model) as maps:
+        model(torch.tensor(dataset.val[:count].tolist())[None])
+    weights = maps[1][0, 1].numpy()
+    tab[".token[data-place='12'] >> nth=0"].hover()
+    attends, attended = tab.listed("to"), tab.listed("from")
+    assert sorted(attends) == list(range(13)) and len(attended) > 5
+    for place, weight in attends.items():
+        assert abs(weight - weights[12, place]) <= allowed(weights[12, place])
+    for place, weight in attended.items():
+        assert abs(weight - weights[place, 12]) <= allowed(weights[place, 12])
+    lines = tab[".panel:not([hidden]) .lines path.to"].count()
+    assert lines == sum(place != 12 and weight > 0.01 for place, weight in attends.items())
+
+
+def allowed(weight: float) -> float:
+    """Half a step of the quantised square root, and of the third decimal."""
+    return (np.sqrt(weight) + 0.5 / 255) ** 2 - weight + 0.0006
+
+
+def test_slider_and_play_go_through_training(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    slider = tab["input[type=range] >> nth=0"]
+    slider.fill("0")
+    tab.shown(["trained", "attention", 0])
+    slider.press("ArrowRight")
+    tab.shown(["trained", "attention", 3])
+    tab["button.play >> nth=0"].click()
+    tab.shown(["trained", "attention", 6])
+
+
+def test_keys(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(layer=0, head=0, token=2)
+    title = tab[".panel h2 >> nth=0"]
+    tab[".head >> nth=0"].click()
+    for key, told in [
+        ("ArrowRight", "Layer 0, head 1"),
+        ("ArrowDown", "Layer 1, head 1"),
+        ("ArrowLeft", "Layer 1, head 0"),
+        ("ArrowUp", "Layer 0, head 0"),
+    ]:
+        tab.page.keyboard.press(key)
+        sync_api.expect(title).to_have_text(told)
+    tab.page.keyboard.press("]")
+    sync_api.expect(tab[".token.focus >> nth=0"]).to_have_attribute("data-place", "3")
+    tab.page.keyboard.press("Shift+ArrowLeft")
+    tab.shown(["trained", "attention", 3])
+    tab.page.keyboard.press("c")
+    tab.shown(["trained", "attention", 3], ["trained", "attention/probe", 0])
+
+
+def test_heads_are_sorted_by_a_score(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    tab[".sorting select"].select_option("entropy")
+    read = "all => all.map(each => Number(each.textContent.split('  ')[1]))"
+    falling = tab[".head .caption"].evaluate_all(read)
+    assert falling == sorted(falling, reverse=True) and len(set(falling)) > 1
+    tab[".sorting button"].click()
+    sync_api.expect(tab[".sorting button"]).to_have_text("smallest first")
+    assert tab[".head .caption"].evaluate_all(read) == falling[::-1]
+
+
+def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run=ODD_RUN, tag="long")
+    assert tab[".note >> nth=0"].inner_text() == "The first 512 of 600 tokens."
+    picture, readout = tab["canvas.picture >> nth=0"], tab[".readout >> nth=0"]
+    box = picture.bounding_box()
+    assert box
+    corner: Any = {"x": box["width"] - 8, "y": box["height"] - 8}
+    picture.hover(position=corner)
+    assert re.fullmatch(r"(51[01]) word → \1 word: 1.000", readout.inner_text())
+    for _ in range(6):
+        tab["[aria-label^='Zoom in']"].click()
+    picture.hover(position=corner)
+    seen = re.match(r"(\d+) word → (\d+) word", readout.inner_text())
+    assert seen and seen[1] == seen[2] and 250 < int(seen[1]) < 300, "the middle fills the map"
+
+
+def test_two_runs_compare_and_a_link_brings_all_back(
+    open_tab: Callable[..., Tab], browser: sync_api.Browser
+) -> None:
+    tab = open_tab(layer=0, head=1, token=1)
+    tab[".sorting select"].select_option("mean distance")
+    tab["button:has-text('Compare')"].click()
+    tab[".picker >> nth=1"].locator("select").first.select_option(ODD_RUN)
+    tab[".picker >> nth=1"].locator("select").nth(1).select_option(HOSTILE)
+    views = [["trained", "attention", 6], [ODD_RUN, HOSTILE, 0]]
+    tab.shown(*views)
+    assert tab[".panel:not([hidden])"].count() == 2
+    assert tab[".chart polyline.view1"].count() > 3, "the curves of both"
+    tab["button:has-text('Copy link')"].click()
+    tab[".copied:not(:empty)"].wait_for()
+    again = Tab(browser, tab.page.url)
+    assert again.shown() == views
+    assert again[".panel h2 >> nth=0"].inner_text().startswith("Layer 0, head 1")
+    assert again[".token.focus >> nth=0"].get_attribute("data-place") == "1"
+    assert again[".sorting select"].input_value() == "mean distance"
+    again.close()
+
+
+def test_lightness_alone_tells_the_weight(open_tab: Callable[..., Tab]) -> None:
+    """So that maps read the same without colour vision. The future has a colour of its own."""
+    code = """(_, dark) => import(new URL("colours.js", document.baseURI)).then(
+        ({ scale, future }) => [...scale(dark), future(dark)])"""
+    main = open_tab()["main"]
+    for dark in (False, True):
+        pixels = np.array(main.evaluate(code, dark), dtype="<u4")
+        channels = pixels.view(np.uint8).reshape(-1, 4)[:, :3] / 255
+        linear = np.where(channels > 0.04045, ((channels + 0.055) / 1.055) ** 2.4, channels / 12.92)
+        lightness = np.cbrt(linear @ [0.2126, 0.7152, 0.0722])
+        steps = np.diff(lightness[:256]) * (1 if dark else -1)
+        assert (steps > -0.002).all() and steps.sum() > 0.6
+        assert pixels[256] not in pixels[:256]
+
+
+def test_a_hostile_token_is_text(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run=ODD_RUN, tag=HOSTILE, token=1)
+    assert HOSTILE[:20].replace(" ", "·") in tab[".text >> nth=0"].inner_text()
+    assert tab["main img"].count() == tab["main script"].count() == 0
+    assert tab.page.title() == "TensorBoard"
+    assert sorted(tab.listed("to")) == list(range(6)), "a map that is not causal"
+
+
+def test_a_broken_file_gives_what_is_whole(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run="broken")
+    assert tab.shown() == [["broken", "probe", 1]]
+
+
+def test_a_link_to_what_is_gone_shows_what_is_there(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run="gone", step=4, layer=9, head=9, token=99, sort="luck")
+    assert tab.shown() == [["trained", "attention", 3]]
+    assert tab[".panel h2 >> nth=0"].inner_text() == "Layer 1, head 1"
+
+
+def test_a_narrow_screen_has_all_of_it(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(width=400)
+    assert tab["main"].evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
+    tab[".token[data-place='4'] >> nth=0"].tap()
+    assert sorted(tab.listed("to")) == list(range(5))
+
+
+def test_maps_of_transformers(
+    site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
+) -> None:
+    """Whatever `output_attentions` gives can be looked at, causal or not."""
+    from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
+
+    sizes: dict[str, Any] = {"vocab_size": 20, "attn_implementation": "eager"}
+    gpt2 = GPT2Model(GPT2Config(n_layer=3, n_head=4, n_embd=16, **sizes)).eval()
+    bert = BertModel(
+        BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, **sizes)
+    ).eval()
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    maps = {}
+    for tag, network in {"gpt2": gpt2, "bert": bert}.items():
+        with torch.no_grad():
+            maps[tag] = network(ids, output_attentions=True).attentions
+        writer = SummaryWriter(str(address[1] / "any model"))
+        add_attention(writer, tag, maps[tag], [f"t{token}" for token in ids[0].tolist()], 1)
+        writer.close()
+    for tag, heads, last in [("gpt2", 12, 3), ("bert", 4, 5)]:
+        tab = open_tab(run="any model", tag=tag, layer=1, head=1, token=2)
+        assert tab.shown() == [["any model", tag, 1]] and tab[".head"].count() == heads
+        weights = maps[tag][1][0, 1, 2].numpy()
+        assert sorted(tab.listed("to")) == list(range(last))
+        for place, weight in tab.listed("to").items():
+            assert abs(weight - weights[place]) <= allowed(weights[place])
+
+
+def test_the_page_stands_alone(browser: sync_api.Browser, tmp_path: Path) -> None:
+    path = tmp_path / "heads.html"
+    maps = [torch.eye(3)[[0, 0, 1]][None, None].repeat(1, 2, 1, 1)] * 2
+    logged = encode(maps, ["a", HOSTILE, "b"])
+    page(path, [(HOSTILE, step, logged) for step in (10, 2)], title=HOSTILE)
+    tab = Tab(browser, path.as_uri(), frame=False)
+    assert tab.shown() == [[".", HOSTILE, 10]] and tab[".head"].count() == 4
+    assert tab.page.title() == HOSTILE
+    tab["input[type=range] >> nth=0"].fill("0")
+    tab.shown([".", HOSTILE, 2])
+    tab[".token[data-place='2'] >> nth=0"].click()
+    assert tab.listed("to") == {1: 1.0}
+    assert tab["img"].count() == 0 and tab.asked == [path.as_uri()]
+    tab.close()

@@ -1,0 +1,135 @@
+"""The index finds every logged step in whatever state the files are, and answers nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.plugins.base_plugin import TBContext
+from torch.utils.tensorboard import SummaryWriter
+from werkzeug.test import Client
+
+from tensorboard_attention import add_attention, encode
+from tensorboard_attention.index import Index
+from tensorboard_attention.plugin import AttentionPlugin
+
+MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
+TOKENS = ["a", "b", "c"]
+
+
+def log(folder: Path, steps: list[int], purge: int | None = None) -> Path:
+    """An event file with a map at each step; 12 steps are more than TensorBoard's memory keeps."""
+    writer = SummaryWriter(str(folder), purge_step=purge)
+    for step in steps:
+        writer.add_scalar("loss", step, step)
+        add_attention(writer, "probe", MAPS, TOKENS, step)
+    writer.close()
+    return max(folder.glob("*tfevents*"))
+
+
+def steps(logdir: Path) -> dict[str, dict[str, list[int]]]:
+    index = Index(str(logdir))
+    index.refresh()
+    return index.steps()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return log(tmp_path_factory.mktemp("log"), list(range(4))).read_bytes()
+
+
+def test_every_step_of_every_run_is_found(tmp_path: Path) -> None:
+    log(tmp_path, [5])
+    log(tmp_path / "sweep" / "0", list(range(12)))
+    (tmp_path / "none").mkdir()
+    SummaryWriter(str(tmp_path / "scalars")).close()
+    (tmp_path / "latest").symlink_to("sweep", target_is_directory=True)
+    (tmp_path / "sweep" / "around").symlink_to("..", target_is_directory=True)
+    assert steps(tmp_path) == {".": {"probe": [5]}, "sweep/0": {"probe": list(range(12))}}
+
+
+def test_a_log_that_grows_is_read_on(tmp_path: Path) -> None:
+    index = Index(str(tmp_path))
+    index.refresh()
+    assert index.steps() == {}
+    writer = SummaryWriter(str(tmp_path / "run"))
+    for step in range(3):
+        add_attention(writer, "probe", MAPS, TOKENS, step)
+        writer.flush()
+        index.refresh()
+        assert index.steps() == {"run": {"probe": list(range(step + 1))}}
+    writer.close()
+    shutil.rmtree(tmp_path / "run")
+    log(tmp_path / "run", [7])
+    index.refresh()
+    assert index.steps() == {"run": {"probe": [7]}}
+    shutil.rmtree(tmp_path / "run")
+    index.refresh()
+    assert index.steps() == {}
+
+
+def test_what_a_resumed_run_does_again_counts_once(tmp_path: Path) -> None:
+    log(tmp_path, [0, 10, 20, 30])
+    log(tmp_path, [15, 25], purge=11)
+    assert steps(tmp_path) == {".": {"probe": [0, 10, 15, 25]}}
+
+
+@given(data=st.data())
+def test_damaged_files_end_where_they_break(
+    data: st.DataObject, recorded: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "events.out.tfevents.1"
+    cut = data.draw(st.integers(0, len(recorded)))
+    path.write_bytes(recorded[:cut] + data.draw(st.binary(max_size=50)))
+    found = steps(path.parent).get(".", {}).get("probe", [])
+    assert found == list(range(len(found)))
+    assert len(found) == 4 or cut < len(recorded)
+
+
+def test_routes_give_what_was_logged_and_nothing_else(tmp_path: Path) -> None:
+    log(tmp_path / "run", [3, 4])
+    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
+    assert plugin.is_active()
+
+    def get(route: str, **query: str) -> tuple[int, bytes]:
+        answer = Client(plugin.get_plugin_apps()[route]).get(query_string=query)
+        return answer.status_code, answer.data
+
+    assert json.loads(get("/runs")[1]) == {"run": {"probe": [3, 4]}}
+    header, maps = framed(get("/maps", run="run", tag="probe", step="3")[1])
+    logged = encode(MAPS, TOKENS)
+    assert header == json.loads(logged[0]) and maps == logged[1]
+    header, values = framed(get("/scores", run="run", tag="probe")[1])
+    assert header["steps"] == [3, 4] and header["heads"] == [2]
+    table = np.frombuffer(values, "<f4").reshape(2, len(header["names"]), 2)
+    assert (table[:, header["names"].index("same token")] == 1).all()
+    assert np.isnan(table[:, header["names"].index("induction")]).all()
+    for wrong in [{"run": "../run"}, {"tag": "loss"}, {"step": "5"}, {"step": "x"}, {"run": ""}]:
+        assert get("/maps", **{"run": "run", "tag": "probe", "step": "3", **wrong})[0] == 404
+    assert get("/maps")[0] == get("/scores", run="other", tag="probe")[0] == 404
+    shutil.rmtree(tmp_path / "run")
+    assert get("/maps", run="run", tag="probe", step="3")[0] == 404
+
+
+@pytest.mark.parametrize("logdir", ["", "nowhere"])
+def test_without_a_log_the_tab_is_inactive(logdir: str) -> None:
+    assert not AttentionPlugin(TBContext(logdir=logdir)).is_active()
+
+
+def test_tensorboard_does_not_load_torch() -> None:
+    code = "import sys, tensorboard_attention.plugin; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def framed(answer: bytes) -> tuple[dict, bytes]:
+    (length,) = struct.unpack("<I", answer[:4])
+    return json.loads(answer[4 : 4 + length]), answer[4 + length :]

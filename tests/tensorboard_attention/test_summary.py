@@ -1,0 +1,97 @@
+"""What is logged is what was given, within the quantisation; what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tensorboard_attention import encode
+from tensorboard_attention.summary import MAX_TOKENS
+
+
+def make(n: int, heads: int = 2, causal: bool = True, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(1, heads, n, n, generator=generator)
+    if causal:
+        logits = logits.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+    return logits.softmax(-1)
+
+
+def decode(encoded: list[bytes]) -> tuple[dict, list[np.ndarray]]:
+    """As the format is described, by loops."""
+    header, data = json.loads(encoded[0]), iter(zlib.decompress(encoded[1]))
+    n, layers = len(header["tokens"]), []
+    for heads in header["heads"]:
+        maps = np.zeros((heads, n, n))
+        for head in range(heads):
+            for query in range(n):
+                for key in range(query + 1 if header["causal"] else n):
+                    maps[head, query, key] = (next(data) / 255) ** 2
+        layers.append(maps)
+    assert next(data, None) is None
+    return header, layers
+
+
+@given(
+    n=st.integers(2, 9),
+    heads=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    causal=st.booleans(),
+    text=st.text(),
+)
+def test_what_is_logged_comes_back(n: int, heads: list[int], causal: bool, text: str) -> None:
+    maps = [make(n, each, causal, seed) for seed, each in enumerate(heads)]
+    tokens = [f"{text}{i}" for i in range(n)]
+    header, decoded = decode(encode(maps, tokens))
+    assert header["tokens"] == tokens and header["heads"] == heads and header["note"] == ""
+    assert header["causal"] == causal
+    for given_maps, layer in zip(maps, decoded, strict=True):
+        error = np.abs(np.sqrt(layer) - given_maps[0].sqrt().numpy())
+        assert error.max() <= 0.5 / 255 + 1e-6
+
+
+def test_scores_stand_beside_the_maps() -> None:
+    maps = [torch.eye(3)[[0, 0, 1]][None, None]]
+    more = {"mine": [torch.tensor([0.25])]}
+    header, _ = decode(encode(maps, ["a", "b", "c"], more))
+    assert header["scores"]["previous token"] == [[1]]
+    assert header["scores"]["induction"] == [[None]], "no token comes twice"
+    assert header["scores"]["mine"] == [[0.25]]
+
+
+def test_long_maps_are_cut_and_say_so() -> None:
+    n = MAX_TOKENS + 3
+    header, data = encode([make(n, 1)], ["x"] * n)
+    assert len(json.loads(header)["tokens"]) == MAX_TOKENS
+    assert json.loads(header)["note"] == f"The first {MAX_TOKENS} of {n} tokens."
+    assert len(zlib.decompress(data)) == MAX_TOKENS * (MAX_TOKENS + 1) // 2
+
+
+def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
+    header, (layer,) = decode(encode([torch.full((1, 1, 2, 2), torch.nan)], ["a", "b"]))
+    assert (layer == 0).all() and "not finite" in header["note"]
+    assert header["scores"]["entropy"] == [[None]]
+
+
+@pytest.mark.parametrize(
+    ("maps", "tokens", "scores", "told"),
+    [
+        ([], ["a"], None, "maps: are empty"),
+        ([torch.ones(1, 1, 0, 0)], [], None, "tokens: are empty"),
+        ([torch.ones(1, 2, 3, 3), torch.ones(2, 3, 3)], "abc", None, "maps: layer 1 has the shape"),
+        ([torch.ones(1, 2, 3, 4)], "abc", None, "maps: layer 0 has the shape (1, 2, 3, 4)"),
+        ([torch.ones(1, 2, 3, 3)], "abcd", None, "4 tokens need (batch, head, 4, 4)"),
+        ([torch.ones(1, 2, 3, 3)], "abc", {"mine": [torch.ones(3)]}, "scores: mine"),
+        ([torch.ones(1, 2, 3, 3)], "abc", {"mine": []}, "scores: mine"),
+    ],
+)
+def test_what_does_not_fit_is_refused(maps: Any, tokens: Any, scores: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told.replace("(", r"\(").replace(")", r"\)")):
+        encode(maps, list(tokens), scores)
