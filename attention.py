@@ -24,8 +24,9 @@ from configs.schema import AttentionScriptConfig, build
 from data import Corpus, Tokenizer
 from data.tales import Tales
 from errors import UserError
-from observe.heads import copy_targets
+from observe.heads import copy_targets, maps_of
 from sample import open_model
+from tensorboard_attention import encode, page
 from training.checkpoint import load_progress
 from training.device import choose_device
 from training.run import Run
@@ -58,7 +59,8 @@ def main(cfg: DictConfig) -> None:
     events.close()
     print(f"logged as step {step} of {run.path}; to see it: tensorboard --logdir {run.path.parent}")
     if config.html is not None:
-        ...
+        page(config.html, [(maps.tag, step, encode(maps_of(model, maps.probe), maps.texts))])
+        print(f"written: {config.html}")
 
 
 def stories(

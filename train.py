@@ -12,25 +12,20 @@ if __name__ == "__main__":
 import math
 import shlex
 import sys
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from attention import stories
 from configs.cli import run_script
-from configs.schema import TrainConfig, build, load_run_config, with_overrides
-from data import Corpus, Dataset, Tokenizer, open_corpus, prepare
+from configs.schema import TrainConfig, build, flat, load_run_config, with_overrides
+from data import Dataset, Tokenizer, open_corpus, prepare
 from data.batches import Batches, windows
 from errors import UserError
 from model import GPT
-from observe.metrics_file import MetricsFile
-from sample import Writer
+from observers import build_observers
 from training.checkpoint import Progress, load_optimizer, load_progress, load_weights
 from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
@@ -110,7 +105,7 @@ def fit(
         run.start_log()
         run.store_settings(OmegaConf.to_yaml(settings, resolve=True))
         is_whole = ranks.count == 1 or config.trainer.parallel == "ddp"
-        observers = _observers(
+        observers = build_observers(
             config, settings, run, model, corpus, dataset, progress, device, is_whole
         )
     batch_size, length = config.trainer.batch_size, config.model.context_length
@@ -251,121 +246,6 @@ def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
         dataset.sha256,
         dataset.tokenizer.save,
     )
-
-
-def _observers(
-    config: TrainConfig,
-    settings: DictConfig,
-    run: Run,
-    model: GPT,
-    corpus: Corpus,
-    dataset: Dataset,
-    progress: Progress,
-    device: torch.device,
-    is_whole: bool,
-) -> list[Observer]:
-    """Those whom the settings ask to watch. What they need is imported only if they do.
-
-    Where the model is not whole but cut over several ranks, nobody can call it alone: there are no
-    samples, no maps and no embeddings (nor histograms, which `_check_ranks` refuses).
-    """
-    samples = config.observe.samples
-    writer = Writer(model, dataset.tokenizer, dataset.document_end)
-
-    @lru_cache(maxsize=1)
-    def sample_at(step: int) -> str:  # the last evaluation and the closing words show the same
-        return writer.write(
-            samples.prompt,
-            samples.max_new_tokens,
-            samples.seed,
-            samples.temperature,
-            samples.top_p,
-        )
-
-    def sample() -> str:
-        if not is_whole:
-            return "(no sample: trainer.parallel=fsdp has cut the model; sample.py writes one)"
-        return sample_at(progress.step)
-
-    observers: list[Observer] = [MetricsFile(run.metrics_file)]
-    if config.observe.terminal:
-        from observe.terminal import Terminal
-
-        title = (
-            f"{config.data.name}, {config.tokenizer.name} of {model.vocab_size:,} tokens, "
-            f"model of {model.n_parameters:,} parameters, {config.optimizer.name}, {device.type}"
-        )
-        observers.append(
-            Terminal(run.path, config.trainer.max_steps, sample, title, config.observe.tensorboard)
-        )
-    if config.observe.tensorboard:
-        from torch.utils.tensorboard import SummaryWriter
-
-        from observe.attention import PROBE_TOKENS, AttentionMaps
-        from observe.embeddings import MAX_TOKENS, Embeddings
-        from observe.heads import N_TEXTS, N_TOKENS, HeadScores
-        from observe.histograms import Histograms
-        from observe.tensorboard import TensorBoard
-
-        # What a killed process wrote after its last checkpoint comes again: TensorBoard forgets it.
-        events = SummaryWriter(str(run.path), purge_step=progress.step + 1 if progress.step else 0)
-        if (every := config.observe.attention.every) and is_whole:
-            probe, tokenizer = config.observe.attention.probe, dataset.tokenizer
-            start = torch.from_numpy(dataset.val[: N_TEXTS * N_TOKENS].astype(np.int64))
-            tokens = start[:PROBE_TOKENS].tolist() if probe is None else tokenizer.encode(probe)
-            pairs = [(token, tokenizer.decode_bytes([token])) for token in tokens]
-            observers += [
-                AttentionMaps(events, model, pairs, every),
-                HeadScores(
-                    events,
-                    model,
-                    start,
-                    stories(corpus, tokenizer, config.model.context_length),
-                    every,
-                ),
-            ]
-        if is_whole:
-            spelled = [
-                dataset.tokenizer.decode_bytes([token])
-                for token in range(min(model.vocab_size, MAX_TOKENS))
-            ]
-            observers.append(Embeddings(run.path, model, spelled))
-        if config.observe.histograms.every:
-            observers.append(Histograms(events, model, config.observe.histograms.every))
-        observers.append(
-            TensorBoard(
-                events,
-                OmegaConf.to_yaml(settings, resolve=True),
-                _hparams(settings),
-                dataset.floor_bpb,
-                sample,
-            )
-        )
-    if config.observe.profile.steps:
-        from observe.profile import Profile
-
-        observers.append(Profile(run.path / "profile", config.observe.profile, device))
-    return observers
-
-
-def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their full names."""
-    if not isinstance(settings, dict):
-        return {prefix: settings}
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= flat(value, f"{prefix}.{key}" if prefix else key)
-    return found
-
-
-def _hparams(settings: DictConfig) -> dict[str, bool | int | float | str]:
-    """The settings of what is trained; null as text."""
-    elsewhere = ("run_dir", "resume", "cache_dir", "observe.", "experiment")
-    return {
-        name: "null" if value is None else value
-        for name, value in flat(OmegaConf.to_container(settings, resolve=True)).items()
-        if not name.startswith(elsewhere)
-    }
 
 
 if __name__ == "__main__":

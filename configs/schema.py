@@ -222,3 +222,13 @@ def with_overrides(stored: DictConfig, today: DictConfig, overridden: Sequence[s
     for key in overridden:
         OmegaConf.update(merged, key, OmegaConf.select(today, key), merge=False)
     return merged
+
+
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their full names."""
+    if not isinstance(settings, dict):
+        return {prefix: settings}
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}.{key}" if prefix else key)
+    return found

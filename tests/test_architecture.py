@@ -11,7 +11,7 @@ import yaml
 from tests.conftest import ROOT
 
 OURS = {"model", "data", "training", "observe", "tensorboard_attention", "configs", "errors"}
-SCRIPTS = ("train", "sample", "evaluate", "attention", "shapes")
+SCRIPTS = ("train", "sample", "evaluate", "attention", "shapes", "observers")
 MAY_IMPORT = {
     "data": {"data", "errors"},
     "model": {"model", "errors"},
