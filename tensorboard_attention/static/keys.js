@@ -21,8 +21,9 @@ export function onKey(event, app) {
   const at = (selector) => event.target.closest?.(selector);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   // Controls keep the keys that they know themselves.
-  if (at("input, select, summary") && /^(Arrow| )/.test(event.key)) return;
-  if (at("button") && event.key === " ") return;
+  if (at("select, input:not([type=range])")) return;
+  if (at("input") && event.key.startsWith("Arrow")) return;
+  if (at("button, summary") && event.key === " ") return;
   const { layer, head, token } = app.state;
   const { shiftKey } = event;
   const actions = {
