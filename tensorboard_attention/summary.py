@@ -92,7 +92,7 @@ def encode(
                 f"maps: layer {layer} has the shape {tuple(each.shape)}; "
                 f"{n} tokens need (batch, head, {n}, {n})"
             )
-    firsts = [each[:1].detach().float().cpu().nan_to_num() for each in maps]
+    firsts = [each[:1].detach().float().cpu() for each in maps]
     found = {**measure(firsts, tokens), **(scores or {})}
     for name, layers in found.items():
         if [tuple(each.shape) for each in layers] != [(each.shape[1],) for each in maps]:

@@ -206,7 +206,7 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
     tab.page.keyboard.press("Shift+ArrowLeft")
     tab.shown(["trained", "attention", 3])
     tab.page.keyboard.press("c")
-    tab.shown(["trained", "attention", 3], ["trained", "attention/probe", 0])
+    tab.shown(["trained", "attention", 3], ["trained", "attention", 0])
 
 
 def test_heads_are_sorted_by_a_score(open_tab: Callable[..., Tab]) -> None:
