@@ -31,7 +31,7 @@ from training.checkpoint import load_progress
 from training.device import choose_device
 from training.run import Run
 
-N_STORIES = 16
+N_STORIES = 8
 
 
 def main(cfg: DictConfig) -> None:

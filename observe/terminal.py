@@ -17,7 +17,7 @@ from rich.text import Text
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 # Seconds between two drawings of the bar, or two plain lines.
-LIVE_INTERVAL, PLAIN_INTERVAL = 0.5, 5.0
+LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
 
 
 class Terminal(Observer):
