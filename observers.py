@@ -80,16 +80,9 @@ def build_observers(
             start = torch.from_numpy(dataset.val[: N_TEXTS * N_TOKENS].astype(np.int64))
             tokens = start[:PROBE_TOKENS].tolist() if probe is None else tokenizer.encode(probe)
             pairs = [(token, tokenizer.decode_bytes([token])) for token in tokens]
-            observers += [
-                AttentionMaps(events, model, pairs, every),
-                HeadScores(
-                    events,
-                    model,
-                    start,
-                    stories(corpus, tokenizer, config.model.context_length),
-                    every,
-                ),
-            ]
+            told = stories(corpus, tokenizer, config.model.context_length)
+            scores = HeadScores(events, model, start, told)
+            observers.append(AttentionMaps(events, model, pairs, every, scores))
         if is_whole:
             spelled = [
                 dataset.tokenizer.decode_bytes([token])

@@ -26,7 +26,7 @@ from observe.figures import (
     image_summary,
     write_upwards,
 )
-from observe.heads import maps_of
+from observe.heads import HeadScores, maps_of
 from tensorboard_attention import add_attention
 from training.observer import Observer, StepMetrics
 
@@ -58,7 +58,8 @@ class AttentionConfig:
 
 class AttentionMaps(Observer):
     """Logs the maps of a probe: for the Attention tab whole, under `tag`, and as images, under
-    `<tag>/layer <n>`, of its first MAX_PROBE_TOKENS.
+    `<tag>/layer <n>`, of its first MAX_PROBE_TOKENS. With `scores`, those too: the tab then shows
+    them, measured on texts that suit them, instead of the probe's own.
 
     `probe` pairs each token with its bytes; what is over the context length is left out.
     """
@@ -69,9 +70,11 @@ class AttentionMaps(Observer):
         model: GPT,
         probe: list[tuple[int, bytes]],
         every: int,
+        scores: HeadScores | None = None,
         tag: str = "attention",
     ) -> None:
-        self.writer, self.model, self.every, self.tag = writer, model, every, tag
+        self.writer, self.model, self.every = writer, model, every
+        self.scores, self.tag = scores, tag
         probe = probe[: model.config.context_length]
         self.probe = torch.tensor([[token for token, _ in probe]])
         self.texts = [spelled.decode(errors="backslashreplace") for _, spelled in probe]
@@ -89,7 +92,9 @@ class AttentionMaps(Observer):
     def draw(self, step: int) -> None:
         """Log the maps as they are now."""
         maps = maps_of(self.model, self.probe)
-        add_attention(self.writer, self.tag, maps, self.texts, step)
+        found = self.scores.log(step) if self.scores else {}
+        better = {name: [*torch.from_numpy(values)] for name, values in found.items()}
+        add_attention(self.writer, self.tag, maps, self.texts, step, better)
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps):
             if self.figure is None:

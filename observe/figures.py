@@ -14,7 +14,7 @@ from jaxtyping import Float, UInt8
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-CELL_WIDTH, CELL_HEIGHT, MARGIN = 40, 24, 54
+CELL_WIDTH, CELL_HEIGHT, MARGIN, TOP = 64, 36, 70, 26
 INK, GROUND, NOTHING = (30, 30, 30), (255, 255, 255), (230, 230, 230)
 
 
@@ -80,16 +80,16 @@ def score_image(
 
     n_layers, n_heads = values.shape
     picture = Image.new(
-        "RGB", (MARGIN + n_heads * CELL_WIDTH + 1, 20 + n_layers * CELL_HEIGHT + 1), GROUND
+        "RGB", (MARGIN + n_heads * CELL_WIDTH + 1, TOP + n_layers * CELL_HEIGHT + 1), GROUND
     )
     draw = ImageDraw.Draw(picture)
     fills = colours(np.clip(values / top, 0, 1))
     for head in range(n_heads):
         x = MARGIN + (head + 0.5) * CELL_WIDTH
-        draw.text((x, 10), f"head {head}", INK, font(10), anchor="mm")
+        draw.text((x, TOP / 2), f"head {head}", INK, font(14), anchor="mm")
     for layer in range(n_layers):
-        y = 20 + layer * CELL_HEIGHT
-        draw.text((MARGIN - 6, y + CELL_HEIGHT / 2), f"layer {layer}", INK, font(10), anchor="rm")
+        y = TOP + layer * CELL_HEIGHT
+        draw.text((MARGIN - 6, y + CELL_HEIGHT / 2), f"layer {layer}", INK, font(14), anchor="rm")
         for head in range(n_heads):
             x, value = MARGIN + head * CELL_WIDTH, values[layer, head]
             known = np.isfinite(value)
@@ -97,5 +97,6 @@ def score_image(
             draw.rectangle((x, y, x + CELL_WIDTH - 1, y + CELL_HEIGHT - 1), fill)
             ink = GROUND if known and value > 0.45 * top else INK
             middle = (x + CELL_WIDTH / 2, y + CELL_HEIGHT / 2)
-            draw.text(middle, f"{value:.3g}" if known else "-", ink, font(10), anchor="mm")
+            told = f"{value:.2f}" if value < 10 else f"{value:.1f}"
+            draw.text(middle, told if known else "-", ink, font(14), anchor="mm")
     return np.asarray(picture)

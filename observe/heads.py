@@ -19,7 +19,6 @@ from torch import Tensor
 from model import GPT, record_attention
 from observe.figures import image_summary, score_image
 from tensorboard_attention import scores
-from training.observer import Observer, StepMetrics
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -74,8 +73,8 @@ def copy_targets(
     return targets.tril()
 
 
-class HeadScores(Observer):
-    """Logs the scores of all heads every `every` steps.
+class HeadScores:
+    """Logs the scores of all heads.
 
     tokens: the start of the validation split. stories: of tales, texts of one length with their
     `copy_targets`; None for other corpora.
@@ -87,34 +86,25 @@ class HeadScores(Observer):
         model: GPT,
         tokens: Int[Tensor, " token"],
         stories: tuple[Int[Tensor, "batch token"], Bool[Tensor, "batch token token"]] | None,
-        every: int,
     ) -> None:
-        self.writer, self.model, self.every, self.stories = writer, model, every, stories
+        self.writer, self.model, self.stories = writer, model, stories
         length = min(N_TOKENS, model.config.context_length, len(tokens))
         count = min(N_TEXTS, len(tokens) // length)
         self.texts = tokens[: count * length].view(count, length)
         self.repeated = repeated(model.vocab_size, model.config.context_length)
         self.tops = {"entropy": math.log2(length), "mean distance": length / 2}
 
-    def on_start(self, step: int) -> None:
-        if step == 0:
-            self._log(step)
-
-    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        if step % self.every == 0:
-            self._log(step)
-
-    def _log(self, step: int) -> None:
+    def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:
+        """Measure and log all scores as they are now, and return them."""
         events = self.writer._get_file_writer()
-        for name, values in measure_heads(
-            self.model, self.texts, self.repeated, self.stories
-        ).items():
+        found = measure_heads(self.model, self.texts, self.repeated, self.stories)
+        for name, values in found.items():
             for (layer, head), value in np.ndenumerate(values):
                 if math.isfinite(value):
                     self.writer.add_scalar(f"head {name}/layer {layer} head {head}", value, step)
             image = score_image(values, self.tops.get(name, 1.0))
             events.add_summary(image_summary(f"head scores/{name}", image), step)
-        self.writer.flush()
+        return found
 
 
 def measure_heads(

@@ -108,7 +108,7 @@ export class Words {
               "li",
               { class: "rest" },
               el("b", {}, number(Math.abs(rest))),
-              `${others} others together`,
+              `${others} ${others === 1 ? "other" : "others together"}`,
             ),
           );
         return el("section", { class: way }, el("h4", {}, titles[way]), el("ol", {}, ...rows));

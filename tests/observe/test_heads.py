@@ -17,6 +17,7 @@ from data import TalesConfig, TextConfig, open_corpus
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
 from model import GPT, ModelConfig, record_attention
+from observe.attention import AttentionMaps
 from observe.figures import score_image
 from observe.heads import HeadScores, copy_targets, measure_heads, repeated
 from tensorboard_attention import scores
@@ -119,13 +120,15 @@ def test_the_scores_are_those_of_the_recorded_maps() -> None:
 def test_what_tensorboard_gets(tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
     tokens = torch.arange(256)
-    watching = HeadScores(writer, model(), tokens, None, every=5)
-    watching.on_start(0)
+    scores = HeadScores(writer, model(), tokens, None)
+    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], 5, scores)
+    maps.on_start(0)
     for step in range(1, 6):
-        watching.on_step(step, None)
+        maps.on_step(step, None)
     writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert set(events.Tags()["images"]) == {f"head scores/{name}" for name in NAMES - {"copy"}}
+    images = {tag for tag in events.Tags()["images"] if not tag.startswith("attention")}
+    assert images == {f"head scores/{name}" for name in NAMES - {"copy"}}
     scalars = events.Tags()["scalars"]
     assert len(scalars) == 7 * 2 * 3 and "head induction/layer 1 head 2" in scalars
     assert [each.step for each in events.Scalars("head entropy/layer 0 head 0")] == [0, 5]
@@ -135,7 +138,7 @@ def test_what_tensorboard_gets(tmp_path: Path) -> None:
 
 def test_a_score_image_tells_high_from_low_and_unknown() -> None:
     image = score_image(np.array([[0.0, 1.0, float("nan")]]), top=1.0)
-    low, high, unknown = (image[24, 54 + 40 * head + 3].astype(int) for head in range(3))
+    low, high, unknown = (image[30, 70 + 64 * head + 3].astype(int) for head in range(3))
     assert low.sum() > unknown.sum() > high.sum()
     assert len(set(unknown.tolist())) == 1
 
