@@ -7,9 +7,10 @@ import openmp  # noqa: F401  # isort: skip
 from training.signals import Signals, Stopped, stop_at_once
 
 if __name__ == "__main__":
-    stop_at_once()  # already while the imports below take their second or two
+    stop_at_once(importing=True)  # the imports below take a second or two
 
 import math
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ from training.trainer import Diverged, Trainer
 # What makes the model: a resumed run cannot change it. A text may have moved: its contents are
 # compared.
 FIXED = ("seed", "data.", "tokenizer.", "model.", "optimizer.name")
-MAY_MOVE = ("data.path", "data.url")
+MAY_MOVE = ("data.path", "data.url", "data.cache_dir")
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -62,7 +63,13 @@ def train(cfg: DictConfig) -> float | None:
     keep_freed_memory()
     _check_memory(config, device)
     with join_ranks(device) as ranks:
-        return fit(config, settings, run, device, ranks)
+        try:
+            return fit(config, settings, run, device, ranks)
+        except RuntimeError as error:
+            if ranks.is_first or not re.search("closed by peer|reset by peer", str(error)):
+                raise
+            print(f"rank {ranks.rank}: another rank has gone", file=sys.stderr)
+            sys.exit(2)
 
 
 def fit(
@@ -83,7 +90,7 @@ def fit(
     progress, checkpoint = Progress(), None
     if run:
         progress, checkpoint = _restore(run, config, model, dataset, ranks)
-        if progress.step >= config.trainer.max_steps:
+        if progress.step >= config.trainer.max_steps and run.is_summed_up(progress.step):
             if ranks.is_first:
                 print(
                     f"{run.path} has its {progress.step} steps: nothing to do. "
@@ -249,4 +256,5 @@ def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
 
 
 if __name__ == "__main__":
+    stop_at_once()
     run_script("train", main)

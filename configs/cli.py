@@ -126,6 +126,8 @@ def read_arguments(arguments: list[str], sweeps: bool = True) -> list[str]:
     Raises UserError for an unknown flag, and for a sweep (-m) unless the script `sweeps`. A sweep
     is left alone: there commas separate values.
     """
+    if "-m" in arguments:  # wherever it stands
+        arguments = ["-m", *(each for each in arguments if each != "-m")]
     known, unknown = get_args_parser().parse_known_args(arguments)
     if unknown:
         raise UserError(
@@ -134,6 +136,8 @@ def read_arguments(arguments: list[str], sweeps: bool = True) -> list[str]:
         )
     if known.multirun and not sweeps:
         raise UserError("-m: only train.py sweeps; run this script once for each value")
+    if known.multirun and "LOCAL_RANK" in os.environ:
+        raise UserError("-m: torchrun trains one run; sweep without torchrun")
     if known.resolve and not known.cfg:
         raise UserError("--resolve: goes with --cfg job alone")
     for argument in arguments:

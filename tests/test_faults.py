@@ -226,7 +226,7 @@ def test_a_run_that_diverges_stops_and_its_checkpoints_stay_good(tmp_path: Path)
         "trainer.checkpoint_every=1",
         "trainer.max_bad_steps=3",
         "optimizer=adamw",
-        "optimizer.lr=1e38",
+        "optimizer.lr=1e36",
         "optimizer.weight_decay=0",
         "optimizer.warmup_steps=20",
         "observe.attention.every=0",

@@ -65,7 +65,7 @@ def test_optuna_searches_three_settings(tmp_path: Path) -> None:
 
 def test_a_trial_that_diverges_ends_no_sweep(tmp_path: Path) -> None:
     settings = [*TINY, "optimizer=adamw", "optimizer.warmup_steps=0", "trainer.max_bad_steps=1"]
-    done = command("train", "-m", *settings, "optimizer.lr=1e38,1e-3", cwd=tmp_path)
+    done = command("train", "-m", *settings, "optimizer.lr=1e36,1e-3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("training diverged") == 1
     (run,) = runs(tmp_path)

@@ -253,15 +253,45 @@ def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+@pytest.mark.parametrize("library", ["libtorch_python", "_multiarray_umath"])
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_before_the_loop_stops_at_once(tmp_path: Path, name: str, status: int) -> None:
+def test_a_signal_amid_the_imports_stops_at_once(
+    tmp_path: Path, name: str, status: int, library: str
+) -> None:
     process = begin(str(ROOT / "train.py"), *TINY, cwd=tmp_path)
     maps = Path(f"/proc/{process.pid}/maps")
-    while "libtorch" not in maps.read_text():
-        time.sleep(0.01)
+    while library not in maps.read_text():
+        time.sleep(0.002)
     process.send_signal(signal.SIGUSR1)  # there is nothing to save yet
     process.send_signal(getattr(signal, name))
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status
     assert errors.split() == ["stopped"]
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_lacks_its_summary_gets_it(tiny_run: Path, tmp_path: Path) -> None:
+    """As after a kill between the last checkpoint and the end."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run, symlinks=True)
+    shutil.copytree(tiny_run.parent.parent / ".cache", tmp_path / ".cache")
+    before = json.loads((run / "summary.json").read_text())
+    lines = (run / "metrics.jsonl").read_text()
+    (run / "summary.json").unlink()
+    assert "nothing to do" not in succeed("train", "resume=run", cwd=tmp_path)
+    after = json.loads((run / "summary.json").read_text())
+    assert {key: after[key] for key in after if "second" not in key} == {
+        key: before[key] for key in before if "second" not in key
+    }
+    assert (run / "metrics.jsonl").read_text() == lines
+    assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
+
+
+def test_settings_before_the_flag_of_a_sweep(tmp_path: Path) -> None:
+    done = command("train", "model.n_layers=2", "-m", "model.d_model=7,9", cwd=tmp_path)
+    assert done.returncode == 2 and "no such flag" not in done.stderr
+
+
+def test_a_sweep_under_torchrun_is_refused(tmp_path: Path) -> None:
+    done = command("train", "-m", "seed=1,2", cwd=tmp_path, LOCAL_RANK="0")
+    assert done.returncode == 2 and done.stderr.startswith("error: -m: torchrun trains one run")

@@ -83,6 +83,8 @@ class Checkpoints:
             for name, tensors in contents.items():
                 safetensors.torch.save_file(tensors, temporary / name)
             (temporary / STATE).write_text(json.dumps(asdict(progress), indent=2) + "\n")
+            for name in contents:  # safetensors keeps its files from all other users
+                shutil.copymode(temporary / STATE, temporary / name)
             sums = "".join(f"{_sha256(temporary / name)}  {name}\n" for name in FILES)
             (temporary / SUMS).write_text(sums)
             for path in [*temporary.iterdir(), temporary]:

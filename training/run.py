@@ -174,6 +174,13 @@ class Run:
             log = logging.getLogger("training")
             log.info("changed from here on: %s", ", ".join(changed))
 
+    def is_summed_up(self, steps: int) -> bool:
+        """Whether summary.json is that of a run of so many steps: a kill may come before it."""
+        try:
+            return json.loads(self.summary_file.read_text())["steps"] == steps
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
     def write_summary(self, summary: Summary) -> None:
         """Replace summary.json."""
         replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
@@ -222,7 +229,7 @@ def _is_half_made(path: Path) -> bool:
     """Whether `create` was killed here before there was a run."""
     if not path.is_dir():
         return False
-    names = {each.name for each in path.iterdir()}
+    names = {each.name for each in path.iterdir() if not each.name.startswith(".config.yaml.")}
     return "lock" in names and names <= {"lock", "data.json", ".hydra", "tokenizer"}
 
 

@@ -25,12 +25,17 @@ class Stopped(Exception):  # noqa: N818
         self.step, self.status = step, 128 + number  # as shells tell a death by signal
 
 
-def stop_at_once() -> None:
+def stop_at_once(importing: bool = False) -> None:
     """From here on, until `Signals` is entered and after it is left, signals to stop end the
-    process with one word and the status that shells expect, and SIGUSR1 does nothing."""
+    process with one word and the status that shells expect, and SIGUSR1 does nothing.
+
+    While `importing`, without the clean-up of an exception, which some modules would swallow.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        print("\nstopped", file=sys.stderr)
+        print("\nstopped", file=sys.stderr, flush=True)
+        if importing:
+            os._exit(128 + number)
         sys.exit(128 + number)
 
     signal.signal(signal.SIGINT, stop)

@@ -87,7 +87,7 @@ class Trainer:
 
         Raises Stopped after a signal to stop, and UserError if the numbers stay not finite.
         """
-        config, progress, summary = self.config, self.progress, None
+        config, progress, summary, measured = self.config, self.progress, None, None
         log.info("training on %s from step %d to %d", self.device, progress.step, config.max_steps)
         for observer in self.observers:
             observer.on_start(progress.step)
@@ -101,9 +101,10 @@ class Trainer:
                     observer.on_step(progress.step, metrics)
                 if self._due(config.eval_every):
                     measured = self.evaluate()
-                    if measured.loss < (progress.best_val_loss or math.inf):
+                    best = progress.best_val_loss
+                    if best is None or measured.loss < best:
                         self.owed.add("best")
-                    progress.best_val_loss = min(measured.loss, progress.best_val_loss or math.inf)
+                        progress.best_val_loss = measured.loss
                     progress.seconds = time.perf_counter() - started
                 stop, save = self._asked()
                 if stop or save or self._due(config.checkpoint_every):
@@ -112,7 +113,8 @@ class Trainer:
                     self._save(is_end=bool(stop) or progress.step == config.max_steps)
                 if stop and progress.step < config.max_steps:
                     raise Stopped(progress.step, stop)
-            summary = self._summary(measured)
+            # After a kill between the last checkpoint and the summary, only that is left to do.
+            summary = self._summary(measured or self._measure())
         finally:
             for observer in self.observers:
                 observer.on_end(progress.step, summary)
@@ -158,8 +160,20 @@ class Trainer:
         return cross_entropy(logits, y)
 
     def evaluate(self) -> Measurement:
-        """The loss over the whole validation split."""
+        """Measure the loss over the whole validation split, and tell the observers."""
         began = time.perf_counter()
+        measured = self._measure()
+        if not math.isfinite(measured.loss):
+            raise self._diverged(f"the validation loss is {measured.loss}")
+        # The time of an evaluation is no training time: tokens per second leaves it out.
+        self._last_tick += time.perf_counter() - began
+        step = self.progress.step
+        log.info("step %d: validation loss %.4f, %.4f bpb", step, measured.loss, measured.bpb)
+        for observer in self.observers:
+            observer.on_eval(step, EvalMetrics(measured.loss, measured.bpb, self.floor_bpb))
+        return measured
+
+    def _measure(self) -> Measurement:
         ranks = self.ranks
         # Under fsdp all ranks must call the model equally often: each measures the whole split.
         share = ranks.count if self.config.parallel == "ddp" else 1
@@ -178,14 +192,6 @@ class Trainer:
             )
             nats, tokens, spelled = ranks.sum(sums).tolist()
             measured = Measurement(nats, int(tokens), int(spelled))
-        if not math.isfinite(measured.loss):
-            raise self._diverged(f"the validation loss is {measured.loss}")
-        # The time of an evaluation is no training time: tokens per second leaves it out.
-        self._last_tick += time.perf_counter() - began
-        step = self.progress.step
-        log.info("step %d: validation loss %.4f, %.4f bpb", step, measured.loss, measured.bpb)
-        for observer in self.observers:
-            observer.on_eval(step, EvalMetrics(measured.loss, measured.bpb, self.floor_bpb))
         return measured
 
     def _asked(self) -> tuple[int, bool]:
