@@ -47,7 +47,9 @@ class OptimizerConfig:
             value = getattr(self, field)
             # Above, the step itself would not fit into float32.
             if value is not None and not 0 < value <= 1e36:
-                raise ValueError(f"{field}: {value} is out of range; give a number above 0, up to 1e36")
+                raise ValueError(
+                    f"{field}: {value} is out of range; give a number above 0, up to 1e36"
+                )
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay: {self.weight_decay} is out of range; give 0 or more")
         for field in ("beta1", "beta2", "momentum"):
