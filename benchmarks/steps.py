@@ -76,7 +76,9 @@ def main() -> None:
     for name, found in rates.items():
         rate = statistics.median(found)
         told = f"{name}: {rate:,.0f} tokens/s ({min(found):,.0f} to {max(found):,.0f})"
-        told += f", {rate / statistics.median(rates['nanoGPT']):.2f} x"
+        # Round by round, since the machine's pace changes from minute to minute.
+        ratios = [ours / peer for ours, peer in zip(found, rates["nanoGPT"], strict=True)]
+        told += f", {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
         if arguments.peak_tflops:
             flops = rate * make_model(SIDES[name] or GPT2_BLOCK, shape).flops_per_token()
             told += f", {flops / 1e12 / arguments.peak_tflops:.1%} of the peak"
@@ -84,7 +86,7 @@ def main() -> None:
 
 
 def time_steps(side: str, checkout: Path, shape: Shape, arguments: argparse.Namespace) -> float:
-    """Seconds of one step of a warm model: the mean of many."""
+    """Seconds of one step of a warm model: the median of many, since others disturb some."""
     tokens = np.random.default_rng(0).integers(0, shape.vocab_size, 10**6).astype(np.uint16)
     block = SIDES[side]
     device = arguments.device
@@ -95,10 +97,11 @@ def time_steps(side: str, checkout: Path, shape: Shape, arguments: argparse.Name
     )
     for _ in range(20):
         step()
-    began = time.perf_counter()
+    ticks = [time.perf_counter()]
     for _ in range(arguments.steps):
-        step()
-    return (time.perf_counter() - began) / arguments.steps
+        step()  # ends with a look at the loss, which on a GPU waits for the step
+        ticks.append(time.perf_counter())
+    return statistics.median(np.diff(ticks))
 
 
 def make_model(block: dict[str, Any], shape: Shape) -> Any:

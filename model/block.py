@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from model.attention import CausalSelfAttention
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.gelu import gelu
 
 
 class Block(nn.Module):
@@ -32,7 +33,7 @@ class Block(nn.Module):
 
 
 class GeluMLP(nn.Module):
-    """down(gelu(up(x))), with the tanh form of gelu (Hendrycks & Gimpel 2016) that GPT-2 uses."""
+    """down(gelu(up(x))), with the tanh form of gelu, as GPT-2."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class GeluMLP(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
-        return self.residual_dropout(self.down(F.gelu(self.up(x), approximate="tanh")))
+        return self.residual_dropout(self.down(gelu(self.up(x))))
 
 
 class SwiGLU(nn.Module):
