@@ -24,25 +24,25 @@ from configs.schema import AttentionScriptConfig, build
 from data import Corpus, Tokenizer
 from data.tales import Tales
 from errors import UserError
-from observe.heads import copy_targets, maps_of
+from observe.heads import copy_targets
 from sample import open_model
 from tensorboard_attention import encode, page
 from training.checkpoint import load_progress
 from training.device import choose_device
 from training.run import Run
 
-N_STORIES = 8
+N_STORIES = 4  # each takes as long as a quarter of a training step
 
 
 def main(cfg: DictConfig) -> None:
     config = build(cfg, AttentionScriptConfig)
     if config.html is not None and Path(config.html).exists():
         raise UserError(f"html: {config.html} exists; give another file, or move it away")
-    _, tokenizer, model = open_model(
+    _, tokenizer, model, checkpoint = open_model(
         config.run, config.checkpoint, choose_device(config.device, "device")
     )
     run = Run.open(config.run, "run")
-    step = load_progress(run.checkpoints.find(config.checkpoint, "run")).step
+    step = load_progress(checkpoint).step
     tokens = tokenizer.encode(config.text)
     kept = tokens[: model.config.context_length]
     if len(kept) < len(tokens):
@@ -54,12 +54,13 @@ def main(cfg: DictConfig) -> None:
 
     events = SummaryWriter(str(run.path))
     pairs = [(token, tokenizer.decode_bytes([token])) for token in kept]
-    maps = AttentionMaps(events, model, pairs, every=1, tag=f"text: {config.text[:40]}")
-    maps.draw(step)
+    tag = f"text: {config.text[:40]}"
+    probe = AttentionMaps(events, model, pairs, every=1, images_every=1, tag=tag)
+    maps = probe.log(step, images=True)
     events.close()
     print(f"logged as step {step} of {run.path}; to see it: tensorboard --logdir {run.path.parent}")
     if config.html is not None:
-        page(config.html, [(maps.tag, step, encode(maps_of(model, maps.probe), maps.texts))])
+        page(config.html, [(tag, step, encode(maps, probe.texts))])
         print(f"written: {config.html}")
 
 

@@ -28,7 +28,7 @@ def main(cfg: DictConfig) -> None:
     config = build(cfg, EvaluateConfig)
     device = choose_device(config.device, "device")
     check_precision(config.precision)
-    run_config, tokenizer, model = open_model(config.run, config.checkpoint, device)
+    run_config, tokenizer, model, _ = open_model(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
     data = config.data or run_config.data
     if split == "all" and not isinstance(data, TalesConfig):

@@ -75,14 +75,16 @@ def build_observers(
 
         # What a killed process wrote after its last checkpoint comes again: TensorBoard forgets it.
         events = SummaryWriter(str(run.path), purge_step=progress.step + 1 if progress.step else 0)
-        if (every := config.observe.attention.every) and is_whole:
-            probe, tokenizer = config.observe.attention.probe, dataset.tokenizer
+        if (watch := config.observe.attention).every and is_whole:
+            probe, tokenizer = watch.probe, dataset.tokenizer
             start = torch.from_numpy(dataset.val[: N_TEXTS * N_TOKENS].astype(np.int64))
             tokens = start[:PROBE_TOKENS].tolist() if probe is None else tokenizer.encode(probe)
             pairs = [(token, tokenizer.decode_bytes([token])) for token in tokens]
             told = stories(corpus, tokenizer, config.model.context_length)
             scores = HeadScores(events, model, start, told)
-            observers.append(AttentionMaps(events, model, pairs, every, scores))
+            observers.append(
+                AttentionMaps(events, model, pairs, watch.every, watch.images_every, scores)
+            )
         if is_whole:
             spelled = [
                 dataset.tokenizer.decode_bytes([token])

@@ -25,7 +25,7 @@ from training.run import Run
 def main(cfg: DictConfig) -> None:
     config = build(cfg, SampleConfig)
     device = choose_device(config.device, "device")
-    run_config, tokenizer, model = open_model(config.run, config.checkpoint, device)
+    run_config, tokenizer, model, _ = open_model(config.run, config.checkpoint, device)
     writer = Writer(model, tokenizer, run_config.data.document_end)
     if config.interactive:
         _interact(writer, config)
@@ -36,8 +36,8 @@ def main(cfg: DictConfig) -> None:
 
 def open_model(
     path: str, checkpoint: str, device: torch.device
-) -> tuple[TrainConfig, Tokenizer, GPT]:
-    """A run's settings, its tokenizer, and its model with the weights of `checkpoint`.
+) -> tuple[TrainConfig, Tokenizer, GPT, Path]:
+    """A run's settings, its tokenizer, its model with the weights of `checkpoint`, and that folder.
 
     Raises UserError if any of them is missing or damaged.
     """
@@ -47,7 +47,7 @@ def open_model(
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     model = GPT(config.model, tokenizer.vocab_size)
     load_weights(model, weights)
-    return config, tokenizer, model.to(device).eval()
+    return config, tokenizer, model.to(device).eval(), weights
 
 
 class Writer:

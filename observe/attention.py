@@ -1,8 +1,8 @@
 """Attention maps of a fixed probe text, logged again and again while the heads form.
 
-The maps themselves go to the Attention tab. Beside them stands one image a layer: a heat map for
-every head, with the probe's tokens on both axes. The colour scale is the same at every step, so
-that two steps can be compared.
+The maps themselves go to the Attention tab. Beside them stands, less often because it takes longer,
+one image a layer: a heat map for every head, with the probe's tokens on both axes. The colour scale
+is the same at every step, so that two steps can be compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
+from torch import Tensor
 
 from model import GPT
 from observe.figures import (
@@ -23,10 +24,10 @@ from observe.figures import (
     colours,
     drawable,
     font,
-    image_summary,
     write_upwards,
 )
 from observe.heads import HeadScores, maps_of
+from observe.summaries import add_image
 from tensorboard_attention import add_attention
 from training.observer import Observer, StepMetrics
 
@@ -34,22 +35,25 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 # More tokens than this make labels that nobody can read in an image.
-MAX_PROBE_TOKENS = 32
+MAX_PROBE_TOKENS = 24
 # Of the validation split, when no probe is given.
 PROBE_TOKENS = 64
 
 
 @dataclass
 class AttentionConfig:
-    """Maps are drawn every `every` steps (0: never) for the text `probe` (None: the start of the
-    validation split)."""
+    """Maps and scores are logged every `every` steps (0: never), and with images of them every
+    `images_every` steps (0: none), for the text `probe` (None: the start of the validation split).
+    """
 
     every: int
+    images_every: int
     probe: str | None
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise ValueError(f"every: {self.every} is out of range; give 0 (never) or more steps")
+        for field in ("every", "images_every"):
+            if (value := getattr(self, field)) < 0:
+                raise ValueError(f"{field}: {value} is out of range; give 0 (never) or more steps")
         if self.probe == "":
             raise ValueError(
                 "probe: is empty; give a text, or null for the start of the validation split"
@@ -70,10 +74,12 @@ class AttentionMaps(Observer):
         model: GPT,
         probe: list[tuple[int, bytes]],
         every: int,
+        images_every: int,
         scores: HeadScores | None = None,
         tag: str = "attention",
     ) -> None:
-        self.writer, self.model, self.every = writer, model, every
+        self.writer, self.model = writer, model
+        self.every, self.images_every = every, images_every
         self.scores, self.tag = scores, tag
         probe = probe[: model.config.context_length]
         self.probe = torch.tensor([[token for token, _ in probe]])
@@ -83,27 +89,31 @@ class AttentionMaps(Observer):
 
     def on_start(self, step: int) -> None:
         if step == 0:
-            self.draw(step)
+            self.log(step, images=self.images_every > 0)
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        if step % self.every == 0:
-            self.draw(step)
+        images = self.images_every > 0 and step % self.images_every == 0
+        if images or step % self.every == 0:
+            self.log(step, images)
 
-    def draw(self, step: int) -> None:
-        """Log the maps as they are now."""
+    def log(self, step: int, images: bool) -> list[Float[Tensor, "1 head query key"]]:
+        """Log the maps as they are now, with `images` as pictures too; return them."""
         maps = maps_of(self.model, self.probe)
-        found = self.scores.log(step) if self.scores else {}
+        found = self.scores.log(step, images) if self.scores else {}
         better = {name: [*torch.from_numpy(values)] for name, values in found.items()}
         add_attention(self.writer, self.tag, maps, self.texts, step, better)
+        if images:
+            self._draw(maps, step)
+        self.writer.flush()
+        return maps
+
+    def _draw(self, maps: list[Float[Tensor, "1 head query key"]], step: int) -> None:
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps):
             if self.figure is None:
                 self.figure = HeadsFigure(self.labels, n_heads=weights.shape[0])
             image = self.figure.draw(weights[:, :n, :n].numpy())
-            self.writer._get_file_writer().add_summary(
-                image_summary(f"{self.tag}/layer {layer}", image), step
-            )
-        self.writer.flush()
+            add_image(self.writer, f"{self.tag}/layer {layer}", image, step)
 
 
 def token_label(token: bytes, longest: int = 14) -> str:

@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from model import GPT, record_attention
-from observe.figures import image_summary, score_image
+from observe.figures import score_image
+from observe.summaries import add_image, add_scalars
 from tensorboard_attention import scores
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def maps_of(
     was_training = model.training
     model.eval()
     with torch.no_grad(), record_attention(model) as maps:
-        model(tokens.to(next(model.parameters()).device))
+        model.hidden(tokens.to(next(model.parameters()).device))
     model.train(was_training)
     return [weights.float().cpu() for weights in maps]
 
@@ -94,16 +95,20 @@ class HeadScores:
         self.repeated = repeated(model.vocab_size, model.config.context_length)
         self.tops = {"entropy": math.log2(length), "mean distance": length / 2}
 
-    def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:
-        """Measure and log all scores as they are now, and return them."""
-        events = self.writer._get_file_writer()
+    def log(self, step: int, images: bool) -> dict[str, Float[np.ndarray, "layer head"]]:
+        """Measure, log and return all scores as they are now; with `images` as heat maps too."""
         found = measure_heads(self.model, self.texts, self.repeated, self.stories)
-        for name, values in found.items():
-            for (layer, head), value in np.ndenumerate(values):
-                if math.isfinite(value):
-                    self.writer.add_scalar(f"head {name}/layer {layer} head {head}", value, step)
-            image = score_image(values, self.tops.get(name, 1.0))
-            events.add_summary(image_summary(f"head scores/{name}", image), step)
+        scalars = {
+            f"head {name}/layer {layer} head {head}": float(value)
+            for name, values in found.items()
+            for (layer, head), value in np.ndenumerate(values)
+            if math.isfinite(value)
+        }
+        add_scalars(self.writer, scalars, step)
+        if images:
+            for name, values in found.items():
+                image = score_image(values, self.tops.get(name, 1.0))
+                add_image(self.writer, f"head scores/{name}", image, step)
         return found
 
 

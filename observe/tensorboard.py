@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torch.utils.tensorboard.summary import hparams
 
+from observe.summaries import add_scalars
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
@@ -62,14 +63,12 @@ class TensorBoard(Observer):
         }
         if self.floor_bpb is not None:
             scalars["bpb/floor"] = self.floor_bpb
-        for tag, value in scalars.items():
-            self.writer.add_scalar(tag, value, step)
+        add_scalars(self.writer, scalars, step)
         # With the system before a checkpoint of this step is: a kill leaves no gap in a curve.
         self.writer.flush()
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
-        self.writer.add_scalar("loss/val", metrics.val_loss, step)
-        self.writer.add_scalar("bpb/val", metrics.val_bpb, step)
+        add_scalars(self.writer, {"loss/val": metrics.val_loss, "bpb/val": metrics.val_bpb}, step)
         self.writer.add_text("sample", preformatted(self.sample()), step)
         self.writer.flush()
 

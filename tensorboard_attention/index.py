@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -141,9 +142,14 @@ def _event_files(logdir: str) -> Iterator[tuple[str, list[Path]]]:
             continue
         seen.add(real)
         below.sort(key=lambda name: (Path(folder, name).is_symlink(), name))
-        files = [Path(folder, name) for name in sorted(names) if "tfevents" in name]
+        files = [Path(folder, name) for name in sorted(names, key=_age) if "tfevents" in name]
         if files:
             yield Path(os.path.relpath(folder, logdir)).as_posix(), files
+
+
+def _age(name: str) -> list[int | str]:
+    """Sorts event files, whose names end in time, host, process and a count: 9 before 10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _records(file: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:

@@ -76,7 +76,7 @@ def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
     text = "Once upon a time there was a hen. " * 20
     (tmp_path / "hen.txt").write_text(text)
     output = succeed("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
-    _, tokenizer, model = open_model(str(tiny / "runs/latest"), "best", torch.device("cpu"))
+    _, tokenizer, model, _ = open_model(str(tiny / "runs/latest"), "best", torch.device("cpu"))
     tokens = torch.tensor(tokenizer.encode(text))
     nats = 0.0
     for start in range(0, len(tokens) - 1, 32):

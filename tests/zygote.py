@@ -22,7 +22,7 @@ import threading
 
 PRELOADED = (
     *("attention", "evaluate", "sample", "shapes", "train"),
-    *("matplotlib.cm", "observe.terminal", "rustbpe", "torch.utils.tensorboard"),
+    *("observe.terminal", "rustbpe", "torch.utils.tensorboard"),
     *("observe.attention", "observe.tensorboard"),
 )
 TIMEOUT = 300  # seconds

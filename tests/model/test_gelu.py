@@ -22,6 +22,7 @@ def test_values_and_gradients_are_pytorchs(numbers: list[float]) -> None:
     y, expected = gelu(x), F.gelu(reference, approximate="tanh")
     y.sum().backward()
     expected.sum().backward()
+    assert x.grad is not None and reference.grad is not None
     torch.testing.assert_close(y, expected.float(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(x.grad, reference.grad.float(), rtol=1e-5, atol=1e-5)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import PowerNorm
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
@@ -20,6 +18,7 @@ from observe.attention import (
     HeadsFigure,
     token_label,
 )
+from observe.figures import colours
 from observe.heads import maps_of
 
 
@@ -48,7 +47,6 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
     first = figure.draw(np.zeros_like(weights))
     image = figure.draw(weights)
     assert image.shape == first.shape and image.dtype == np.uint8
-    norm, cmap = PowerNorm(0.5, 0, 1), matplotlib.colormaps["magma_r"]
     height, width = figure.empty_maps[0].shape[:2]
     for head in range(n_heads):
         row, column = divmod(head, math.ceil(math.sqrt(n_heads)))
@@ -56,10 +54,19 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
             for key in range(n):
                 y = row * height + figure.top + query * figure.cell + figure.cell // 2
                 x = column * width + figure.left + key * figure.cell + figure.cell // 2
-                expected = cmap(norm(float(weights[head, query, key])))[:3]
+                expected = colours(np.sqrt(weights[head, query, [key]]))[0]
                 if key > query:
-                    expected = (0.9, 0.9, 0.9)
-                np.testing.assert_allclose(image[y, x] / 255, expected, atol=0.01)
+                    expected = np.full(3, 230)
+                np.testing.assert_array_equal(image[y, x], expected)
+
+
+def test_colours_fall_from_nearly_white_to_dark_in_even_steps() -> None:
+    """Of CIE lightness (CIE 1976, for white of luminance 1), which OKLab's follows closely."""
+    shown = colours(np.linspace(0, 1, 21)) / 255
+    linear = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
+    lightness = 116 * np.cbrt(linear @ (0.2126, 0.7152, 0.0722)) - 16
+    assert lightness[0] > 95 and lightness[-1] < 20
+    assert np.ptp(np.diff(lightness)) < 3 and np.all(np.diff(lightness) < -2)
 
 
 def test_labels_stand_on_both_axes() -> None:
@@ -104,10 +111,10 @@ def test_token_labels(token: bytes, label: str) -> None:
     assert token_label(token) == label
 
 
-def test_images_are_logged_at_the_asked_steps(tmp_path: Path) -> None:
+def test_maps_and_images_are_logged_at_the_asked_steps(tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
     probe = [(token % 20, b"%d" % token) for token in range(60)]
-    maps = AttentionMaps(writer, model(), probe, every=2)
+    maps = AttentionMaps(writer, model(), probe, every=2, images_every=3)
     maps.on_start(0)
     for step in range(1, 6):
         maps.on_step(step, None)
@@ -115,5 +122,6 @@ def test_images_are_logged_at_the_asked_steps(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path), size_guidance={"images": 0}).Reload()
     assert events.Tags()["images"] == ["attention/layer 0", "attention/layer 1"]
     for tag in events.Tags()["images"]:
-        assert [event.step for event in events.Images(tag)] == [0, 2, 4]
+        assert [event.step for event in events.Images(tag)] == [0, 3]
+    assert [event.step for event in events.Tensors("attention")] == [0, 2, 3, 4]
     assert len(maps.labels) == MAX_PROBE_TOKENS

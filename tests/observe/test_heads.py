@@ -80,7 +80,7 @@ def test_the_stories_of_tales_mark_what_is_repeated() -> None:
             repeated_word = spelled[row + 1 : row + 1 + len(word)]  # or its start, at the cut
             assert word.lower().startswith(repeated_word.lower())
             seen += 1
-    assert seen > 50
+    assert seen > 25
     assert stories(open_corpus(TextConfig(path=__file__)), tokenizer, 64) is None
 
 
@@ -121,7 +121,7 @@ def test_what_tensorboard_gets(tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
     tokens = torch.arange(256)
     scores = HeadScores(writer, model(), tokens, None)
-    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], 5, scores)
+    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], 5, 10, scores)
     maps.on_start(0)
     for step in range(1, 6):
         maps.on_step(step, None)
@@ -132,6 +132,7 @@ def test_what_tensorboard_gets(tmp_path: Path) -> None:
     scalars = events.Tags()["scalars"]
     assert len(scalars) == 7 * 2 * 3 and "head induction/layer 1 head 2" in scalars
     assert [each.step for each in events.Scalars("head entropy/layer 0 head 0")] == [0, 5]
+    assert [each.step for each in events.Images("head scores/entropy")] == [0]
     # No token stands twice in these texts, but in the repeated ones all do.
     assert 0 <= events.Scalars("head duplicate token/layer 0 head 0")[0].value <= 1
 

@@ -20,6 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from data import open_corpus, prepare
 from model import record_attention
+from observe.figures import colours
 from sample import open_model
 from tensorboard_attention import add_attention, encode, page
 
@@ -155,7 +156,7 @@ def test_a_token_shows_the_recorded_weights(
     open_tab: Callable[..., Tab], tiny: Path, tiny_run: Path
 ) -> None:
     """Both ways, for a head of the last layer, at the step of the last checkpoint."""
-    config, tokenizer, model = open_model(str(tiny_run), "last", torch.device("cpu"))
+    config, tokenizer, model, _ = open_model(str(tiny_run), "last", torch.device("cpu"))
     dataset = prepare(open_corpus(config.data), tokenizer, str(tiny / ".cache"), 1, ("val",))
     tab = open_tab(layer=1, head=1)
     count = tab[".panel:not([hidden]) .token"].count()
@@ -247,7 +248,7 @@ def test_two_runs_compare_and_a_link_brings_all_back(
     views = [["trained", "attention", 6], [ODD_RUN, HOSTILE, 0]]
     tab.shown(*views)
     assert tab[".panel:not([hidden])"].count() == 2
-    assert tab[".chart polyline.view1"].count() > 3, "the curves of both"
+    tab[".chart polyline.view1 >> nth=3"].wait_for(state="attached")  # the curves of both
     tab["button:has-text('Copy link')"].click()
     tab[".copied:not(:empty)"].wait_for()
     again = Tab(browser, tab.page.url)
@@ -271,6 +272,9 @@ def test_lightness_alone_tells_the_weight(open_tab: Callable[..., Tab]) -> None:
         steps = np.diff(lightness[:256]) * (1 if dark else -1)
         assert (steps > -0.002).all() and steps.sum() > 0.6
         assert pixels[256] not in pixels[:256]
+        if not dark:  # the images' colours are these
+            images = colours(np.linspace(0, 1, 256)) / 255
+            assert np.abs(images - channels[:256]).max() < 1.5 / 255
 
 
 def test_a_hostile_token_is_text(open_tab: Callable[..., Tab]) -> None:
