@@ -75,6 +75,7 @@ export class Picture {
       this.canvas.width = this.canvas.height = Math.round(total * ratio);
       this.canvas.style.width = this.canvas.style.height = `${total}px`;
     }
+    this.canvas.classList.toggle("zoomed", this.viewport.zoom > 1); // a finger then pans, not scrolls
     const pen = this.canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, total, total);
@@ -210,7 +211,6 @@ export class Picture {
     }
     this.dragged = true;
     this.pointers.set(event.pointerId, event);
-    this.canvas.classList.toggle("zoomed", this.viewport.zoom > 1);
     this.moved();
   }
 

@@ -235,6 +235,36 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     picture.hover(position=corner)
     seen = re.match(r"(\d+) word → (\d+) word", readout.inner_text())
     assert seen and seen[1] == seen[2] and 250 < int(seen[1]) < 300, "the middle fills the map"
+    mouse = tab.page.mouse
+    mouse.move(box["x"] + 300, box["y"] + 300)
+    mouse.down()
+    mouse.move(box["x"] + 200, box["y"] + 200, steps=3)
+    mouse.up()
+    picture.hover(position=corner)
+    panned = re.match(r"(\d+) word → (\d+) word", readout.inner_text())
+    assert panned and panned[1] == panned[2] and int(panned[1]) > int(seen[1]), "dragged along"
+
+
+def test_two_fingers_zoom(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(width=400, run=ODD_RUN, tag="long")
+    picture = tab["canvas.picture >> nth=0"]
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    assert box
+    fingers = tab.page.context.new_cdp_session(tab.page)
+    x, y = box["x"] + 0.6 * box["width"], box["y"] + 0.6 * box["height"]
+
+    def touch(kind: str, *apart: int) -> None:
+        points = [{"x": x + each, "y": y + each, "id": place} for place, each in enumerate(apart)]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", -10, 10)
+    for apart in (20, 40, 60):
+        touch("touchMove", -apart, apart)
+    touch("touchEnd")
+    sync_api.expect(picture).to_have_class(re.compile("zoomed"))
+    tab["[aria-label^='Whole map']"].click()
+    sync_api.expect(picture).not_to_have_class(re.compile("zoomed"))
 
 
 def test_two_runs_compare_and_a_link_brings_all_back(
