@@ -9,35 +9,25 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
-from itertools import islice
+import os
 from pathlib import Path
+from zlib import crc32
 
-import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Int
 from omegaconf import DictConfig
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from configs.cli import run_script
 from configs.schema import AttentionScriptConfig, build
-from data import Corpus, Tokenizer
-from data.tales import Tales
 from errors import UserError
-from observe.heads import copy_targets
 from sample import open_model
 from tensorboard_attention import encode, page
 from training.checkpoint import load_progress
 from training.device import choose_device
 from training.run import Run
 
-N_STORIES = 4  # each takes as long as a quarter of a training step
-
 
 def main(cfg: DictConfig) -> None:
     config = build(cfg, AttentionScriptConfig)
-    if config.html is not None and Path(config.html).exists():
-        raise UserError(f"html: {config.html} exists; give another file, or move it away")
+    _check(config)
     _, tokenizer, model, checkpoint = open_model(
         config.run, config.checkpoint, choose_device(config.device, "device")
     )
@@ -54,7 +44,10 @@ def main(cfg: DictConfig) -> None:
 
     events = SummaryWriter(str(run.path))
     pairs = [(token, tokenizer.decode_bytes([token])) for token in kept]
+    # Of long texts no two are the same probe, although they may begin alike.
     tag = f"text: {config.text[:40]}"
+    if len(config.text) > 40:
+        tag += f"… {crc32(config.text.encode()):08x}"
     probe = AttentionMaps(events, model, pairs, every=1, images_every=1, tag=tag)
     maps = probe.log(step, images=True)
     events.close()
@@ -64,25 +57,19 @@ def main(cfg: DictConfig) -> None:
         print(f"written: {config.html}")
 
 
-def stories(
-    corpus: Corpus, tokenizer: Tokenizer, context_length: int
-) -> tuple[Int[Tensor, "batch token"], Bool[Tensor, "batch token token"]] | None:
-    """Tales of the validation split, padded to one length, and where a head that copies looks in
-    them; None for a corpus whose words nobody knows to be repeated."""
-    if not isinstance(corpus, Tales):
-        return None
-    tokens, targets = [], []
-    start = len(corpus.document_end)
-    for tale in islice(corpus.tales("val"), N_STORIES):
-        story = tokenizer.encode(corpus.document_end + tale.text)[:context_length]
-        lengths = [len(tokenizer.decode_bytes([token])) for token in story]
-        mentions = [(name, start + first, start + last) for name, first, last in tale.mentions]
-        tokens.append(torch.tensor(story))
-        targets.append(copy_targets(lengths, mentions))
-    longest = max(map(len, tokens))
-    # Of causal maps no row that counts sees the padding.
-    padded = [F.pad(each, (0, longest - len(each), 0, longest - len(each))) for each in targets]
-    return pad_sequence(tokens, batch_first=True), torch.stack(padded)
+def _check(config: AttentionScriptConfig) -> None:
+    """Raises UserError for what would fail only after the run's log was written."""
+    try:
+        config.text.encode()
+    except UnicodeEncodeError:
+        raise UserError("text: is not UTF-8; convert it to UTF-8") from None
+    if config.html is None:
+        return
+    path = Path(config.html)
+    if path.exists():
+        raise UserError(f"html: {path} exists; give another file, or move it away")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"html: nothing can be written to {path.parent}; give another folder")
 
 
 if __name__ == "__main__":

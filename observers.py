@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Int
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from attention import stories
 from configs.schema import TrainConfig, flat
-from data import Corpus, Dataset
+from data import Corpus, Dataset, Tokenizer
+from data.tales import Tales
 from model import GPT
 from observe.metrics_file import MetricsFile
 from sample import Writer
 from training.checkpoint import Progress
 from training.observer import Observer
 from training.run import Run
+
+N_STORIES = 4
 
 
 def build_observers(
@@ -107,6 +114,29 @@ def build_observers(
 
         observers.append(Profile(run.path / "profile", config.observe.profile, device))
     return observers
+
+
+def stories(
+    corpus: Corpus, tokenizer: Tokenizer, context_length: int
+) -> tuple[Int[Tensor, "batch token"], Bool[Tensor, "batch token token"]] | None:
+    """Tales of the validation split, padded to one length, and where a head that copies looks in
+    them; None for a corpus whose words nobody knows to be repeated."""
+    if not isinstance(corpus, Tales):
+        return None
+    from observe.heads import copy_targets
+
+    tokens, targets = [], []
+    start = len(corpus.document_end)
+    for tale in islice(corpus.tales("val"), N_STORIES):
+        story = tokenizer.encode(corpus.document_end + tale.text)[:context_length]
+        lengths = [len(tokenizer.decode_bytes([token])) for token in story]
+        mentions = [(name, start + first, start + last) for name, first, last in tale.mentions]
+        tokens.append(torch.tensor(story))
+        targets.append(copy_targets(lengths, mentions))
+    longest = max(map(len, tokens))
+    # Of causal maps no row that counts sees the padding.
+    padded = [F.pad(each, (0, longest - len(each), 0, longest - len(each))) for each in targets]
+    return pad_sequence(tokens, batch_first=True), torch.stack(padded)
 
 
 def _hparams(settings: DictConfig) -> dict[str, bool | int | float | str]:

@@ -1,1 +1,1 @@
-"""What watches a run. Each observer is one file and knows nothing of the others."""
+"""What watches a run. Each observer is one file; what two of them share, one of them holds."""

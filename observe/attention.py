@@ -29,7 +29,7 @@ from observe.figures import (
 from observe.heads import HeadScores, maps_of
 from observe.summaries import add_image
 from tensorboard_attention import add_attention
-from training.observer import Observer, StepMetrics
+from training.observer import Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -81,6 +81,7 @@ class AttentionMaps(Observer):
         self.writer, self.model = writer, model
         self.every, self.images_every = every, images_every
         self.scores, self.tag = scores, tag
+        self.logged = -1
         probe = probe[: model.config.context_length]
         self.probe = torch.tensor([[token for token, _ in probe]])
         self.texts = [spelled.decode(errors="backslashreplace") for _, spelled in probe]
@@ -96,8 +97,13 @@ class AttentionMaps(Observer):
         if images or step % self.every == 0:
             self.log(step, images)
 
+    def on_end(self, step: int, summary: Summary | None) -> None:
+        if summary is not None and self.logged != step:
+            self.log(step, images=self.images_every > 0)
+
     def log(self, step: int, images: bool) -> list[Float[Tensor, "1 head query key"]]:
         """Log the maps as they are now, with `images` as pictures too; return them."""
+        self.logged = step
         maps = maps_of(self.model, self.probe)
         found = self.scores.log(step, images) if self.scores else {}
         better = {name: [*torch.from_numpy(values)] for name, values in found.items()}

@@ -93,7 +93,7 @@ class HeadScores:
         count = min(N_TEXTS, len(tokens) // length)
         self.texts = tokens[: count * length].view(count, length)
         self.repeated = repeated(model.vocab_size, model.config.context_length)
-        self.tops = {"entropy": math.log2(length), "mean distance": length / 2}
+        self.tops = {"entropy": max(1.0, math.log2(length)), "mean distance": length / 2}
 
     def log(self, step: int, images: bool) -> dict[str, Float[np.ndarray, "layer head"]]:
         """Measure, log and return all scores as they are now; with `images` as heat maps too."""

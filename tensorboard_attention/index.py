@@ -14,6 +14,7 @@ import os
 import re
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -47,14 +48,15 @@ class Index:
         """Read what was written since the last time."""
         with self._lock:
             found = dict(_event_files(self._logdir)) if self._logdir else {}
-            known, self._runs = self._runs, {}
+            runs = {}
             for name, paths in sorted(found.items()):
-                run = known.get(name)
+                run = self._runs.get(name)
                 if run is None or not run.goes_on_in(paths):
                     run = _Run()
                 for path in paths:
                     run.read(path)
-                self._runs[name] = run
+                runs[name] = run
+            self._runs = runs
 
     def steps(self) -> dict[str, dict[str, list[int]]]:
         """The logged steps of each tag of each run that has any."""
@@ -64,6 +66,11 @@ class Index:
                 for name, run in self._runs.items()
                 if any(run.tags.values())
             }
+
+    def versions(self) -> dict[str, str]:
+        """For each run a text that changes when what was logged is no longer what it was."""
+        with self._lock:
+            return {name: run.version for name, run in self._runs.items()}
 
     def maps(self, run: str, tag: str, step: int) -> tuple[bytes, bytes]:
         """Header and maps as they were logged. KeyError where there are none, OSError where the
@@ -95,13 +102,13 @@ class _Run:
 
     def __init__(self) -> None:
         self.tags: dict[str, Steps] = {}
+        self.version = str(time.time_ns())
         self._offsets: dict[Path, int] = {}
 
     def goes_on_in(self, paths: list[Path]) -> bool:
         """Whether all files are still there, none shorter: else the folder was written anew."""
         return all(
-            path in paths and path.stat().st_size >= offset
-            for path, offset in self._offsets.items()
+            path in paths and _size(path) >= offset for path, offset in self._offsets.items()
         )
 
     def read(self, path: Path) -> None:
@@ -114,7 +121,8 @@ class _Run:
                     offset = start + len(data) + 4
         except (DecodeError, OSError):
             pass
-        self._offsets[path] = offset
+        if offset:
+            self._offsets[path] = offset
 
     def _take(self, path: Path, start: int, event: Event, data: bytes) -> None:
         if event.session_log.status == SessionLog.START:
@@ -122,13 +130,17 @@ class _Run:
             for steps in self.tags.values():
                 for step in [each for each in steps if each >= event.step]:
                     del steps[step]
+                    self.version = str(time.time_ns())
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name != PLUGIN_NAME:
                 continue
             strings = value.tensor.string_val
             if len(strings) == 2:
                 header, maps = ((start + data.index(each), len(each)) for each in strings)
-                self.tags.setdefault(value.tag, {})[event.step] = Place(path, header, maps)
+                steps = self.tags.setdefault(value.tag, {})
+                if event.step in steps:
+                    self.version = str(time.time_ns())
+                steps[event.step] = Place(path, header, maps)
 
 
 def _event_files(logdir: str) -> Iterator[tuple[str, list[Path]]]:
@@ -145,6 +157,14 @@ def _event_files(logdir: str) -> Iterator[tuple[str, list[Path]]]:
         files = [Path(folder, name) for name in sorted(names, key=_age) if "tfevents" in name]
         if files:
             yield Path(os.path.relpath(folder, logdir)).as_posix(), files
+
+
+def _size(path: Path) -> int:
+    """In bytes; -1 of a file that is gone."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
 
 
 def _age(name: str) -> list[int | str]:

@@ -1,6 +1,7 @@
 """The Attention tab's side of TensorBoard: which runs have maps, and their bytes.
 
-    runs                  JSON: {run: {tag: [step, ...]}}
+    runs                  JSON: steps {run: {tag: [step, ...]}}, and versions {run: text}, which
+                          change when a run's old steps do
     maps?run=&tag=&step=  header and maps as summary.py writes them
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
@@ -12,6 +13,7 @@ by --logdir.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +44,7 @@ MODULES = (
     "keys.js",
     "app.js",
 )
+ABSENT = (LookupError, ValueError, OSError)
 ENTRY, STYLE = "index.js", "style.css"
 
 
@@ -51,7 +54,8 @@ class AttentionPlugin(TBPlugin):
     plugin_name = PLUGIN_NAME
 
     def __init__(self, context: TBContext) -> None:
-        self._index = Index(context.logdir or "")
+        # As TensorBoard itself does, which minds no user that is unknown.
+        self._index = Index(os.path.expanduser(context.logdir or ""))  # noqa: PTH111
 
     def is_active(self) -> bool:
         self._index.refresh()
@@ -67,19 +71,20 @@ class AttentionPlugin(TBPlugin):
 
     def _runs(self, request: Request) -> Response:
         self._index.refresh()
-        return Respond(request, json.dumps(self._index.steps()), "application/json")
+        found = {"steps": self._index.steps(), "versions": self._index.versions()}
+        return Respond(request, json.dumps(found), "application/json")
 
     def _maps(self, request: Request) -> Response:
         try:
             header, maps = self._index.maps(*_which(request), int(request.args["step"]))
-        except (LookupError, ValueError, OSError):
+        except ABSENT:
             return _not_found(request)
         return _framed(request, header, maps)
 
     def _scores(self, request: Request) -> Response:
         try:
             header, values = self._index.scores(*_which(request))
-        except (LookupError, ValueError, OSError):
+        except (*ABSENT, TypeError, MemoryError):  # or a damaged header
             return _not_found(request)
         return _framed(request, json.dumps(header).encode(), values.tobytes())
 

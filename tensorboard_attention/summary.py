@@ -7,7 +7,7 @@ One summary holds all layers and heads of one probe at one step: a tensor of two
     header  JSON: version, tokens, note (what was cut), heads of each layer, causal, scores
     maps    zlib: one byte a weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; of causal maps only the keys up to the query. The square root keeps the small
-            weights of long texts apart; the error is at most 1/255 of the square root.
+            weights of long texts apart; it is off by at most 1/510.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 VERSION = 1
+ROUNDING = 0.01  # what bfloat16 may add to a weight of 1
 MAX_TOKENS = 512  # longer maps are cut: 12 x 12 causal maps of 512 tokens are 19 MB a step
 
 
@@ -50,7 +51,7 @@ def add_attention(
     scores: more scores beside those of `measure`, by name: one tensor a layer.
 
     Raises ValueError where shapes do not fit. Maps longer than MAX_TOKENS are cut, and weights that
-    are not finite shown as 0, both with a note.
+    are not finite or not from 0 to 1 shown as the nearest that is, with a note.
     """
     writer._get_file_writer().add_summary(attention_summary(tag, maps, tokens, scores), step)
 
@@ -83,11 +84,12 @@ def encode(
     """The header and the maps, as the file's docstring says."""
     if not maps:
         raise ValueError("maps: are empty; give one tensor a layer")
+    tokens = [str(token) for token in tokens]
     n = len(tokens)
     if not n:
         raise ValueError("tokens: are empty; give the text of every token")
     for layer, each in enumerate(maps):
-        if each.ndim != 4 or tuple(each.shape[2:]) != (n, n):
+        if each.ndim != 4 or not len(each) or tuple(each.shape[2:]) != (n, n):
             raise ValueError(
                 f"maps: layer {layer} has the shape {tuple(each.shape)}; "
                 f"{n} tokens need (batch, head, {n}, {n})"
@@ -103,6 +105,8 @@ def encode(
     if not all(bool(each.isfinite().all()) for each in cut):
         notes.append("Weights that are not finite are shown as 0.")
         cut = [each.nan_to_num(0, 0, 0) for each in cut]
+    if any(bool(((each < -ROUNDING) | (each > 1 + ROUNDING)).any()) for each in cut):
+        notes.append("Weights outside 0 to 1 are shown as 0 or 1.")
     causal = all(bool((each.triu(1) == 0).all()) for each in cut)
     rows, columns = np.tril_indices(n_shown) if causal else np.indices((n_shown, n_shown))
     packed = zlib.compressobj(level=6)
@@ -113,7 +117,7 @@ def encode(
     )
     header = {
         "version": VERSION,
-        "tokens": [str(token) for token in tokens[:n_shown]],
+        "tokens": tokens[:n_shown],
         "note": " ".join(notes),
         "heads": [each.shape[1] for each in cut],
         "causal": causal,

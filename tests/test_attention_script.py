@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 from pathlib import Path
 
@@ -27,6 +29,27 @@ def test_a_text_becomes_one_more_probe(run: Path) -> None:
     assert {tag, "attention"} <= {*events.Tags()["tensors"]}
     # The curves of the run are as they were.
     assert events.Scalars("loss/train")[-1].step == 6
+
+
+def test_the_page_holds_what_was_logged(run: Path) -> None:
+    text = "Once there was a hen, and <b>once</b> there was none."
+    told = succeed("attention", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
+    assert "written: hen.html" in told
+    page = (run.parent / "hen.html").read_text("utf-8")
+    (entry,) = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    events = EventAccumulator(str(run)).Reload()
+    logged = events.Tensors(entry["tag"])[-1].tensor_proto.string_val
+    assert entry["step"] == 6 and entry["header"] == json.loads(logged[0])
+    assert base64.b64decode(entry["maps"]) == logged[1]
+    assert "".join(entry["header"]["tokens"]) == text[: len("".join(entry["header"]["tokens"]))]
+
+
+def test_texts_that_begin_alike_are_two_probes(run: Path) -> None:
+    begin = "Once upon a time there was a small hen who lived. "
+    for end in "AB":
+        succeed("attention", "run=run", f"text={begin}{end}", cwd=run.parent)
+    tags = EventAccumulator(str(run)).Reload().Tags()["tensors"]
+    assert sum(tag.startswith(f"text: {begin[:40]}… ") for tag in tags) == 2
 
 
 def test_a_text_that_is_too_long_is_cut_and_told(run: Path) -> None:

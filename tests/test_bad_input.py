@@ -138,6 +138,8 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("attention", ["run={tiny}"], ["text", "empty"]),
     ("attention", ["run=nowhere", "text=a hen"], ["run", "no run"]),
     ("attention", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
+    ("attention", ["run={tiny}", "text=a", "html=nowhere/a.html"], ["html", "nowhere", "folder"]),
+    ("attention", ["run={tiny}", "text=a\udcff"], ["text", "UTF-8"]),
 ]
 
 

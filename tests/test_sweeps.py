@@ -61,6 +61,8 @@ def test_optuna_searches_three_settings(tmp_path: Path) -> None:
         shown = hparams(run)
         assert 1e-4 <= float(shown["optimizer.lr"]) <= 1e-1
         assert shown["model.n_layers"] in (1, 2)
+        measured = json.loads((run / "summary.json").read_text())["val_bpb"]
+        assert metrics(run) == {"bpb/val": pytest.approx(measured, rel=1e-6)}
 
 
 def test_a_trial_that_diverges_ends_no_sweep(tmp_path: Path) -> None:
@@ -85,3 +87,11 @@ def hparams(run: Path) -> dict[str, float | str | bool]:
     content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     info = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
     return {key: getattr(value, value.WhichOneof("kind")) for key, value in info.hparams.items()}
+
+
+def metrics(run: Path) -> dict[str, float]:
+    """The results that the HParams tab shows of a run: the last values of what it calls a metric."""
+    events = EventAccumulator(str(run)).Reload()
+    content = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
+    infos = plugin_data_pb2.HParamsPluginData.FromString(content).experiment.metric_infos
+    return {info.name.tag: events.Scalars(info.name.tag)[-1].value for info in infos}

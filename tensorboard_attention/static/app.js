@@ -26,26 +26,34 @@ class App {
     this.store = new Store(source);
     this.main = main;
     this.viewport = new Viewport();
+    this.runs = {};
+    // Whose address and theme count: TensorBoard's around this frame, but nobody's around a page.
+    this.host = source.follows ? parent : window;
     this.hovered = -1; // the token under the pointer: it goes before the chosen one
     this.cell = null;
     this.turn = 0;
   }
 
   async begin() {
-    followTheme((palette) => {
+    followTheme(this.host, (palette) => {
       this.palette = palette;
       if (this.maps) this.#draw();
     });
-    this.runs = await this.source.runs().catch(() => ({}));
     if (this.source.follows) setInterval(() => this.#refresh(), AGAIN);
+    try {
+      this.runs = await this.source.runs();
+    } catch (error) {
+      this.main.replaceChildren(el("p", { class: "notice" }, error.message));
+      return;
+    }
     if (!Object.keys(this.runs).length) {
       this.main.replaceChildren(emptyNotice());
       this.main.dataset.shown = "empty";
       return;
     }
     this.#build();
-    this.state = restore(readLink(address().hash), this.runs);
-    if (parent !== window) focus(); // so that keys work without a click
+    this.state = restore(readLink(this.host.location.hash), this.runs);
+    if (this.host !== window) focus(); // so that keys work without a click
     await this.show();
   }
 
@@ -119,6 +127,7 @@ class App {
     this.pickers.forEach((picker, i) => {
       picker.node.hidden = !views[i];
       if (views[i]) picker.show(views[i], this.runs);
+      else picker.setPlaying(false);
     });
     let maps;
     try {
@@ -146,7 +155,7 @@ class App {
     this.state.layer = within(this.state.layer, heads.length);
     this.state.head = within(this.state.head, heads[this.state.layer]);
     if (this.state.token !== -1) this.state.token = within(this.state.token, this.maps[0].n);
-    if (!(this.state.sort in this.maps[0].header.scores)) this.state.sort = "";
+    if (!Object.hasOwn(this.maps[0].header.scores, this.state.sort)) this.state.sort = "";
   }
 
   #draw() {
@@ -221,7 +230,8 @@ class App {
   }
 
   async turnTo([layer, head]) {
-    await this.set({ layer, head });
+    const last = this.maps[0].header.heads.length - 1;
+    await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
     this.grid.focus(this.state);
   }
 
@@ -248,10 +258,10 @@ class App {
   }
 
   async copyLink() {
-    const place = address();
+    const place = new URL(this.host.location.href);
     place.hash = linkHash(this.state);
     try {
-      parent.history.replaceState(null, "", place.href);
+      this.host.history.replaceState(null, "", place.href);
       await navigator.clipboard.writeText(place.href);
       this.copied.replaceChildren("copied");
     } catch {
@@ -269,8 +279,9 @@ class App {
   // New runs and steps. Who looks at the last step of a run stays at its last.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
+    const known = JSON.stringify([this.runs, this.source.versions]);
     const runs = await this.source.runs().catch(() => null);
-    if (!runs || JSON.stringify(runs) === JSON.stringify(this.runs)) return;
+    if (!runs || JSON.stringify([runs, this.source.versions]) === known) return;
     const before = this.runs;
     this.runs = runs;
     if (!this.state || !Object.keys(runs).length) return location.reload(); // from or to nothing
@@ -280,11 +291,9 @@ class App {
         runs,
         view.step === before[view.run][view.tag].at(-1) ? { ...view, step: null } : view,
       );
-    await this.set({ one: moved(this.state.one), two: moved(this.state.two) });
+    const { one, two } = this.state;
+    const gone = [one, two].filter((view) => view && !Object.hasOwn(runs, view.run));
+    await this.set({ one: moved(one), two: moved(two) });
+    if (gone.length) this.notice.textContent = `${gone[0].run} is no longer in the log.`;
   }
-}
-
-// The address that can be shared: TensorBoard's own, around this frame.
-function address() {
-  return new URL(parent.location.href);
 }

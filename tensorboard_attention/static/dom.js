@@ -22,6 +22,7 @@ const VISIBLE = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍" };
 
 // A token with its white space and control characters made visible, and short.
 export function tokenLabel(token, most = 24) {
+  if (token === "") return "∅";
   const text = Array.from(token.slice(0, 4 * most), (c) => {
     if (VISIBLE[c]) return VISIBLE[c];
     return /[\p{C}\p{Z}]/u.test(c) ? `\\u{${c.codePointAt(0).toString(16)}}` : c;

@@ -151,7 +151,9 @@ export class Picture {
   }
 
   #tell() {
-    if (!this.cell) {
+    const { n } = this.maps;
+    // In a comparison, the other text may be longer.
+    if (!this.cell || this.cell.query >= n || this.cell.key >= n) {
       this.readout.textContent = "Row: the token that attends. Column: what it attends to.";
       return;
     }

@@ -13,6 +13,7 @@ const MEANINGS = {
   "same token": "share on the query's own place",
   "duplicate token": "share on earlier places with the same token",
   induction: "share on what came after the same token earlier",
+  copy: "share on earlier mentions of a word, where it comes next",
 };
 
 export class Scores {

@@ -6,8 +6,12 @@ import { Maps } from "./maps.js";
 export class Logs {
   follows = true; // training may go on: ask again for more
 
+  versions = {}; // of each run: another one once its old steps have changed
+
   async runs() {
-    return (await ask("runs")).json();
+    const { steps, versions } = await (await ask("runs")).json();
+    this.versions = versions;
+    return steps;
   }
 
   async maps(run, tag, step) {
@@ -23,13 +27,14 @@ export class Logs {
 
 export class Embedded {
   follows = false;
+  versions = {};
 
   constructor(entries) {
     this.entries = entries;
   }
 
   async runs() {
-    const tags = {};
+    const tags = Object.create(null);
     for (const { tag, step } of this.entries) (tags[tag] ??= []).push(step);
     for (const steps of Object.values(tags)) steps.sort((a, b) => a - b);
     return Object.keys(tags).length ? { ".": tags } : {};
@@ -48,7 +53,11 @@ export class Embedded {
     const { scores, heads } = entries.at(-1).header;
     const names = Object.keys(scores);
     const values = entries.flatMap(({ header }) =>
-      names.flatMap((name) => header.scores[name].flat().map((v) => v ?? NaN)),
+      names.flatMap((name) =>
+        heads.flatMap((count, layer) =>
+          Array.from({ length: count }, (_, head) => header.scores[name]?.[layer]?.[head] ?? NaN),
+        ),
+      ),
     );
     return {
       names,
@@ -71,7 +80,7 @@ export class Store {
   }
 
   maps({ run, tag, step }) {
-    const key = JSON.stringify([run, tag, step]);
+    const key = JSON.stringify([run, this.source.versions[run], tag, step]);
     const known = this.#maps.get(key);
     const answer = known ?? this.source.maps(run, tag, step);
     this.#maps.delete(key);
@@ -85,11 +94,14 @@ export class Store {
     return answer;
   }
 
-  // The scores over all steps; asked for again when there are more steps.
+  // The scores over all steps; asked for again when there are others, or if that failed.
   scores({ run, tag }, steps) {
     const key = JSON.stringify([run, tag]);
-    if (this.#scores.get(key)?.count !== steps.length) {
-      this.#scores.set(key, { count: steps.length, answer: this.source.scores(run, tag) });
+    const state = JSON.stringify([this.source.versions[run], steps]);
+    if (this.#scores.get(key)?.state !== state) {
+      const answer = this.source.scores(run, tag);
+      answer.catch(() => this.#scores.delete(key));
+      this.#scores.set(key, { state, answer });
     }
     return this.#scores.get(key).answer;
   }

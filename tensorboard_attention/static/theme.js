@@ -3,10 +3,10 @@
 import { el } from "./dom.js";
 import { css, future, scale } from "./colours.js";
 
-// Light or dark as TensorBoard is; by itself, as the system is. changed(palette) is called at once
-// and at every change: with the scale, the future's grey, and the colours of lines and text.
-export function followTheme(changed) {
-  const body = parent !== window ? parent.document.body : null;
+// Light or dark as the host, TensorBoard, is; by itself, as the system is. changed(palette) is called
+// at once and at every change: with the scale, the future's grey, and the colours of lines and text.
+export function followTheme(host, changed) {
+  const body = host !== window ? host.document.body : null;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const follow = () => {
     const dark = body ? body.classList.contains("dark-mode") : system.matches;

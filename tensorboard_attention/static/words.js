@@ -79,9 +79,9 @@ export class Words {
 
   #list() {
     const { weights, focus } = this.shown;
-    const token = tokenLabel(this.tokens[focus] ?? "");
-    if (!token)
+    if (this.tokens[focus] === undefined)
       return this.lists.replaceChildren(el("p", { class: "hint" }, "Point at a token, or tap it."));
+    const token = tokenLabel(this.tokens[focus]);
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
     this.lists.replaceChildren(
       ...["to", "from"].map((way) => {

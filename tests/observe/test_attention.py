@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from observe.attention import (
 )
 from observe.figures import colours
 from observe.heads import maps_of
+from training.observer import Summary
 
 
 def model(n_heads: int = 3) -> GPT:
@@ -125,3 +127,16 @@ def test_maps_and_images_are_logged_at_the_asked_steps(tmp_path: Path) -> None:
         assert [event.step for event in events.Images(tag)] == [0, 3]
     assert [event.step for event in events.Tensors("attention")] == [0, 2, 3, 4]
     assert len(maps.labels) == MAX_PROBE_TOKENS
+
+
+def test_the_last_step_is_always_logged(tmp_path: Path, tiny_run: Path) -> None:
+    writer = SummaryWriter(str(tmp_path))
+    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], every=4, images_every=0)
+    maps.on_start(0)
+    for step in range(1, 7):
+        maps.on_step(step, None)
+    maps.on_end(6, Summary(**json.loads((tiny_run / "summary.json").read_text())))
+    writer.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in events.Tensors("attention")] == [0, 4, 6]
+    assert events.Tags()["images"] == []

@@ -12,7 +12,6 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from attention import stories
 from data import TalesConfig, TextConfig, open_corpus
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
@@ -20,6 +19,7 @@ from model import GPT, ModelConfig, record_attention
 from observe.attention import AttentionMaps
 from observe.figures import score_image
 from observe.heads import HeadScores, copy_targets, measure_heads, repeated
+from observers import stories
 from tensorboard_attention import scores
 
 NAMES = {

@@ -21,6 +21,7 @@ from werkzeug.test import Client
 from tensorboard_attention import add_attention, encode
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.summary import attention_summary
 
 MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
 TOKENS = ["a", "b", "c"]
@@ -83,6 +84,59 @@ def test_what_a_resumed_run_does_again_counts_once(tmp_path: Path) -> None:
     assert steps(tmp_path) == {".": {"probe": [0, 10, 15, 25]}}
 
 
+def test_a_version_changes_when_old_steps_do(tmp_path: Path) -> None:
+    index, seen = Index(str(tmp_path)), []
+
+    def look() -> None:
+        index.refresh()
+        seen.append(index.versions()["run"])
+
+    log(tmp_path / "run", [0, 10])
+    look()
+    look()
+    log(tmp_path / "run", [20])
+    look()
+    assert len(set(seen)) == 1, "more steps leave those before as they were"
+    log(tmp_path / "run", [15], purge=11)  # a resumed run
+    look()
+    log(tmp_path / "run", [15])
+    look()
+    shutil.rmtree(tmp_path / "run")
+    log(tmp_path / "run", [0, 10])
+    look()
+    assert len(set(seen)) == 4
+
+
+def test_a_link_to_nowhere_disturbs_nobody(tmp_path: Path) -> None:
+    log(tmp_path / "run", [1])
+    (tmp_path / "run" / ".#events.out.tfevents.2").symlink_to("nowhere")
+    index = Index(str(tmp_path))
+    for _ in range(3):
+        index.refresh()
+        assert index.steps() == {"run": {"probe": [1]}}
+
+
+def test_the_home_folder_may_be_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log(tmp_path / "logs", [1])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert AttentionPlugin(TBContext(logdir="~/logs")).is_active()
+
+
+@pytest.mark.parametrize(
+    "header", ["[1]", '{"scores": {"a": 3}, "heads": ["x"]}', '{"scores": {}}']
+)
+def test_scores_of_a_damaged_header_are_not_found(tmp_path: Path, header: str) -> None:
+    logged = attention_summary("probe", MAPS, TOKENS)
+    logged.value[0].tensor.string_val[0] = header.encode()
+    writer = SummaryWriter(str(tmp_path))
+    writer._get_file_writer().add_summary(logged, 1)
+    writer.close()
+    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
+    assert plugin.is_active()
+    client = Client(plugin.get_plugin_apps()["/scores"])
+    assert client.get(query_string={"run": ".", "tag": "probe"}).status_code == 404
+
+
 @given(data=st.data())
 def test_damaged_files_end_where_they_break(
     data: st.DataObject, recorded: bytes, tmp_path_factory: pytest.TempPathFactory
@@ -104,7 +158,7 @@ def test_routes_give_what_was_logged_and_nothing_else(tmp_path: Path) -> None:
         answer = Client(plugin.get_plugin_apps()[route]).get(query_string=query)
         return answer.status_code, answer.data
 
-    assert json.loads(get("/runs")[1]) == {"run": {"probe": [3, 4]}}
+    assert json.loads(get("/runs")[1])["steps"] == {"run": {"probe": [3, 4]}}
     header, maps = framed(get("/maps", run="run", tag="probe", step="3")[1])
     logged = encode(MAPS, TOKENS)
     assert header == json.loads(logged[0]) and maps == logged[1]

@@ -74,6 +74,13 @@ def test_long_maps_are_cut_and_say_so() -> None:
     assert len(zlib.decompress(data)) == MAX_TOKENS * (MAX_TOKENS + 1) // 2
 
 
+def test_weights_that_are_no_shares_are_noted() -> None:
+    maps = torch.tensor([[[[1.0, 0.0], [-7.0, 3.0]]]])
+    header, (decoded,) = decode(encode([maps], ["a", "b"]))
+    assert "outside 0 to 1" in header["note"]
+    assert decoded[0].tolist() == [[1, 0], [0, 1]]
+
+
 def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
     header, (layer,) = decode(encode([torch.full((1, 1, 2, 2), torch.nan)], ["a", "b"]))
     assert (layer == 0).all() and "not finite" in header["note"]
@@ -87,6 +94,7 @@ def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
         ([torch.ones(1, 1, 0, 0)], [], None, "tokens: are empty"),
         ([torch.ones(1, 2, 3, 3), torch.ones(2, 3, 3)], "abc", None, "maps: layer 1 has the shape"),
         ([torch.ones(1, 2, 3, 4)], "abc", None, "maps: layer 0 has the shape (1, 2, 3, 4)"),
+        ([torch.ones(0, 2, 3, 3)], "abc", None, "maps: layer 0 has the shape (0, 2, 3, 3)"),
         ([torch.ones(1, 2, 3, 3)], "abcd", None, "4 tokens need (batch, head, 4, 4)"),
         ([torch.ones(1, 2, 3, 3)], "abc", {"mine": [torch.ones(3)]}, "scores: mine"),
         ([torch.ones(1, 2, 3, 3)], "abc", {"mine": []}, "scores: mine"),

@@ -1,0 +1,134 @@
+"""A real browser on a real TensorBoard over a run of the real train.py."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import torch
+from playwright import sync_api
+from torch.utils.tensorboard import SummaryWriter
+
+from tensorboard_attention import add_attention
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+READ = """all => all.map(each =>
+    [Number(each.dataset.place), Number(each.querySelector("b").textContent)])"""
+HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script>'
+ODD_RUN = 'odd &run="<b>" #1%'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    with sync_api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A TensorBoard over a folder that is empty as yet."""
+    logs = tmp_path_factory.mktemp("logs")
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logs), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.search(r"http://localhost:\d+/", line):
+                break
+        else:
+            pytest.fail("".join(lines))
+        yield found.group(), logs
+        process.terminate()
+
+
+class Tab:
+    """The Attention tab in a page of its own. Errors in it fail the test that closes it."""
+
+    def __init__(self, browser: sync_api.Browser, url: str, frame: bool = True, width: int = 1280):
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, has_touch=width < 800
+        )
+        context.clock.install()  # time goes on as ever, and further where a test asks
+        self.page = context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(url)
+        self.root = self.page.frame_locator("iframe[src*=attention]") if frame else self.page
+        self.shown()
+
+    def __getitem__(self, selector: str) -> sync_api.Locator:
+        return self.root.locator(selector)
+
+    def shown(self, *views: list) -> Any:
+        """Waits for these views (or any) to be drawn; what is drawn."""
+        wanted = "[data-shown]"
+        if views:
+            text = json.dumps(views, separators=(",", ":"), ensure_ascii=False)
+            wanted = f"[data-shown={json.dumps(text)}]"
+        told = self[f"main{wanted}"].get_attribute("data-shown", timeout=15000)
+        return told if told == "empty" else json.loads(told or "")
+
+    def listed(self, way: str) -> dict[int, float]:
+        """The listed weights of the token in focus, by place."""
+        rows = self[f".panel:not([hidden]) .lists .{way} li[data-place]"]
+        return dict(rows.evaluate_all(READ))
+
+    def close(self) -> None:
+        self.page.context.close()
+        assert self.errors == []
+
+
+@pytest.fixture(scope="module")
+def site(address: tuple[str, Path], browser: sync_api.Browser, tiny_run: Path) -> dict[str, str]:
+    """The address, and what the tab said while the folder was empty. Now it holds runs."""
+    url, logs = address
+    empty = Tab(browser, f"{url}#attention")
+    said = {"url": url, "empty": empty["main"].inner_text()}
+    empty.close()
+    (logs / "trained").symlink_to(tiny_run, target_is_directory=True)
+    scalars = SummaryWriter(str(logs / "scalars alone"))
+    scalars.add_scalar("loss", 1.0, 0)
+    scalars.close()
+    odd = SummaryWriter(str(logs / ODD_RUN))
+    tokens = ["Once", HOSTILE, " \n", "\u202e", "Once", "x" * 300]
+    for step in (0, 5):
+        maps = torch.rand(1, 3, 6, 6, generator=torch.Generator().manual_seed(step)).softmax(-1)
+        add_attention(odd, HOSTILE, [maps], tokens, step)
+    add_attention(odd, "long", [torch.eye(600).tril()[None, None]], ["word"] * 600, 0)
+    odd.close()
+    broken = SummaryWriter(str(logs / "broken"))
+    for step in range(3):
+        add_attention(broken, "probe", [torch.eye(3)[None, None]], list("abc"), step)
+    broken.close()
+    (torn,) = (logs / "broken").iterdir()
+    torn.write_bytes(torn.read_bytes()[:-40])
+    (logs / "broken" / "events.out.tfevents.9").write_bytes(bytes(range(256)) * 9)
+    return said
+
+
+@pytest.fixture
+def open_tab(site: dict[str, str], browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
+    tabs = []
+
+    def open_it(width: int = 1280, **link: str | int) -> Tab:
+        parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
+        tabs.append(Tab(browser, f"{site['url']}#attention{parts}", width=width))
+        return tabs[-1]
+
+    yield open_it
+    for tab in tabs:
+        tab.close()
