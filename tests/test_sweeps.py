@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.util.tensor_util import make_ndarray
 
 from tests.conftest import TINY, command, succeed
 
@@ -90,8 +91,9 @@ def hparams(run: Path) -> dict[str, float | str | bool]:
 
 
 def metrics(run: Path) -> dict[str, float]:
-    """The results that the HParams tab shows of a run: the last values of what it calls a metric."""
+    """The results that the HParams tab shows of a run: the last values of its metrics."""
     events = EventAccumulator(str(run)).Reload()
     content = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
     infos = plugin_data_pb2.HParamsPluginData.FromString(content).experiment.metric_infos
-    return {info.name.tag: events.Scalars(info.name.tag)[-1].value for info in infos}
+    last = {info.name.tag: events.Tensors(info.name.tag)[-1].tensor_proto for info in infos}
+    return {tag: make_ndarray(value).item() for tag, value in last.items()}
