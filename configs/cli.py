@@ -151,7 +151,7 @@ def read_arguments(arguments: list[str], sweeps: bool = True) -> list[str]:
 
 def _quote_free_text(argument: str) -> str:
     key, equals, value = argument.partition("=")
-    if key in GROUPS and re.fullmatch(r"[\d.+-]+|true|false", value, re.IGNORECASE):
+    if key in GROUPS and re.fullmatch(r"[\d.e+-]+|[+-]?(nan|inf)|true|false", value, re.I):
         return f"{key}='{value}'"  # a name, though no group has it: Hydra tells those that it has
     is_quoted = re.fullmatch(r"'([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\"", value, re.DOTALL)
     is_null = value == "null" and not key.endswith("prompt")  # prompt=null asks for that word

@@ -82,8 +82,11 @@ def encode(
     scores: Mapping[str, Sequence[Float[Tensor, " head"]]] | None = None,
 ) -> list[bytes]:
     """The header and the maps, as the file's docstring says."""
-    if not maps:
+    if not len(maps):
         raise ValueError("maps: are empty; give one tensor a layer")
+    if any(each is None for each in maps):  # what transformers gives for its fused kernels
+        raise ValueError('maps: are None; load the model with attn_implementation="eager"')
+    maps = [torch.as_tensor(each) for each in maps]
     tokens = [str(token) for token in tokens]
     n = len(tokens)
     if not n:
@@ -101,9 +104,9 @@ def encode(
             raise ValueError(f"scores: {name} needs one number a head, in one tensor a layer")
     n_shown = min(n, MAX_TOKENS)
     cut = [each[..., :n_shown, :n_shown] for each in firsts]
-    notes = [f"The first {n_shown} of {n} tokens."] if n_shown < n else []
+    notes = [f"The first {n_shown} of {n} tokens; scores are of all."] if n_shown < n else []
     if not all(bool(each.isfinite().all()) for each in cut):
-        notes.append("Weights that are not finite are shown as 0.")
+        notes.append("Weights that are not finite are shown as 0; their heads have no scores.")
         cut = [each.nan_to_num(0, 0, 0) for each in cut]
     if any(bool(((each < -ROUNDING) | (each > 1 + ROUNDING)).any()) for each in cut):
         notes.append("Weights outside 0 to 1 are shown as 0 or 1.")

@@ -134,6 +134,8 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("evaluate", ["run={tiny}", "data=text", "data.path=one_letter.txt"], ["split", "2"]),
     ("shapes", ["model=huge"], ["model=huge"]),
     ("shapes", ["model.n_heads=7"], ["model.n_heads"]),
+    ("train", ["model=nan"], ["model", "nan"]),
+    ("train", ["optimizer=-inf"], ["optimizer", "inf"]),
     # Looking at attention
     ("attention", ["run={tiny}"], ["text", "empty"]),
     ("attention", ["run=nowhere", "text=a hen"], ["run", "no run"]),

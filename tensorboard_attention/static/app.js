@@ -116,6 +116,7 @@ class App {
 
   set(part) {
     Object.assign(this.state, part);
+    if (part.token >= 0) this.viewport.reveal((part.token + 0.5) / this.maps[0].n);
     return this.show();
   }
 
@@ -171,7 +172,9 @@ class App {
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;
       node.hidden = !this.maps[i];
-      const which = this.maps.length === 2 ? ` · ${view.run}, step ${view.step}` : "";
+      const { one, two } = this.state;
+      const probe = two && one.tag !== two.tag ? `, ${view.tag}` : "";
+      const which = two ? ` · ${view.run}${probe}, step ${view.step}` : "";
       title.textContent = `Layer ${layer}, head ${head}${which}`;
     });
     this.#drawHead();
@@ -285,15 +288,13 @@ class App {
     const before = this.runs;
     this.runs = runs;
     if (!this.state || !Object.keys(runs).length) return location.reload(); // from or to nothing
-    const moved = (view) =>
-      view &&
-      nearest(
-        runs,
-        view.step === before[view.run][view.tag].at(-1) ? { ...view, step: null } : view,
-      );
+    const moved = (view) => {
+      const wasLast = view.step === before[view.run][view.tag].at(-1);
+      return nearest(runs, wasLast ? { ...view, step: null } : view);
+    };
     const { one, two } = this.state;
     const gone = [one, two].filter((view) => view && !Object.hasOwn(runs, view.run));
-    await this.set({ one: moved(one), two: moved(two) });
+    await this.set({ one: moved(one), two: two && moved(two) });
     if (gone.length) this.notice.textContent = `${gone[0].run} is no longer in the log.`;
   }
 }

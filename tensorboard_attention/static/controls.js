@@ -28,7 +28,11 @@ export class Picker {
   }
 
   choose(part) {
-    if (!("step" in part)) this.setPlaying(false);
+    if (!("step" in part)) {
+      this.setPlaying(false);
+      // Who looks at the end of one run looks at the end of the next.
+      if (this.view.step === this.steps.at(-1)) part = { ...part, step: null };
+    }
     this.change({ ...this.view, ...part });
   }
 

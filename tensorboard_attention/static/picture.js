@@ -27,6 +27,11 @@ export class Viewport {
     this.x = inside(this.x + x);
     this.y = inside(this.y + y);
   }
+
+  // Bring a query, given as a share of all, into the middle where it is out of sight.
+  reveal(y) {
+    if (y < this.y || y > this.y + 1 / this.zoom) this.pan(0, y - 0.5 / this.zoom - this.y);
+  }
 }
 
 export class Picture {

@@ -120,7 +120,7 @@ def test_heads_are_sorted_by_a_score(open_tab: Callable[..., Tab]) -> None:
 
 def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag="long")
-    assert tab[".note >> nth=0"].inner_text() == "The first 512 of 600 tokens."
+    assert tab[".note >> nth=0"].inner_text() == "The first 512 of 600 tokens; scores are of all."
     picture, readout = tab["canvas.picture >> nth=0"], tab[".readout >> nth=0"]
     box = picture.bounding_box()
     assert box
@@ -140,6 +140,10 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     picture.hover(position=corner)
     panned = re.match(r"(\d+) word → (\d+) word", readout.inner_text())
     assert panned and panned[1] == panned[2] and int(panned[1]) > int(seen[1]), "dragged along"
+    tab[".token[data-place='500'] >> nth=0"].click()  # out of sight on the map
+    picture.hover(position={"x": box["width"] - 8, "y": box["height"] / 2})
+    centred = re.match(r"(\d+) word →", readout.inner_text())
+    assert centred and abs(int(centred[1]) - 500) < 22  # of 45 that are seen
 
 
 def test_two_fingers_zoom(open_tab: Callable[..., Tab]) -> None:

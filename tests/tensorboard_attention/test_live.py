@@ -54,6 +54,8 @@ def test_a_run_that_goes_on_is_followed(logs: Path, open_tab: Callable[..., Tab]
     tab.page.clock.run_for(AGAIN)
     tab.shown(["growing", "probe", 1])
     assert tab.listed("to") == {2: 1.0}
+    tab[".picker select >> nth=0"].select_option("trained")
+    tab.shown(["trained", "attention", 6])  # who looks at the end looks at the end
 
 
 def test_a_run_that_is_made_anew_is_not_remembered(

@@ -70,7 +70,7 @@ def test_long_maps_are_cut_and_say_so() -> None:
     n = MAX_TOKENS + 3
     header, data = encode([make(n, 1)], ["x"] * n)
     assert len(json.loads(header)["tokens"]) == MAX_TOKENS
-    assert json.loads(header)["note"] == f"The first {MAX_TOKENS} of {n} tokens."
+    assert json.loads(header)["note"] == f"The first {MAX_TOKENS} of {n} tokens; scores are of all."
     assert len(zlib.decompress(data)) == MAX_TOKENS * (MAX_TOKENS + 1) // 2
 
 
@@ -94,6 +94,7 @@ def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
         ([torch.ones(1, 1, 0, 0)], [], None, "tokens: are empty"),
         ([torch.ones(1, 2, 3, 3), torch.ones(2, 3, 3)], "abc", None, "maps: layer 1 has the shape"),
         ([torch.ones(1, 2, 3, 4)], "abc", None, "maps: layer 0 has the shape (1, 2, 3, 4)"),
+        ([None, None], "abc", None, "maps: are None"),
         ([torch.ones(0, 2, 3, 3)], "abc", None, "maps: layer 0 has the shape (0, 2, 3, 3)"),
         ([torch.ones(1, 2, 3, 3)], "abcd", None, "4 tokens need (batch, head, 4, 4)"),
         ([torch.ones(1, 2, 3, 3)], "abc", {"mine": [torch.ones(3)]}, "scores: mine"),
