@@ -50,8 +50,8 @@ def add_attention(
     tokens: the text of every token.
     scores: more scores beside those of `measure`, by name: one tensor a layer.
 
-    Raises ValueError where shapes do not fit. Maps longer than MAX_TOKENS are cut, and weights that
-    are not finite or not from 0 to 1 shown as the nearest that is, with a note.
+    Raises ValueError where shapes do not fit. With a note, maps longer than MAX_TOKENS are cut,
+    weights that are not finite shown as 0, and those outside 0 to 1 as the nearer of the two.
     """
     writer._get_file_writer().add_summary(attention_summary(tag, maps, tokens, scores), step)
 
