@@ -48,7 +48,7 @@ def main(cfg: DictConfig) -> None:
     tag = f"text: {config.text[:40]}"
     if len(config.text) > 40:
         tag += f"… {crc32(config.text.encode()):08x}"
-    probe = AttentionMaps(events, model, pairs, every=1, images_every=1, tag=tag)
+    probe = AttentionMaps(events, model, pairs, every=1, images_every=1, max_steps=step, tag=tag)
     maps = probe.log(step, images=True)
     events.close()
     print(f"logged as step {step} of {run.path}; to see it: tensorboard --logdir {run.path.parent}")

@@ -89,9 +89,8 @@ def build_observers(
             pairs = [(token, tokenizer.decode_bytes([token])) for token in tokens]
             told = stories(corpus, tokenizer, config.model.context_length)
             scores = HeadScores(events, model, start, told)
-            observers.append(
-                AttentionMaps(events, model, pairs, watch.every, watch.images_every, scores)
-            )
+            steps = (watch.every, watch.images_every, config.trainer.max_steps)
+            observers.append(AttentionMaps(events, model, pairs, *steps, scores))
         if is_whole:
             spelled = [
                 dataset.tokenizer.decode_bytes([token])

@@ -29,7 +29,7 @@ from observe.figures import (
 from observe.heads import HeadScores, maps_of
 from observe.summaries import add_image
 from tensorboard_attention import add_attention
-from training.observer import Observer, StepMetrics, Summary
+from training.observer import Observer, StepMetrics
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -65,7 +65,8 @@ class AttentionMaps(Observer):
     `<tag>/layer <n>`, of its first MAX_PROBE_TOKENS. With `scores`, those too: the tab then shows
     them, measured on texts that suit them, instead of the probe's own.
 
-    `probe` pairs each token with its bytes; what is over the context length is left out.
+    `probe` pairs each token with its bytes; what is over the context length is left out. The last
+    of `max_steps` is always logged.
     """
 
     def __init__(
@@ -75,13 +76,14 @@ class AttentionMaps(Observer):
         probe: list[tuple[int, bytes]],
         every: int,
         images_every: int,
+        max_steps: int,
         scores: HeadScores | None = None,
         tag: str = "attention",
     ) -> None:
         self.writer, self.model = writer, model
         self.every, self.images_every = every, images_every
         self.scores, self.tag = scores, tag
-        self.logged = -1
+        self.max_steps = max_steps
         probe = probe[: model.config.context_length]
         self.probe = torch.tensor([[token for token, _ in probe]])
         self.texts = [spelled.decode(errors="backslashreplace") for _, spelled in probe]
@@ -93,17 +95,13 @@ class AttentionMaps(Observer):
             self.log(step, images=self.images_every > 0)
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        images = self.images_every > 0 and step % self.images_every == 0
-        if images or step % self.every == 0:
+        is_last = step == self.max_steps
+        images = self.images_every > 0 and (is_last or step % self.images_every == 0)
+        if images or is_last or step % self.every == 0:
             self.log(step, images)
-
-    def on_end(self, step: int, summary: Summary | None) -> None:
-        if summary is not None and self.logged != step:
-            self.log(step, images=self.images_every > 0)
 
     def log(self, step: int, images: bool) -> list[Float[Tensor, "1 head query key"]]:
         """Log the maps as they are now, with `images` as pictures too; return them."""
-        self.logged = step
         maps = maps_of(self.model, self.probe)
         found = self.scores.log(step, images) if self.scores else {}
         better = {name: [*torch.from_numpy(values)] for name, values in found.items()}

@@ -49,7 +49,8 @@ export function restore(link, runs) {
   };
 }
 
-// The view that is wanted, or the one most like it: the last run, which is the newest of those named by their time, the first probe, the last step.
+// The view that is wanted, or the one most like it: the last run (of those named by their time the
+// newest), the first probe, the last step.
 export function nearest(runs, { run, tag, step }) {
   if (!Object.hasOwn(runs, run)) run = Object.keys(runs).at(-1);
   const tags = runs[run];

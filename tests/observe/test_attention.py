@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from observe.attention import (
 )
 from observe.figures import colours
 from observe.heads import maps_of
-from training.observer import Summary
 
 
 def model(n_heads: int = 3) -> GPT:
@@ -116,7 +114,7 @@ def test_token_labels(token: bytes, label: str) -> None:
 def test_maps_and_images_are_logged_at_the_asked_steps(tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
     probe = [(token % 20, b"%d" % token) for token in range(60)]
-    maps = AttentionMaps(writer, model(), probe, every=2, images_every=3)
+    maps = AttentionMaps(writer, model(), probe, every=2, images_every=3, max_steps=9)
     maps.on_start(0)
     for step in range(1, 6):
         maps.on_step(step, None)
@@ -129,14 +127,20 @@ def test_maps_and_images_are_logged_at_the_asked_steps(tmp_path: Path) -> None:
     assert len(maps.labels) == MAX_PROBE_TOKENS
 
 
-def test_the_last_step_is_always_logged(tmp_path: Path, tiny_run: Path) -> None:
+@pytest.mark.parametrize(("images_every", "drawn"), [(0, []), (5, [0, 5, 6])])
+def test_the_last_step_is_always_logged(
+    tmp_path: Path, images_every: int, drawn: list[int]
+) -> None:
     writer = SummaryWriter(str(tmp_path))
-    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], every=4, images_every=0)
+    probe = [(1, b"a"), (2, b"b")]
+    maps = AttentionMaps(writer, model(), probe, 4, images_every, max_steps=6)
     maps.on_start(0)
     for step in range(1, 7):
         maps.on_step(step, None)
-    maps.on_end(6, Summary(**json.loads((tiny_run / "summary.json").read_text())))
     writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert [event.step for event in events.Tensors("attention")] == [0, 4, 6]
-    assert events.Tags()["images"] == []
+    logged = {event.step for event in events.Tensors("attention")}
+    assert logged == {0, 4, 6, *drawn}
+    tags = events.Tags()["images"]
+    assert [[event.step for event in events.Images(tag)] for tag in tags] == [drawn] * len(tags)
+    assert len(tags) == (2 if drawn else 0)

@@ -121,7 +121,7 @@ def test_what_tensorboard_gets(tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
     tokens = torch.arange(256)
     scores = HeadScores(writer, model(), tokens, None)
-    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], 5, 10, scores)
+    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], 5, 10, 100, scores)
     maps.on_start(0)
     for step in range(1, 6):
         maps.on_step(step, None)
