@@ -54,7 +54,7 @@ class Embeddings(Observer):
         # What the projector opens first is written last: it never finds a file missing.
         for name, lines in (
             ("token_labels.tsv", self.labels),
-            ("token_embedding.tsv", [row % tuple(point) for point in self.points.tolist()]),
+            ("token_embedding.tsv", [row % tuple(point.tolist()) for point in self.points]),
             ("projector_config.pbtxt", CONFIG.splitlines()),
         ):
             temporary = self.folder / f".{name}"

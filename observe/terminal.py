@@ -41,7 +41,7 @@ class Terminal(Observer):
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
         self.live = self.console.is_terminal
-        self.last_line = time.monotonic()
+        self.last_line, self.measured = time.monotonic(), ""
         self.bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -64,23 +64,24 @@ class Terminal(Observer):
             self.bar.start()
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        self.bar.update(self.task, completed=step)
         due = time.monotonic() - self.last_line >= (LIVE_INTERVAL if self.live else PLAIN_INTERVAL)
-        if self.live and due:
-            self.last_line = time.monotonic()
-            self.bar.refresh()
-        if metrics is None:
+        if metrics is not None:
+            self.measured = (
+                f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  "
+                f"{metrics.tokens_per_second:,.0f} tokens/s"
+            )
+        elif not (self.live and due):
             return
-        measured = (
-            f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  "
-            f"{metrics.tokens_per_second:,.0f} tokens/s"
-        )
-        self.bar.update(self.task, measured=measured)
-        if not self.live and due:
-            self.last_line = time.monotonic()
+        self.bar.update(self.task, completed=step, measured=self.measured)
+        if not due:
+            return
+        self.last_line = time.monotonic()
+        if self.live:
+            self.bar.refresh()
+        else:
             left = self.bar.tasks[0].time_remaining
             left_text = f"  {left:.0f} s left" if left is not None else ""
-            self.console.print(f"step {step}/{self.max_steps}  {measured}{left_text}")
+            self.console.print(f"step {step}/{self.max_steps}  {self.measured}{left_text}")
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self.console.print(
@@ -89,6 +90,7 @@ class Terminal(Observer):
         )
 
     def on_end(self, step: int, summary: Summary | None) -> None:
+        self.bar.update(self.task, completed=step)
         self.bar.stop()  # ends the line where there is no bar
         if self.live:
             self.console.print()

@@ -49,7 +49,9 @@ def test_a_run_that_fails_ends_its_bar_without_a_summary() -> None:
     console = Console(file=out, force_terminal=True, width=90)
     terminal = Terminal(Path("runs/x"), 10, lambda: "never", "title", False, console)
     terminal.on_start(0)
+    terminal.on_step(3, None)
     terminal.on_end(3, None)
+    assert terminal.bar.tasks[0].completed == 3
     assert terminal.bar.finished or not terminal.bar.live.is_started
     assert "never" not in out.getvalue() and "tensorboard" not in out.getvalue()
 
