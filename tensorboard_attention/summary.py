@@ -67,9 +67,10 @@ def attention_summary(
     from tensorboard.util.tensor_util import make_tensor_proto
 
     content = encode(maps, tokens, scores)
+    # Of no data class: of tensors TensorBoard would keep up to a hundred a tag in memory, and the
+    # tab's index reads the files themselves.
     metadata = SummaryMetadata(
-        plugin_data=SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME, content=b"1"),
-        data_class="DATA_CLASS_TENSOR",
+        plugin_data=SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME, content=b"1")
     )
     return Summary(
         value=[Summary.Value(tag=tag, metadata=metadata, tensor=make_tensor_proto(content))]

@@ -11,10 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.compat.proto.summary_pb2 import DataClass
 from torch import Tensor
 
 from tensorboard_attention import encode
-from tensorboard_attention.summary import MAX_TOKENS
+from tensorboard_attention.summary import MAX_TOKENS, attention_summary
 
 
 def make(n: int, heads: int = 2, causal: bool = True, seed: int = 0) -> Tensor:
@@ -55,6 +56,13 @@ def test_what_is_logged_comes_back(n: int, heads: list[int], causal: bool, text:
     for given_maps, layer in zip(maps, decoded, strict=True):
         error = np.abs(np.sqrt(layer) - given_maps[0].sqrt().numpy())
         assert error.max() <= 0.5 / 255 + 1e-6
+
+
+def test_tensorboards_own_server_keeps_no_maps() -> None:
+    """It keeps up to a hundred steps of every tag in memory, but not of an unknown class."""
+    (value,) = attention_summary("probe", [make(3, 1, True, 0)], ["a", "b", "c"]).value
+    assert value.metadata.plugin_data.plugin_name == "attention"
+    assert value.metadata.data_class == DataClass.Value("DATA_CLASS_UNKNOWN")
 
 
 def test_scores_stand_beside_the_maps() -> None:
