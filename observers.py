@@ -111,7 +111,10 @@ def build_observers(
     if config.observe.profile.steps:
         from observe.profile import Profile
 
-        observers.append(Profile(run.path / "profile", config.observe.profile, device))
+        trainer = config.trainer
+        pauses = (trainer.eval_every, trainer.checkpoint_every, trainer.max_steps)
+        folder = run.path / "profile"
+        observers.insert(0, Profile(folder, config.observe.profile, device, pauses))
     return observers
 
 

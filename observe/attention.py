@@ -42,8 +42,8 @@ PROBE_TOKENS = 64
 
 @dataclass
 class AttentionConfig:
-    """Maps and scores are logged every `every` steps (0: never), and with images of them every
-    `images_every` steps (0: none), for the text `probe` (None: the start of the validation split).
+    """Maps and scores are logged every `every` steps (0: never, nor images), and with images every
+    `images_every` steps (0: none), for the text `probe` (None: the validation split's start).
     """
 
     every: int
@@ -206,5 +206,7 @@ def scale(height: int, top: int, bottom: int) -> UInt8[np.ndarray, "height width
         draw.line((22, y, 25, y), INK)
         draw.text((28, y), f"{value:g}", INK, font(10), anchor="lm")
     told = "attention weight (each row sums to 1)"
+    if font(11).getlength(told) > height:
+        told = "weight"
     write_upwards(picture, (66, round((top + bottom - font(11).getlength(told)) / 2)), told, 11)
     return np.asarray(picture)

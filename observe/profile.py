@@ -1,13 +1,16 @@
 """Where the time of a training step goes: a trace to look at and a table of operators.
 
 Promises: nothing of torch.profiler is touched unless steps are to be recorded, and a recorded run
-takes the same steps as any other, only more slowly.
+takes the same steps as any other, only more slowly. Steps are recorded, not what comes between
+them: evaluations, which take more memory than a recording has, and checkpoints.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +41,17 @@ class ProfileConfig:
 
 class Profile(Observer):
     """Writes `steps-<first>-<last>.json`, a Chrome trace, and the same name with `.txt`, the
-    operators that took the most time in themselves, into `folder`."""
+    operators that took the most time in themselves, into `folder`.
 
-    def __init__(self, folder: Path, config: ProfileConfig, device: torch.device) -> None:
+    After the multiples of `pauses` the run does something else: a recording ends before and begins
+    a step after. Told of a step before all other observers, it records none of what they do then.
+    """
+
+    def __init__(
+        self, folder: Path, config: ProfileConfig, device: torch.device, pauses: Sequence[int]
+    ) -> None:
         self.folder, self.config = folder, config
+        self.pauses = [every for every in pauses if every > 1]  # no step is free of 1
         self.sort_by = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
         self.step = 0
         self.profiler: profile | None = None
@@ -50,11 +60,12 @@ class Profile(Observer):
         from torch.profiler import profile, schedule
 
         self.step = step
-        self.first = step + self.config.skip_first + 1
+        first = step + self.config.skip_first + 1
+        self.first = next(each for each in count(first) if not self._pauses(each - 1))
         self.profiler = profile(
             # The profiler's own first step is slower, and left out with those skipped.
             schedule=schedule(
-                skip_first=self.config.skip_first - 1,
+                skip_first=self.first - step - 2,
                 wait=0,
                 warmup=1,
                 active=self.config.steps,
@@ -68,13 +79,17 @@ class Profile(Observer):
         self.step = step
         if self.profiler:
             self.profiler.step()
-            if step >= self.first + self.config.steps - 1:
+            last = self.first + self.config.steps - 1
+            if step >= last or (step >= self.first and self._pauses(step)):
                 self._stop()
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         if self.step < self.first:
             log.warning("no profile: the run ended before step %d", self.first)
         self._stop()
+
+    def _pauses(self, step: int) -> bool:
+        return any(step % every == 0 for every in self.pauses)
 
     def _stop(self) -> None:
         if self.profiler:

@@ -48,6 +48,7 @@ CONTENTS = (
     "data.json",
     "tokenizer",
     "checkpoints",
+    "profile",
 )
 
 

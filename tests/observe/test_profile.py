@@ -52,7 +52,7 @@ def test_a_run_that_ends_first(
 ) -> None:
     """Six steps: what there is of the asked ones is kept; where there is none, the log says so."""
     caplog.set_level("INFO", logger="training.profile")
-    watcher = Profile(tmp_path / "profile", ProfileConfig(9, skip_first), torch.device("cpu"))
+    watcher = Profile(tmp_path / "profile", ProfileConfig(9, skip_first), torch.device("cpu"), ())
     watcher.on_start(start)
     for step in range(start + 1, start + 7):
         torch.zeros(3).cosh_()
@@ -64,3 +64,24 @@ def test_a_run_that_ends_first(
         assert not (tmp_path / "profile").exists()
     else:
         assert names(tmp_path / f"profile/{found}.json").count("aten::cosh_") == 2
+
+
+@pytest.mark.parametrize(
+    ("skip_first", "pauses", "first", "last"),
+    [(1, (3, 0, 6), 2, 3), (3, (3, 0, 6), 5, 6), (1, (1, 4), 2, 4), (1, (2, 3), 2, 2)],
+)
+def test_steps_are_recorded_and_not_what_comes_between_them(
+    tmp_path: Path, skip_first: int, pauses: tuple[int, ...], first: int, last: int
+) -> None:
+    config = ProfileConfig(9, skip_first)
+    watcher = Profile(tmp_path / "profile", config, torch.device("cpu"), pauses)
+    watcher.on_start(0)
+    for step in range(1, 7):
+        torch.zeros(3).cosh_()
+        watcher.on_step(step, None)
+        if any(every > 1 and step % every == 0 for every in pauses):
+            torch.zeros(3).sinh_()  # an evaluation
+    watcher.on_end(6, None)
+    recorded = names(tmp_path / f"profile/steps-{first}-{last}.json")
+    assert recorded.count("aten::cosh_") == last - first + 1
+    assert "aten::sinh_" not in recorded
