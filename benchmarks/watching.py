@@ -6,8 +6,8 @@ Counted are all calls of all observers, with the imports that they cause, from t
 closing sample; the run writes to a terminal, so that its bar is live. What watching might cost
 besides, by slower steps after a look, is measured in a second run, which is watched for ten steps
 and left alone for ten in turn: the time of a step outside of the observers. Each round also takes
-a run with nothing watched: whole process against whole process, of which two equal ones differ by
-more on a shared machine than watching costs.
+a run with nothing watched (but its metrics file, which every run has): whole process against whole
+process, of which two equal ones differ by more on a shared machine than watching costs.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def scale(height: int, top: int, bottom: int) -> UInt8[np.ndarray, "height width
         draw.line((22, y, 25, y), INK)
         draw.text((28, y), f"{value:g}", INK, font(10), anchor="lm")
     told = "attention weight (each row sums to 1)"
-    if font(11).getlength(told) > height:
+    if font(11).getlength(told) > top + bottom:  # it would begin above the picture
         told = "weight"
     write_upwards(picture, (66, round((top + bottom - font(11).getlength(told)) / 2)), told, 11)
     return np.asarray(picture)

@@ -44,7 +44,8 @@ class Profile(Observer):
     operators that took the most time in themselves, into `folder`.
 
     After the multiples of `pauses` the run does something else: a recording ends before and begins
-    a step after. Told of a step before all other observers, it records none of what they do then.
+    a step after. What other observers do after the last recorded step is left out; what they do
+    between two recorded steps counts to the second.
     """
 
     def __init__(

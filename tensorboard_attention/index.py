@@ -1,9 +1,9 @@
 """Where the logged attention maps stand in TensorBoard's event files.
 
-TensorBoard itself keeps a sample of a tag's steps in memory: too few for a slider through training,
-too much of long texts. The index keeps none: it remembers where each lies and reads it from the
-file when asked. Files may grow, be cut short or be damaged: what can be read up to there counts.
-Checksums are not verified.
+TensorBoard itself would keep a sample of the steps in memory: too few for a slider through
+training, too much of long texts. The index keeps none: it remembers where each lies and reads it
+from the file when asked. Files may grow, be cut short or be damaged: what can be read up to there
+counts. Checksums are not verified.
 
 A run is a folder with event files, named by its path below the log folder ("." for that itself).
 """

@@ -16,6 +16,7 @@ from observe.attention import (
     MAX_PROBE_TOKENS,
     AttentionMaps,
     HeadsFigure,
+    scale,
     token_label,
 )
 from observe.figures import colours
@@ -144,3 +145,13 @@ def test_the_last_step_is_always_logged(
     tags = events.Tags()["images"]
     assert [[event.step for event in events.Images(tag)] for tag in tags] == [drawn] * len(tags)
     assert len(tags) == (2 if drawn else 0)
+
+
+@pytest.mark.parametrize("side", range(150, 300, 10))
+def test_the_scale_is_told_in_full(side: int) -> None:
+    """Nothing is cut off at the picture's edges, however short the maps and long the labels."""
+    for longest in (8, 90):
+        height = 18 + side + longest + 26
+        picture = scale(height, 18, height - longest - 26)
+        edges = (picture[0], picture[-1], picture[:, -1])
+        assert all((edge == 255).all() for edge in edges)
