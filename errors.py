@@ -1,7 +1,12 @@
-"""The one exception that means: the user can put this right.
+"""The exception for a user's mistake, and the checks that raise one.
 
-Everything else that is raised is a fault of the program and keeps its traceback.
+Any other exception is a bug and keeps its traceback.
 """
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
 
 
 class UserError(Exception):
@@ -12,7 +17,30 @@ class UserError(Exception):
     """
 
 
-def check_range(name: str, value: float, least: float, most: float) -> None:
-    """Raise ValueError unless least <= value <= most."""
-    if not least <= value <= most:
-        raise ValueError(f"{name}: {value} is out of range; give {least} to {most}")
+def check_range(
+    name: str,
+    value: float,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> None:
+    """Raise ValueError unless least <= value <= most and above < value < below.
+
+    Infinities and NaN are never in range.
+    """
+    if not (least <= value <= most and above < value < below):
+        bounds = {"at least": least, "more than": above, "at most": most, "less than": below}
+        wanted = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if _is_set(bound))
+        raise ValueError(f"{name}: {value} is out of range; give {wanted or 'a finite number'}")
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise ValueError unless `value` is one of `choices`."""
+    if value not in (known := tuple(choices)):
+        raise ValueError(f"{name}: {value!r} is unknown; choose one of {', '.join(known)}")
+
+
+def _is_set(bound: float) -> bool:
+    return not math.isinf(bound)

@@ -1,7 +1,7 @@
-"""Walks one batch through a real attention layer and prints every tensor on the way.
+"""Run one batch through an attention layer and print the shape of every intermediate tensor.
 
-Promises: each shape is read off a tensor that the model itself computed; the table is 100 columns
-wide wherever it is printed. Knows nothing of the formulas' implementation, only their names.
+Promises: each shape is that of a tensor that the model itself computed; the table is 100 columns
+wide in any terminal.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from torch import Tensor, nn
 
 from configs.cli import run_script
 from configs.schema import ShapesConfig, build
-from model import GPT, ModelConfig, causal_mask, explicit_attention
-from model.attention import AttentionSteps, CausalSelfAttention
+from model import GPT, ModelConfig, record_attention
+from model.attention import CausalSelfAttention
 from model.block import Block
 from model.position import Rotary
 
 WIDTH = 100
 TEXTS = (b"the cat sat down", b"a dog ran to her")
 AXES = {
-    "batch": "texts that are computed side by side",
-    "token": "places in a text",
-    "query": "the token that asks: whose next token is to be predicted",
-    "key": "the token that is asked, and whose value is gathered",
-    "d_model": "numbers that describe a token in the residual stream",
-    "head": "independent searches, each with its own queries",
-    "kv_head": "heads of keys and values, each shared by head / kv_head heads of queries",
-    "d_head": "numbers that a head has for a token",
-    "head*d_head": "all heads' numbers, one head after the other",
-    "kv_head*d_head": "all numbers of the heads of keys or values, one head after the other",
+    "batch": "texts that are processed in parallel",
+    "token": "positions in a text",
+    "query": "the token that attends: the next token after it is predicted",
+    "key": "the token that is attended to, and whose value is gathered",
+    "d_model": "numbers that represent a token in the residual stream",
+    "head": "query heads, which attend independently of each other",
+    "kv_head": "key and value heads, each shared by head / kv_head query heads",
+    "d_head": "numbers that represent a token in one head",
+    "head*d_head": "the numbers of all query heads, one head after the other",
+    "kv_head*d_head": "the numbers of all key or value heads, one head after the other",
 }
 
 
 class Step(NamedTuple):
-    """One tensor of the walk; `axes` names its axes in order."""
+    """One tensor; `axes` are the names of its axes in order."""
 
     name: str
     formula: str
@@ -52,31 +52,20 @@ class Step(NamedTuple):
 
 @torch.no_grad()
 def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]) -> list[Step]:
-    """Runs `x` through the module and returns what arose on the way, first to last.
-
-    The layers are watched by hooks and the formula by `attend`; both are put back.
-    """
-    seen: dict[str, tuple[Tensor, Tensor]] = {}  # by layer: what went in, what came out
-    formula: list[tuple[Tensor, Tensor, Tensor, AttentionSteps]] = []
+    """Run `x` through the module and return every tensor, in the order of computation."""
+    seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of each layer, by name
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         return lambda _layer, inputs, output: seen.update({name: (inputs[0], output)})
 
-    def attend(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-        mask = causal_mask(query.shape[2], key.shape[2], query.device)
-        steps = explicit_attention(query, key, value, mask, dropout)
-        formula.append((query, key, value, steps))
-        return steps.context
-
     hooks = [layer.register_forward_hook(watch(name)) for name, layer in attention.named_children()]
-    usual, attention.attend = attention.attend, attend
     try:
-        output = attention(x)
+        with record_attention(attention, keep="steps") as layers:
+            output = attention(x)
     finally:
-        attention.attend = usual
         for hook in hooks:
             hook.remove()
-    ((query, key, value, steps),) = formula
+    (steps,) = layers
 
     projected, kv_projected = (
         ("batch", "token", "head*d_head"),
@@ -92,7 +81,7 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
         Step("values", f"V = x W_V{bias}", kv_projected, seen["value"][1]),
         Step("queries by head", "Q_h = Q split into heads", heads, seen["query_norm"][0]),
         Step("keys by head", "K_h = K split into heads", kv_heads, seen["key_norm"][0]),
-        Step("values by head", "V_h = V split into heads", kv_heads, value),
+        Step("values by head", "V_h = V split into heads", kv_heads, steps.value),
     ]
     if isinstance(attention.query_norm, nn.RMSNorm):
         rows += [
@@ -101,8 +90,8 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
         ]
     if isinstance(attention.position, Rotary):
         rows += [
-            Step("queries rotated", "Q_h turned by position", heads, query),
-            Step("keys rotated", "K_h turned by position", kv_heads, key),
+            Step("queries rotated", "Q_h rotated by position", heads, steps.query),
+            Step("keys rotated", "K_h rotated by position", kv_heads, steps.key),
         ]
     return [
         *rows,
@@ -117,7 +106,7 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
 
 
 def print_walk(config: ModelConfig) -> None:
-    """Prints the walk of two short texts, byte by byte, through a new model's first layer."""
+    """Print the tensors of two short texts, as bytes, in the first layer of a new model."""
     model = GPT(config, vocab_size=256).eval()
     tokens = torch.tensor([list(text) for text in TEXTS])[:, : config.context_length]
     block = model.blocks[0]
@@ -141,7 +130,7 @@ def print_walk(config: ModelConfig) -> None:
 
 
 def full_width_table(*columns: str) -> Table:
-    """A table that folds what is too long instead of cutting it off."""
+    """A table that wraps long cells instead of truncating them."""
     return Table(*(Column(name, overflow="fold") for name in columns), width=WIDTH)
 
 

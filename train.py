@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
-from training.signals import Signals, Stopped, stop_at_once
+from training.signals import Stopped, stop_at_once
 
 if __name__ == "__main__":
     stop_at_once(importing=True)  # the imports below take a second or two
@@ -13,7 +13,10 @@ import math
 import re
 import shlex
 import sys
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -21,30 +24,43 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from configs.cli import run_script
-from configs.schema import TrainConfig, build, flat, load_run_config, with_overrides
-from data import Dataset, Tokenizer, open_corpus, prepare
+from configs.schema import TrainConfig, build, flat, resumed_config
+from data import Corpus, Dataset, Tokenizer, open_corpus, prepare
 from data.batches import Batches, windows
 from errors import UserError
+from inference import Writer
 from model import GPT
-from observers import build_observers
+from observe.build import build_observers
+from observe.observed import ObservedRun
 from training.checkpoint import Progress, load_optimizer, load_progress, load_weights
 from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
-from training.optimizer import Optimizer, lr_scale
+from training.optimizer import Optimizer
 from training.ranks import Ranks, join_ranks
 from training.run import Run, check_new, check_runs
-from training.trainer import Diverged, Trainer
+from training.trainer import Diverged, Reports, Trainer, TrainingData
 
-# What makes the model: a resumed run cannot change it. A text may have moved: its contents are
-# compared.
-FIXED = ("seed", "data.", "tokenizer.", "model.", "optimizer.name")
-MAY_MOVE = ("data.path", "data.url", "data.cache_dir")
+
+class Settings(NamedTuple):
+    """The settings of this run, as Hydra composed them and as checked dataclasses."""
+
+    composed: DictConfig
+    config: TrainConfig
+
+
+class Start(NamedTuple):
+    """Where training starts: a new run, or the checkpoint of a resumed one (None before its
+    first)."""
+
+    run: Run
+    progress: Progress
+    checkpoint: Path | None
 
 
 def main(cfg: DictConfig) -> float | None:
-    """Fit one run; returns its validation bits per byte, for sweepers that minimise it.
+    """Train one run; returns its validation bits per byte, which sweepers minimise.
 
-    In a sweep, a run that diverges is told and counts as infinitely bad: the others go on.
+    In a sweep, a run that diverges is reported and counts as infinitely bad; the others continue.
     """
     try:
         return train(cfg)
@@ -56,203 +72,247 @@ def main(cfg: DictConfig) -> float | None:
 
 
 def train(cfg: DictConfig) -> float | None:
-    """Open the settings and the device, and fit with the other ranks."""
-    run, settings = _open_settings(cfg)
-    config = build(settings, TrainConfig)
+    """Train on every rank, from settings to summary; the main process alone writes to the run."""
+    resumed, settings = open_settings(cfg)
+    config = settings.config
     device = choose_device(config.trainer.device)
     keep_freed_memory()
-    _check_memory(config, device)
+    check_model_memory(config, device)
     with join_ranks(device) as ranks:
+        check_ranks(config, ranks)
         try:
-            return fit(config, settings, run, device, ranks)
+            return fit(settings, resumed, ranks)
         except RuntimeError as error:
-            if ranks.is_first or not re.search("closed by peer|reset by peer", str(error)):
+            if ranks.is_main or not re.search("closed by peer|reset by peer", str(error)):
                 raise
-            print(f"rank {ranks.rank}: another rank has gone", file=sys.stderr)
+            print(f"rank {ranks.rank}: another rank has ended", file=sys.stderr)
             sys.exit(2)
 
 
-def fit(
-    config: TrainConfig, settings: DictConfig, run: Run | None, device: torch.device, ranks: Ranks
-) -> float | None:
-    """Build the parts on every rank and train; the first rank alone writes to the run."""
-    _check_ranks(config, ranks)
-    with ranks.first_alone():
-        corpus = open_corpus(config.data)
-        dataset = prepare(
-            corpus,
-            Tokenizer.load(run.tokenizer_folder) if run else config.tokenizer,
-            config.cache_dir,
-            config.model.context_length,
-        )
+def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
+    """Build the parts and train; returns the validation bits per byte."""
+    config = settings.config
+    corpus, dataset = load_data(config, resumed, ranks)
     torch.manual_seed(config.seed)
     model = GPT(config.model, dataset.tokenizer.vocab_size)
-    progress, checkpoint = Progress(), None
-    if run:
-        progress, checkpoint = _restore(run, config, model, dataset, ranks)
-        if progress.step >= config.trainer.max_steps and run.is_summed_up(progress.step):
-            if ranks.is_first:
-                print(
-                    f"{run.path} has its {progress.step} steps: nothing to do. "
-                    f"For more, raise trainer.max_steps above {progress.step}."
-                )
+
+    if resumed:
+        start = resume_run(resumed, config, dataset, ranks)
+        if is_finished(start, config, ranks):
             return None
-    elif ranks.is_first:
-        run = _create(config, settings, dataset)
-    path = ranks.tell(str(run.path) if run else "")
-    run = run or Run.open(path, "run_dir")
-    run.checkpoints.keep, run.checkpoints.writes = config.trainer.keep_checkpoints, ranks.is_first
-    forward = ranks.wrap(model, config.trainer.parallel, device)
-    optimizer = Optimizer(model, config.optimizer)
-    if checkpoint:
-        load_optimizer(optimizer, checkpoint)
+    else:
+        start = create_run(settings, dataset, ranks)
+
+    if start.checkpoint:
+        load_weights(model, start.checkpoint)
+    parallel_model = ranks.parallelize(model, config.trainer.parallel)
+    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
+    if start.checkpoint:
+        load_optimizer(optimizer, start.checkpoint)
+
     observers: list[Observer] = []
-    if ranks.is_first:
-        run.point_latest()
-        run.start_log()
-        run.store_settings(OmegaConf.to_yaml(settings, resolve=True))
-        is_whole = ranks.count == 1 or config.trainer.parallel == "ddp"
-        observers = build_observers(
-            config, settings, run, model, corpus, dataset, progress, device, is_whole
-        )
-    batch_size, length = config.trainer.batch_size, config.model.context_length
-    with Signals() as signals:
-        trainer = Trainer(
-            config.trainer,
-            model,
-            optimizer,
-            seed=config.seed,
-            device=device,
-            batch=Batches(dataset.train, batch_size, length, config.seed),
-            validation=lambda: windows(dataset.val, length, batch_size),
-            token_bytes=torch.from_numpy(dataset.tokenizer.token_bytes),
-            floor_bpb=dataset.floor_bpb,
-            lr_scale=lambda step: lr_scale(step, config.trainer.max_steps, config.optimizer),
-            checkpoints=run.checkpoints,
-            observers=observers,
-            progress=progress,
-            signals=signals,
-            ranks=ranks,
-            forward=forward,
-        )
-        try:
-            summary = trainer.fit()
-        except Stopped as stopped:
-            if ranks.is_first:
-                command = shlex.join(["python", "train.py", f"resume={run.path}"])
-                print(f"{stopped}. To go on: {command}", file=sys.stderr)
-            sys.exit(stopped.status)
-        except Diverged:
-            if ranks.is_first:
-                raise
-            sys.exit(2)  # the first rank tells it
-    if ranks.is_first:
-        run.write_summary(summary)
-    return summary.val_bpb
+    if ranks.is_main:
+        start.run.point_latest()
+        start.run.start_log()
+        start.run.store_settings(OmegaConf.to_yaml(settings.composed, resolve=True))
+        observed = observe_run(settings, start, model, corpus, dataset, ranks)
+        observers = build_observers(config.observe, observed)
+    trainer = Trainer(
+        config.trainer,
+        parallel_model,
+        optimizer,
+        training_data(config, dataset),
+        Reports(start.run.checkpoints, observers),
+        start.progress,
+        ranks,
+    )
+    return run_trainer(trainer, start.run, dataset.floor_bpb)
 
 
-def _check_ranks(config: TrainConfig, ranks: Ranks) -> None:
-    share = ranks.count * config.trainer.grad_accumulation
-    if config.trainer.batch_size % share:
-        raise UserError(
-            f"trainer.batch_size: {config.trainer.batch_size} cannot be shared by {ranks.count} "
-            f"ranks in {config.trainer.grad_accumulation} parts; give a multiple of {share}"
-        )
-    if config.observe.histograms.every and ranks.count > 1 and config.trainer.parallel == "fsdp":
-        raise UserError(
-            "observe.histograms.every: there are no histograms with trainer.parallel=fsdp, which "
-            "cuts the model; give 0, or choose trainer.parallel=ddp"
-        )
-
-
-def _restore(
-    run: Run, config: TrainConfig, model: GPT, dataset: Dataset, ranks: Ranks
-) -> tuple[Progress, Path | None]:
-    """Lock the run, and fill the model from its last good checkpoint: how far it has come, and the
-    checkpoint. A run that was stopped before its first one begins anew."""
-    run.check_tokens(dataset.sha256, "resume")
-    found, refusal = "", None
-    if ranks.is_first:
-        try:
-            run.lock("resume")
-        except OSError as error:
-            refusal = error  # read-only, which matters only if there is something left to do
-        if run.checkpoints:
-            found = str(run.checkpoints.find("last", "resume"))
-    found = ranks.tell(found)
-    progress = load_progress(Path(found)) if found else Progress()
-    if refusal and progress.step < config.trainer.max_steps:
-        raise refusal
-    if not found:
-        return progress, None
-    load_weights(model, Path(found))
-    return progress, Path(found)
-
-
-def _open_settings(cfg: DictConfig) -> tuple[Run | None, DictConfig]:
-    """The settings as given, or those of the run to resume with today's overrides on top."""
+def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
+    """The settings as given, or the run to resume and its settings with today's overrides."""
     if isinstance(cfg.data.get("path"), str) and cfg.data.path not in ("", "-"):
-        # Whoever opens the run later may stand in another folder.
+        # Whoever opens the run later may be in another folder.
         cfg.data.path = str(Path(cfg.data.path).expanduser().absolute())
     check_runs()
     if cfg.resume is None:
-        build(cfg, TrainConfig)  # a mistake is told before anything is opened
+        settings = Settings(cfg, build(cfg, TrainConfig))
         check_new(cfg.run_dir)
-        return None, cfg
+        return None, settings
     run = Run.open(cfg.resume, "resume")
     if cfg.run_dir is not None:
         raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
-    stored = load_run_config(run.config_file)
-    overridden = [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
-    if "experiment" in overridden:
+    overrides = [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
+    if "experiment" in overrides:
         raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
-    # Earlier resumes may have changed what this one starts from.
-    before = load_run_config(run.resumed_file) if run.resumed_file.exists() else stored
-    settings = with_overrides(before, cfg, [key for key in overridden if key != "resume"])
-    was, now = (flat(OmegaConf.to_container(each)) for each in (stored, settings))
-    changed = [name for name in was | now if was.get(name) != now.get(name)]
-    refused = [name for name in changed if name.startswith(FIXED) and name not in MAY_MOVE]
-    if refused:
-        raise UserError(
-            f"resume: {', '.join(refused)} cannot change in a resumed run; "
-            "leave it out, or start a new run"
-        )
-    return run, settings
+    composed = resumed_config(run, cfg, [name for name in overrides if name != "resume"])
+    return run, Settings(composed, build(composed, TrainConfig))
 
 
-def _check_memory(config: TrainConfig, device: torch.device) -> None:
-    """At the least: weights, gradients, one optimizer moment, and the logits of one part.
+def check_model_memory(config: TrainConfig, device: torch.device) -> None:
+    """Raise UserError if the device cannot hold weights, gradients, one optimizer moment and the
+    logits of one part of a batch.
 
-    Before the text is read, which may take long: so the vocabulary is no more than a guess. Keys
-    and values are left out, which may be few.
+    This comes before the text is read, which can take long, so the vocabulary is an estimate.
     """
     vocab_size = config.tokenizer.vocab_size or 256
     model = config.model
-    widths = 2 * model.n_heads * model.head_width + 2 * model.mlp_width
+    # Keys and values are not counted: they can be small.
+    widths = 2 * model.n_heads * model.d_head + 2 * model.d_mlp
     n_parameters = model.d_model * (vocab_size + model.n_layers * widths)
     sequences = config.trainer.batch_size // config.trainer.grad_accumulation
-    logits = sequences * config.model.context_length * vocab_size
+    logits = sequences * model.context_length * vocab_size
     check_memory(4 * (3 * n_parameters + logits), device)
 
 
-def _create(config: TrainConfig, settings: DictConfig, dataset: Dataset) -> Run:
-    hydra = HydraConfig.get()
-    path = config.run_dir
+def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
+    """Raise UserError if the ranks cannot share a batch, or cannot write what is asked for."""
+    parts = ranks.world_size * config.trainer.grad_accumulation
+    if config.trainer.batch_size % parts:
+        raise UserError(
+            f"trainer.batch_size: {config.trainer.batch_size} cannot be divided among "
+            f"{ranks.world_size} ranks in {config.trainer.grad_accumulation} parts; "
+            f"give a multiple of {parts}"
+        )
+    if config.observe.histograms.every and _is_sharded(config, ranks):
+        raise UserError(
+            "observe.histograms.every: there are no histograms with trainer.parallel=fsdp, which "
+            "shards the model; give 0, or choose trainer.parallel=ddp"
+        )
+
+
+def _is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
+    return ranks.world_size > 1 and config.trainer.parallel == "fsdp"
+
+
+def load_data(config: TrainConfig, resumed: Run | None, ranks: Ranks) -> tuple[Corpus, Dataset]:
+    """The corpus and its tokens; the main process prepares them."""
+    with ranks.main_process_first():
+        corpus = open_corpus(config.data)
+        tokenizer = Tokenizer.load(resumed.tokenizer_folder) if resumed else config.tokenizer
+        return corpus, prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
+
+
+def training_data(config: TrainConfig, dataset: Dataset) -> TrainingData:
+    """The batches of the run."""
+    batch_size, length = config.trainer.batch_size, config.model.context_length
+    return TrainingData(
+        config.seed,
+        Batches(dataset.train, batch_size, length, config.seed),
+        partial(windows, dataset.val, length, batch_size),
+        torch.from_numpy(dataset.tokenizer.token_bytes),
+    )
+
+
+def create_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
+    """Create a run on the main process, and open it on the others."""
+    hydra, path = HydraConfig.get(), settings.config.run_dir
     if hydra.mode == RunMode.MULTIRUN:
         if path is not None:
             raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
         path = hydra.runtime.output_dir
-    return Run.create(
-        path,
-        OmegaConf.to_yaml(settings, resolve=True),
-        {
-            "config.yaml": OmegaConf.to_yaml(settings),
-            "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
-            "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
-        },
-        dataset.sha256,
-        dataset.tokenizer.save,
+    run = None
+    if ranks.is_main:
+        run = Run.create(
+            path,
+            OmegaConf.to_yaml(settings.composed, resolve=True),
+            {
+                "config.yaml": OmegaConf.to_yaml(settings.composed),
+                "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
+                "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
+            },
+            dataset.sha256,
+            dataset.tokenizer.save,
+        )
+    folder = ranks.broadcast(str(run.path) if run else "")
+    return Start(run or Run.open(folder, "run_dir"), Progress(), None)
+
+
+def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Start:
+    """Lock the run and find its last intact checkpoint."""
+    run.check_tokens(dataset.sha256, "resume")
+    found, refusal = "", None
+    if ranks.is_main:
+        try:
+            run.lock("resume")
+        except OSError as error:
+            refusal = error  # a read-only disk, which a finished run may be on
+        if run.checkpoints:
+            found = str(run.checkpoints.find("last", "resume"))
+    found = ranks.broadcast(found)
+    checkpoint = Path(found) if found else None
+    progress = load_progress(checkpoint) if checkpoint else Progress()
+    if refusal and progress.step < config.trainer.max_steps:
+        raise refusal
+    return Start(run, progress, checkpoint)
+
+
+def is_finished(start: Start, config: TrainConfig, ranks: Ranks) -> bool:
+    """Whether a resumed run has all its steps and its summary; if so, say it."""
+    step = start.progress.step
+    if step < config.trainer.max_steps or not start.run.has_summary(step):
+        return False
+    if ranks.is_main:
+        print(
+            f"{start.run.path} has completed its {step} steps: nothing to do. "
+            f"To train longer, raise trainer.max_steps above {step}."
+        )
+    return True
+
+
+def observe_run(
+    settings: Settings, start: Start, model: GPT, corpus: Corpus, dataset: Dataset, ranks: Ranks
+) -> ObservedRun:
+    """The run as observers see it."""
+    trainer, is_sharded = settings.config.trainer, _is_sharded(settings.config, ranks)
+    return ObservedRun(
+        folder=start.run.path,
+        settings=flat(OmegaConf.to_container(settings.composed, resolve=True)),
+        settings_yaml=OmegaConf.to_yaml(settings.composed, resolve=True),
+        model=model,
+        corpus=corpus,
+        dataset=dataset,
+        device=ranks.device,
+        first_step=start.progress.step,
+        max_steps=trainer.max_steps,
+        pauses=(trainer.eval_every, trainer.checkpoint_every, trainer.max_steps),
+        sample=make_sampler(settings.config, start.progress, model, dataset, is_sharded),
+        is_sharded=is_sharded,
     )
+
+
+def make_sampler(
+    config: TrainConfig, progress: Progress, model: GPT, dataset: Dataset, is_sharded: bool
+) -> Callable[[], str]:
+    """A function that writes a sample with the current model."""
+    if is_sharded:
+        return lambda: "(no sample: trainer.parallel=fsdp shards the model; use sample.py)"
+    writer = Writer(model, dataset.tokenizer, dataset.document_end)
+
+    @lru_cache(maxsize=1)
+    def sample_at(step: int) -> str:  # several observers show the same sample
+        return writer.write(config.observe.samples)
+
+    return lambda: sample_at(progress.step)
+
+
+def run_trainer(trainer: Trainer, run: Run, floor_bpb: float | None) -> float:
+    """Train to the end and write the summary; a signal or divergence ends the process."""
+    is_main = trainer.ranks.is_main
+    try:
+        summary = trainer.fit()
+    except Stopped as stopped:
+        if is_main:
+            command = shlex.join(["python", "train.py", f"resume={run.path}"])
+            print(f"{stopped}. To continue: {command}", file=sys.stderr)
+        sys.exit(stopped.status)
+    except Diverged:
+        if is_main:
+            raise
+        sys.exit(2)  # the main process reports it
+    if is_main:
+        run.write_summary(summary, floor_bpb)
+    return summary.val_bpb
 
 
 if __name__ == "__main__":

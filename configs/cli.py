@@ -1,17 +1,18 @@
-"""How a script starts: Hydra composes its settings, and a user's mistake ends in one line.
+"""The start of a script: Hydra composes its settings, and a user's mistake ends in one line.
 
 A mistake (`UserError`, or settings that cannot be composed) is printed on standard error without
-a traceback, and the exit status is 2. Anything else is a fault of the program and keeps its own.
+a traceback, and the exit status is 2. Any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -21,26 +22,10 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from configs.messages import is_users_mistake, one_line
-from configs.schema import register
+from configs.schema import SCRIPTS, all_settings, register
 from errors import UserError
 
-# Settings whose values are free text or paths: commas, brackets and quotes in them mean themselves.
-FREE_TEXT = (
-    "run",
-    "resume",
-    "run_dir",
-    "cache_dir",
-    "data.path",
-    "data.url",
-    "prompt",
-    "prompt_file",
-    "text",
-    "html",
-    "observe.attention.probe",
-    "observe.samples.prompt",
-)
-
-# A full disk, a quota, a file-size limit, a folder that is read-only, a broken disk.
+# A full disk, a quota, a file-size limit, a read-only folder, a broken disk.
 DISK_REFUSES = (
     errno.ENOSPC,
     errno.EDQUOT,
@@ -51,34 +36,44 @@ DISK_REFUSES = (
     errno.EIO,
 )
 
-# Of these, one option must be chosen.
-GROUPS = ("data", "tokenizer", "model", "optimizer")
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     """Compose configs/<name>.yaml with the command line's overrides, and call `main` with it."""
     register()
-    # Hydra would otherwise print its own summary of an exception and hide the rest.
+    # Otherwise Hydra prints its own summary of an exception and hides the rest.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    # Launchers that start processes of their own (submitit) have them import the script's parts.
-    root = str(Path(__file__).resolve().parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    # The processes that some launchers start (submitit) import the modules of the project.
+    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     threading.excepthook = _end_thread
 
     @wraps(main)
     def job(config: DictConfig) -> object:
-        # Caught inside the job as well: Hydra adds lines of its own to what leaves it.
+        # Also caught inside the job: Hydra adds its own lines to exceptions that leave it.
         with one_line_errors():
             return main(config)
 
     with one_line_errors():
-        sys.argv[1:] = read_arguments(sys.argv[1:], sweeps=name == "train")
-        configs = str(Path(__file__).resolve().parent)
-        hydra.main(config_path=configs, config_name=name, version_base="1.3")(job)()
+        if "--version" in sys.argv[1:]:
+            print(version())
+            return
+        sys.argv[1:] = read_arguments(sys.argv[1:], name)
+        hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")(job)()
+
+
+def version() -> str:
+    """The versions of glassgpt, torch and Python, in one line."""
+    import torch
+
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (own,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
+    return f"glassgpt {own}, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def _end_thread(end: threading.ExceptHookArgs) -> None:
-    """A full disk ends the thread that writes events; the main thread tells it, in one line."""
+    """A full disk ends the thread that writes events; the main thread reports it in one line."""
     if not _is_disk(end.exc_value):
         threading.__excepthook__(end)
 
@@ -98,17 +93,17 @@ def one_line_errors() -> Iterator[None]:
         print("\nstopped", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of our output has gone, as in `sample.py | head`: nothing is wrong.
+        # The reader of our output has closed it, as in `sample.py | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if isinstance(error, OSError) and _is_disk(error):
             fail(
                 f"{error.filename or 'disk'}: cannot be written ({error.strerror}); "
-                "make room there or let it be written to, then start again, or go on with "
-                "resume=... where a run had begun"
+                "free some space or make it writable, then start again, or continue a run that has "
+                "begun with resume=..."
             )
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            fail("memory: there is not enough; choose a smaller model or batch, or fewer samples")
+            fail("memory: exhausted; choose a smaller model or batch, or fewer samples")
         if not is_users_mistake(error):
             raise
         fail(one_line(error))
@@ -120,42 +115,48 @@ def fail(message: str) -> None:
     sys.exit(2)
 
 
-def read_arguments(arguments: list[str], sweeps: bool = True) -> list[str]:
-    """The command line with free text quoted, so that Hydra takes it as it is.
+def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
+    """The command line with free text quoted, so that Hydra takes it literally.
 
-    Raises UserError for an unknown flag, and for a sweep (-m) unless the script `sweeps`. A sweep
-    is left alone: there commas separate values.
+    Raises UserError for an unknown flag, and for a sweep (-m) of another script than train.py. The
+    arguments of a sweep are unchanged: there commas separate values.
     """
+    settings = list(all_settings(SCRIPTS[script]))
+    groups = {each.name for each in settings if each.marks.get("group")}
+    free_text = {each.name: each.may_be_null for each in settings if each.marks.get("free_text")}
     if "-m" in arguments:  # wherever it stands
         arguments = ["-m", *(each for each in arguments if each != "-m")]
     known, unknown = get_args_parser().parse_known_args(arguments)
     if unknown:
         raise UserError(
             f"{unknown[0]}: no such flag; "
-            "settings are given without dashes, as in trainer.max_steps=500"
+            "settings are given without dashes, such as trainer.max_steps=500"
         )
-    if known.multirun and not sweeps:
-        raise UserError("-m: only train.py sweeps; run this script once for each value")
+    if known.multirun and script != "train":
+        raise UserError("-m: only train.py can sweep; run this script once for each value")
     if known.multirun and "LOCAL_RANK" in os.environ:
-        raise UserError("-m: torchrun trains one run; sweep without torchrun")
+        raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
     if known.resolve and not known.cfg:
-        raise UserError("--resolve: goes with --cfg job alone")
+        raise UserError("--resolve: needs --cfg job")
     for argument in arguments:
         key, _, value = argument.partition("=")
         if not key:
-            raise UserError(f"{argument}: is no setting=value; --cfg job prints every setting")
-        if value == "null" and key in GROUPS:
-            raise UserError(f"{argument}: is no choice; --help lists the choices of {key}")
-    return arguments if known.multirun else [_quote_free_text(argument) for argument in arguments]
+            raise UserError(f"{argument}: is not setting=value; --cfg job prints every setting")
+        if value == "null" and key in groups:
+            raise UserError(f"{argument}: is not a choice; --help lists the choices of {key}")
+    if known.multirun:
+        return arguments
+    return [_quote(argument, groups, free_text) for argument in arguments]
 
 
-def _quote_free_text(argument: str) -> str:
+def _quote(argument: str, groups: Collection[str], free_text: Mapping[str, bool]) -> str:
+    """An argument with its value in quotes if it is free text. `free_text`: whether null is a
+    value of its own, by name."""
     key, equals, value = argument.partition("=")
-    if key in GROUPS and re.fullmatch(r"[\d.e+-]+|[+-]?(nan|inf)|true|false", value, re.I):
-        return f"{key}='{value}'"  # a name, though no group has it: Hydra tells those that it has
+    if key in groups and re.fullmatch(r"[\d.e+-]+|[+-]?(nan|inf)|true|false", value, re.I):
+        return f"{key}='{value}'"  # an unknown name: Hydra lists those that it knows
     is_quoted = re.fullmatch(r"'([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\"", value, re.DOTALL)
-    is_null = value == "null" and not key.endswith("prompt")  # prompt=null asks for that word
-    if key not in FREE_TEXT or not equals or is_null or is_quoted:
+    if key not in free_text or not equals or is_quoted or (value == "null" and free_text[key]):
         return argument
     # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes right before one;
     # OmegaConf's: an escaped ${ is no interpolation.

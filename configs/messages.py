@@ -1,4 +1,4 @@
-"""What Hydra and OmegaConf say of a mistake, in one line that names the setting and what to do."""
+"""The messages of Hydra and OmegaConf as one line that names the setting and what to do."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import re
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-# Of OmegaConf's words to its programmers, what a person at the command line needs.
+# OmegaConf's messages for programmers, reworded for the command line.
 PLAIN = {
-    r"^Value '(.*)' of type '.*' could not be converted to Integer$": r"'\1' is no whole number",
-    r"^Value '(.*)' of type '.*' could not be converted to Float$": r"'\1' is no number",
+    r"^Value '(.*)' of type '.*' could not be converted to Integer$": r"'\1' is not an integer",
+    r"^Value '(.*)' of type '.*' could not be converted to Float$": r"'\1' is not a number",
     r"^Value '(.*)' is not a valid bool.*$": r"'\1' is neither true nor false",
     r"^field '.*' is not Optional$": "cannot be null; give a value, or leave it out",
 }
 
 
 def one_line(error: BaseException) -> str:
-    """The innermost cause of an error in one line, its setting first where it is known."""
+    """The innermost cause of an error in one line, which begins with the setting if it is known."""
     if isinstance(error, MissingConfigException):
         missing = (error.missing_cfg_file or "").rpartition("/")
         options = [each for each in error.options or () if not each.endswith("_schema")]
         return f"{missing[0]}={missing[2]}: no such option; choose one of {', '.join(options)}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: is no setting=value; quote a value with special characters"
+        return f"{error.override}: is not setting=value; quote a value with special characters"
     text = str(error)
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", text)
     if ambiguous:
@@ -54,5 +54,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def is_users_mistake(error: BaseException) -> bool:
-    """Whether an error tells of a setting that Hydra could not compose."""
+    """Whether an error is about a setting that Hydra could not compose."""
     return isinstance(error, HydraException | OmegaConfBaseException)

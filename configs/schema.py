@@ -1,72 +1,68 @@
-"""The one place where Hydra meets the dataclasses of every part: types, and from YAML to objects.
+"""The typed tree of all settings, and the conversion of composed settings into dataclasses.
 
-The dataclasses stand beside the parts and know nothing of Hydra. Nothing in a config names code
-to run: a stored config is data.
+The dataclasses stand beside the parts that they configure and do not know Hydra. No config names
+code to run: a stored config is data.
+
+Field metadata: `free_text` marks settings in whose values commas, brackets and quotes are literal;
+`group` those that choose a YAML file; `fixed` those that a resumed run cannot change, with all
+settings below them, except where `may_move` is set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from configs.messages import one_line
-from data import ShakespeareConfig, TalesConfig, TextConfig, TokenizerConfig
-from errors import UserError, check_range
-from model import ModelConfig, check_sampling
-from observe.attention import AttentionConfig
-from observe.histograms import HistogramsConfig
-from observe.profile import ProfileConfig
-from observe.samples import MAX_NEW_TOKENS, SamplesConfig
+from data import CORPORA, TokenizerConfig
+from errors import UserError, check_choice, check_range
+from inference import SamplingConfig
+from model import ModelConfig
+from observe import build as observe
 from training.config import TrainerConfig
+from training.device import PRECISIONS
 from training.optimizer import OptimizerConfig
+from training.run import Run
 
-CORPORA: dict[str, type] = {
-    "tales": TalesConfig,
-    "text": TextConfig,
-    "shakespeare": ShakespeareConfig,
-}
+CONFIGS = Path(__file__).parent
+FREE_TEXT = {"free_text": True}
+GROUP = {"group": True}
+FIXED_GROUP = {"group": True, "fixed": True}
 
 Config = TypeVar("Config")
 
 
 @dataclass
-class ObserveConfig:
-    """Who watches a run."""
+class ObserveConfig(observe.ObserveConfig):
+    """What is observed of a run, and how its samples are written."""
 
-    terminal: bool
-    tensorboard: bool
-    attention: AttentionConfig
-    samples: SamplesConfig
-    # With defaults, for the stored settings of runs from before these were there.
-    histograms: HistogramsConfig = field(default_factory=HistogramsConfig)
-    profile: ProfileConfig = field(default_factory=ProfileConfig)
+    samples: SamplingConfig
 
 
 @dataclass
 class TrainConfig:
-    """Every setting of train.py; what each means stands in configs/train.yaml."""
+    """The settings of train.py; configs/train.yaml explains them."""
 
-    seed: int = MISSING
-    run_dir: str | None = None
-    resume: str | None = None
-    cache_dir: str = MISSING
-    data: Any = MISSING  # one of CORPORA
-    tokenizer: TokenizerConfig = MISSING
-    model: ModelConfig = MISSING
-    optimizer: OptimizerConfig = MISSING
-    trainer: TrainerConfig = MISSING
-    observe: ObserveConfig = MISSING
+    seed: int = field(metadata={"fixed": True})
+    run_dir: str | None = field(metadata=FREE_TEXT)
+    resume: str | None = field(metadata=FREE_TEXT)
+    cache_dir: str = field(metadata=FREE_TEXT)
+    data: Any = field(metadata=FIXED_GROUP)  # the config of one of CORPORA
+    tokenizer: TokenizerConfig = field(metadata=FIXED_GROUP)
+    model: ModelConfig = field(metadata=FIXED_GROUP)
+    optimizer: OptimizerConfig = field(metadata=GROUP)
+    trainer: TrainerConfig
+    observe: ObserveConfig
 
     def __post_init__(self) -> None:
         check_range("seed", self.seed, 0, 2**63 - 1)
-        if not isinstance(self.data, CORPORA.get(self.data.name, ())):
+        if type(self.data) is not CORPORA[self.data.name].config:
             raise ValueError(
                 f"data.name: {self.data.name!r} has other settings; choose a corpus with data=..."
             )
@@ -75,60 +71,53 @@ class TrainConfig:
 
 
 @dataclass
-class SampleConfig:
-    """Every setting of sample.py; what each means stands in configs/sample.yaml."""
+class SampleConfig(SamplingConfig):
+    """The settings of sample.py; configs/sample.yaml explains them."""
 
-    run: str
+    run: str = field(metadata=FREE_TEXT)
     checkpoint: str
-    prompt: str
-    prompt_file: str | None
+    prompt_file: str | None = field(metadata=FREE_TEXT)
     interactive: bool
-    max_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
     num_samples: int
-    seed: int
     device: str
 
     def __post_init__(self) -> None:
-        check_range("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
-        check_sampling(self.temperature, self.top_k, self.top_p)
+        super().__post_init__()
         check_range("num_samples", self.num_samples, 1, 10**6)
-        check_range("seed", self.seed, 0, 2**63 - 1)
         if self.prompt_file is not None and (self.prompt or self.interactive):
             raise ValueError(
-                "prompt_file: cannot go with prompt or interactive; give only one of them"
+                "prompt_file: cannot be combined with prompt or interactive; give only one of them"
             )
 
 
 @dataclass
 class EvaluateConfig:
-    """Every setting of evaluate.py; what each means stands in configs/evaluate.yaml."""
+    """The settings of evaluate.py; configs/evaluate.yaml explains them."""
 
-    run: str
+    run: str = field(metadata=FREE_TEXT)
     checkpoint: str
     split: str | None
     batch_size: int
-    cache_dir: str
+    cache_dir: str = field(metadata=FREE_TEXT)
     device: str
     precision: str
-    data: Any = None
+    data: Any = None  # not in the YAML file, where it would override the chosen group
 
     def __post_init__(self) -> None:
-        if self.split not in (None, "train", "val", "all"):
-            raise ValueError(f"split: {self.split!r} is unknown; choose train, val or all")
+        if self.split is not None:
+            check_choice("split", self.split, ("train", "val", "all"))
         check_range("batch_size", self.batch_size, 1, 10**6)
+        check_choice("precision", self.precision, PRECISIONS)
 
 
 @dataclass
-class AttentionScriptConfig:
-    """Every setting of attention.py; what each means stands in configs/attention.yaml."""
+class LookConfig:
+    """The settings of look.py; configs/look.yaml explains them."""
 
-    run: str
+    run: str = field(metadata=FREE_TEXT)
     checkpoint: str
-    text: str
-    html: str | None
+    text: str = field(metadata=FREE_TEXT)
+    html: str | None = field(metadata=FREE_TEXT)
     device: str
 
     def __post_init__(self) -> None:
@@ -138,31 +127,56 @@ class AttentionScriptConfig:
 
 @dataclass
 class ShapesConfig:
-    """Every setting of shapes.py."""
+    """The settings of shapes.py."""
 
-    model: ModelConfig = field(default=MISSING)
+    model: ModelConfig = field(metadata=GROUP)
+
+
+SCRIPTS: dict[str, type] = {
+    "train": TrainConfig,
+    "sample": SampleConfig,
+    "evaluate": EvaluateConfig,
+    "look": LookConfig,
+    "shapes": ShapesConfig,
+}
+GROUPS: dict[str, type] = {
+    "tokenizer": TokenizerConfig,
+    "model": ModelConfig,
+    "optimizer": OptimizerConfig,
+}
 
 
 def register() -> None:
     """Make the types known to Hydra, as the `*_schema` entries of the YAML files' defaults."""
     store = ConfigStore.instance()
-    scripts: dict[str, type] = {
-        "train": TrainConfig,
-        "sample": SampleConfig,
-        "evaluate": EvaluateConfig,
-        "attention": AttentionScriptConfig,
-        "shapes": ShapesConfig,
-    }
-    for name, node in scripts.items():
-        store.store(name=f"{name}_schema", node=node)
-    for name, node in CORPORA.items():
-        store.store(group="data", name=f"{name}_schema", node=node)
-    for group, node in (
-        ("tokenizer", TokenizerConfig),
-        ("model", ModelConfig),
-        ("optimizer", OptimizerConfig),
-    ):
-        store.store(group=group, name=f"{group}_schema", node=node)
+    for name, kind in SCRIPTS.items():
+        store.store(name=f"{name}_schema", node=kind)
+    for name, corpus in CORPORA.items():
+        store.store(group="data", name=f"{name}_schema", node=corpus.config)
+    for group, kind in GROUPS.items():
+        store.store(group=group, name=f"{group}_schema", node=kind)
+
+
+class Setting(NamedTuple):
+    """One setting, or a group of them, by its full name."""
+
+    name: str
+    marks: Mapping[str, bool]
+    may_be_null: bool
+
+
+def all_settings(kind: type, prefix: str = "", fixed: bool = False) -> Iterator[Setting]:
+    """The settings of a dataclass and of those in it; of `data`, those of every corpus."""
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        name, hint = prefix + each.name, hints[each.name]
+        marks = {"fixed": fixed, **each.metadata}
+        yield Setting(name, marks, type(None) in get_args(hint))
+        corpora = [corpus.config for corpus in CORPORA.values()]
+        for below in corpora if hint is Any else [hint]:
+            if is_dataclass(below):
+                assert isinstance(below, type)
+                yield from all_settings(below, f"{name}.", marks["fixed"])
 
 
 def build(config: DictConfig, kind: type[Config], prefix: str = "") -> Config:
@@ -175,53 +189,93 @@ def build(config: DictConfig, kind: type[Config], prefix: str = "") -> Config:
     for key in config:
         if key not in known:
             raise UserError(f"{prefix}{key!s}: no such setting; --cfg job prints every setting")
-    for each in fields(kind):  # type: ignore[arg-type]
-        name = prefix + each.name
-        node = config._get_node(each.name)
-        if OmegaConf.is_missing(config, each.name):
-            raise UserError(f"{name}: is missing; give {name}=...")
-        object_type = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
-        if object_type is not None and is_dataclass(object_type):
-            values[each.name] = build(config[each.name], object_type, name + ".")
-        else:
-            values[each.name] = config[each.name]
+    for name in known:
+        full_name, node = prefix + name, config._get_node(name)
+        if OmegaConf.is_missing(config, name):
+            raise UserError(f"{full_name}: is missing; give {full_name}=...")
+        values[name] = config[name]
+        below = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
+        if below is not None and is_dataclass(below):
+            values[name] = build(config[name], below, f"{full_name}.")
     try:
         return kind(**values)
     except ValueError as error:
         raise UserError(f"{prefix}{error}") from error
 
 
-def load_run_config(path: Path) -> DictConfig:
-    """A run's stored settings, typed. Raises UserError if the file is damaged or no run's."""
-    try:
-        stored = OmegaConf.load(path)
-        corpus = OmegaConf.select(stored, "data.name")
-        if not isinstance(stored, DictConfig) or corpus not in CORPORA:
-            raise UserError(
-                f"{path}: is no run's config.yaml (no known data.name); choose another run"
-            )
-        schema = OmegaConf.merge(
-            OmegaConf.structured(TrainConfig), {"data": OmegaConf.structured(CORPORA[corpus])}
-        )
-        merged = OmegaConf.merge(schema, stored)
-    except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
+def preset(group: str, name: str, **changes: Any) -> Any:
+    """The checked dataclass of configs/<group>/<name>.yaml, with some values changed.
+
+    preset("model", "nano", n_layers=4)
+    """
+    values: dict[str, Any] = {}
+    file: str | None = name
+    while file is not None:
+        loaded = _load(f"{group}/{file}")
+        base, *_ = loaded.pop("defaults")
+        values = {**OmegaConf.to_container(loaded), **values}  # type: ignore[dict-item]
+        file = None if base.endswith("_schema") else base
+    kind = CORPORA[name].config if group == "data" else GROUPS[group]
+    return kind(**{**values, **changes})
+
+
+def _load(name: str) -> DictConfig:
+    loaded = OmegaConf.load(CONFIGS / f"{name}.yaml")
+    assert isinstance(loaded, DictConfig)
+    return loaded
+
+
+def load_run_config(run: Run, newest: bool = False) -> DictConfig:
+    """The stored settings of a run, typed: the original ones, or those of its newest resume.
+
+    Settings that the run does not have, since they are newer, have their default values. Raises
+    UserError if the file is damaged or not that of a run.
+    """
+    stored = run.read_settings(newest)
+    corpus = OmegaConf.select(OmegaConf.create(stored), "data.name", throw_on_missing=False)
+    if corpus not in CORPORA:
         raise UserError(
-            f"{path}: cannot be read as a run's settings ({one_line(error)})"
-        ) from error
-    assert isinstance(merged, DictConfig)
+            f"{run.config_file}: is not the config.yaml of a run (unknown data.name); "
+            "choose another run"
+        )
     try:
-        build(merged, TrainConfig)
+        defaults = _load("train")
+        typed = OmegaConf.merge(
+            OmegaConf.structured(TrainConfig),
+            {"data": OmegaConf.structured(CORPORA[corpus].config)},
+            {name: defaults[name] for name in ("trainer", "observe")},
+            stored,
+        )
+        assert isinstance(typed, DictConfig)
+        build(typed, TrainConfig)
+    except OmegaConfBaseException as error:
+        raise UserError(f"{run.config_file}: cannot be read ({one_line(error)})") from error
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    return merged
+        raise UserError(f"{run.config_file}: {error}") from error
+    return typed
 
 
-def with_overrides(stored: DictConfig, today: DictConfig, overridden: Sequence[str]) -> DictConfig:
-    """A run's settings with today's on top: of the composed `today`, only what was overridden."""
-    merged = stored.copy()
-    for key in overridden:
-        OmegaConf.update(merged, key, OmegaConf.select(today, key), merge=False)
-    return merged
+def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The newest settings of a run, with the overridden ones of the composed `today` on top.
+
+    Raises UserError if a resumed run cannot change one of them.
+    """
+    stored, settings = load_run_config(run), load_run_config(run, newest=True)
+    for name in overrides:
+        OmegaConf.update(settings, name, OmegaConf.select(today, name), merge=False)
+    fixed = {each.name for each in all_settings(TrainConfig) if _is_fixed(each)}
+    was, now = (flat(OmegaConf.to_container(each)) for each in (stored, settings))
+    changed = [name for name in was | now if was.get(name) != now.get(name)]
+    if refused := [name for name in changed if name in fixed]:
+        raise UserError(
+            f"resume: {', '.join(refused)} cannot change in a resumed run; "
+            "leave it out, or start a new run"
+        )
+    return settings
+
+
+def _is_fixed(setting: Setting) -> bool:
+    return setting.marks["fixed"] and not setting.marks.get("may_move", False)
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """From text to batches: corpora, tokenizers, token files, batches.
 
-What needs torch stays in `data.batches`, so that importing this package is quick.
+Only `data.batches` imports torch, so that importing this package is fast.
 """
 
-from data.corpus import SPLITS, Corpus, open_corpus
+from data.corpus import CORPORA, SPLITS, Corpus, CorpusConfig, open_corpus
 from data.shakespeare import ShakespeareConfig
 from data.tales import TalesConfig
 from data.text import TextConfig
@@ -11,8 +11,10 @@ from data.tokenizer import StreamDecoder, Tokenizer, TokenizerConfig
 from data.tokens import Dataset, prepare
 
 __all__ = [
+    "CORPORA",
     "SPLITS",
     "Corpus",
+    "CorpusConfig",
     "Dataset",
     "ShakespeareConfig",
     "StreamDecoder",

@@ -1,8 +1,8 @@
 """Batches of token windows, as tensors.
 
-Promises: the training batch at a step is a pure function of (seed, step), so a resumed run needs no
-sampler state; evaluation windows hold every target of a split exactly once. Knows nothing of text,
-devices or ranks.
+Promises: the training batch of a step is a pure function of (seed, step), so a resumed run needs no
+sampler state; evaluation windows contain every target of a split exactly once. Knows nothing of
+text, devices or ranks.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor
 
 
 class Batches:
-    """Training windows of `context_length` tokens, each once an epoch, in an order drawn anew.
+    """Training windows of `context_length` tokens, each used once per epoch, in a new random order.
 
-    An epoch lays windows end to end from a random first token, so that over the epochs every token
-    is seen at every position; up to two windows' worth of tokens at the ends sit an epoch out.
+    In each epoch, consecutive windows start at a random first token, so that over many epochs every
+    token occurs at every position; up to two windows of tokens at the ends are left out.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class Batches:
         context_length: int,
         seed: int,
     ) -> None:
-        """Raises ValueError if `tokens` holds no window and its targets."""
+        """Raises ValueError if `tokens` is shorter than one window and its targets."""
         if len(tokens) <= context_length:
-            raise ValueError(f"{len(tokens)} tokens hold no window of {context_length}")
+            raise ValueError(f"{len(tokens)} tokens are too few for a window of {context_length}")
         self._tokens = tokens
         self._batch_size = batch_size
         self._seed = seed
         self._span = np.arange(context_length + 1)
-        # One window fewer than fit leaves room for the random first token.
+        # One window fewer than would fit, to leave room for the random first token.
         self._n_windows = max(1, (len(tokens) - 1) // context_length - 1)
         self._epoch = lru_cache(maxsize=1)(self._draw_epoch)
 
@@ -63,9 +63,9 @@ class Batches:
 def windows(
     tokens: UInt[np.ndarray, " tokens"], context_length: int, batch_size: int
 ) -> Iterator[tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]:
-    """Inputs and targets, int64, that hold every target of `tokens` exactly once, in order.
+    """Inputs and targets, int64, that contain every target of `tokens` exactly once, in order.
 
-    Windows do not overlap; what is left after the last whole one comes as a batch of one shorter
+    Windows do not overlap; the rest after the last whole window comes as a batch of one shorter
     window.
     """
     n_targets = max(len(tokens) - 1, 0)

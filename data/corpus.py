@@ -1,19 +1,20 @@
-"""What a corpus is, and how a config becomes one.
+"""What a corpus is, and the registry of all corpora.
 
-Promises: every corpus, generated or read, has the same face, and gives the same text every time it
-is asked for. Knows nothing of tokens.
+Promises: every corpus, generated or read, has the same interface, and gives the same text every
+time. Knows nothing of tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.tales import Tales, TalesConfig
 from data.text import Text, TextConfig
 
 SPLITS = ("train", "val")
+CorpusConfig = TalesConfig | TextConfig | ShakespeareConfig
 
 
 @runtime_checkable
@@ -22,22 +23,33 @@ class Corpus(Protocol):
 
     @property
     def document_end(self) -> str | None:
-        """The text that closes every document, if the corpus has such a mark."""
+        """The text that ends every document, if the corpus has such a mark."""
 
     def fingerprint(self) -> str:
-        """Names the exact text of both splits, without generating it where that can be helped."""
+        """Identifies the text of both splits, if possible without generating it."""
 
     def pieces(self, split: str) -> Iterator[str]:
-        """The text of `split`; the pieces joined are the whole, and no piece is large."""
+        """The text of `split` in pieces of moderate size."""
 
     def floor_bits(self, split: str) -> float | None:
-        """The exact information of the text of `split` in bits, where it is known."""
+        """The information of the text of `split` in bits, where it is known."""
 
 
-def open_corpus(config: TalesConfig | TextConfig | ShakespeareConfig) -> Corpus:
+class CorpusKind(NamedTuple):
+    """The settings of a corpus, and what opens it."""
+
+    config: type[CorpusConfig]
+    open: Callable[[Any], Corpus]
+
+
+# By data.name. A new corpus also needs configs/data/<name>.yaml.
+CORPORA = {
+    "tales": CorpusKind(TalesConfig, Tales),
+    "text": CorpusKind(TextConfig, Text),
+    "shakespeare": CorpusKind(ShakespeareConfig, open_shakespeare),
+}
+
+
+def open_corpus(config: CorpusConfig) -> Corpus:
     """The corpus that `config` describes. Raises UserError for text that cannot be used."""
-    if isinstance(config, TalesConfig):
-        return Tales(config)
-    if isinstance(config, ShakespeareConfig):
-        return open_shakespeare(config)
-    return Text(config)
+    return CORPORA[config.name].open(config)

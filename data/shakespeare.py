@@ -1,13 +1,13 @@
-"""Tiny Shakespeare: 1.1 MB of his plays, downloaded once, or a local copy.
+"""Tiny Shakespeare: 1.1 MB of plays, downloaded once, or a local copy.
 
-Promises: whatever is read has the SHA-256 of the settings, and nothing but a verified file is ever
-cached. Knows nothing of tokens; reading and splitting are those of `data.text`.
+Promises: the text has the SHA-256 of the settings, and only a verified file is ever cached. Knows
+nothing of tokens; `data.text` reads and splits the file.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,30 +21,32 @@ _TIMEOUT = 30  # seconds without a byte
 
 @dataclass
 class ShakespeareConfig:
-    """Where tiny Shakespeare comes from: `path` if it is set, else `url`, kept in `cache_dir`."""
-
-    name: str = "shakespeare"
-    path: str | None = None
-    url: str = (
-        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
-    )
-    sha256: str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-    cache_dir: str = ".cache"
-    val_fraction: float = 0.1
+    """Where tiny Shakespeare comes from: `path` if it is set, else `url`, cached in `cache_dir`."""
 
     document_end: ClassVar[str | None] = TextConfig.document_end
 
+    name: str
+    path: str | None = field(metadata={"free_text": True, "may_move": True})
+    url: str = field(metadata={"free_text": True, "may_move": True})
+    sha256: str
+    cache_dir: str = field(metadata={"free_text": True, "may_move": True})
+    val_fraction: float
+
     def __post_init__(self) -> None:
-        TextConfig(val_fraction=self.val_fraction)
+        self.text(self.path or "")
+
+    def text(self, path: str) -> TextConfig:
+        """The settings that read the file at `path`."""
+        return TextConfig("text", path, self.val_fraction, separator="")
 
 
 def open_shakespeare(config: ShakespeareConfig) -> Text:
     """The corpus, downloaded first if there is neither a local path nor a cached file.
 
-    Raises UserError, naming `data.path` or `data.url`, if the text cannot be had or is another.
+    Raises UserError, naming `data.path` or `data.url`, if the text cannot be read or differs.
     """
     if config.path:
-        corpus = _open(config, config.path)
+        corpus = Text(config.text(config.path))
         if corpus.sha256() != config.sha256:
             raise UserError(
                 f"data.path: {config.path} is not tiny Shakespeare (its SHA-256 differs); "
@@ -57,11 +59,7 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
         text = _download(config.url, config.sha256)
         with publish(folder) as temporary:
             (temporary / file.name).write_bytes(text)
-    return _open(config, str(file))
-
-
-def _open(config: ShakespeareConfig, path: str) -> Text:
-    return Text(TextConfig(path=path, val_fraction=config.val_fraction))
+    return Text(config.text(str(file)))
 
 
 def _download(url: str, sha256: str) -> bytes:
@@ -73,12 +71,12 @@ def _download(url: str, sha256: str) -> bytes:
             text = response.read(_LARGEST)
             announced = int(response.headers.get("Content-Length") or len(text))
         if len(text) < announced:
-            raise ValueError(f"the connection broke off after {len(text)} of {announced} bytes")
+            raise ValueError(f"the connection was lost after {len(text)} of {announced} bytes")
         if hashlib.sha256(text).hexdigest() != sha256:
-            raise ValueError("its SHA-256 is not that of data.sha256")
+            raise ValueError("its SHA-256 differs from data.sha256")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise UserError(
-            f"data.url: {url} gave no tiny Shakespeare ({error}); "
+            f"data.url: tiny Shakespeare could not be downloaded from {url} ({error}); "
             "try again, or give a local copy with data.path=FILE"
         ) from error
     return text

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from data import tales_grammar
+from errors import check_choice, check_range
 
 _SLOT = re.compile(r"\{(?:(\w+) )?((\w+)[\w.]*)(?::([\w.]+))?\}")
 
@@ -176,23 +177,19 @@ def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator
 
 @dataclass
 class TalesConfig:
-    """How much to write. `n_bytes` is a minimum over both splits: they end with a whole tale."""
+    """How much to generate. `n_bytes` is a minimum over both splits, which end with a whole tale."""
 
     document_end: ClassVar[str] = "\n\n"
-    name: str = "tales"
-    n_bytes: int = 4_000_000
-    seed: int = 0
-    val_fraction: float = 0.1
+
+    name: str
+    n_bytes: int
+    seed: int
+    val_fraction: float
 
     def __post_init__(self) -> None:
-        if self.n_bytes < 10_000:
-            raise ValueError(f"n_bytes: {self.n_bytes} is too small; choose 10000 or more")
-        if self.seed < 0:
-            raise ValueError(f"seed: {self.seed} is negative; choose 0 or more")
-        if not 0 < self.val_fraction < 1:
-            raise ValueError(
-                f"val_fraction: {self.val_fraction} is not between 0 and 1; choose for example 0.1"
-            )
+        check_range("n_bytes", self.n_bytes, least=10_000)
+        check_range("seed", self.seed, least=0)
+        check_range("val_fraction", self.val_fraction, above=0, below=1)
 
 
 class Tales:
@@ -228,8 +225,7 @@ class Tales:
 
         Raises ValueError for any other split.
         """
-        if split not in ("train", "val"):
-            raise ValueError(f"split: {split!r} is unknown; choose train or val")
+        check_choice("split", split, ("train", "val"))
         rng = random.Random(self.config.seed)
         val_bytes = self.config.n_bytes * self.config.val_fraction
         seen: set[bytes] = set()

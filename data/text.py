@@ -1,9 +1,9 @@
 """A corpus of the user's own UTF-8 text: a file, a folder, a glob, or standard input.
 
 Promises: the exact bytes of the files (no newline is translated; only a byte order mark at the
-start of a file is dropped), in sorted order, split into training and validation by a fixed share of
-the bytes. Everything is checked before the first piece is handed out, and memory stays flat however
-large the text is. Knows nothing of tokens.
+start of a file is dropped), in sorted order, split into training and validation at a fixed fraction
+of the bytes. All files are checked before the first piece is returned, and memory use does not grow
+with the text. Knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from errors import UserError
+from errors import UserError, check_range
 
 _BLOCK = 1 << 22
 
@@ -30,24 +30,20 @@ _BLOCK = 1 << 22
 class TextConfig:
     """Which text, and how much of it is held out.
 
-    path: a file, a folder (every file below it that is not hidden), a glob (`**` too), or `-`.
-    val_fraction: the share of the bytes, at the end, that is validation; 1 holds out everything.
-    separator: stands between two files; what of it a file already ends with is not repeated.
+    path: a file, a folder (all files below it that are not hidden), a glob (also `**`), or `-`.
+    val_fraction: the fraction of the bytes, at the end, that is validation; 1 holds out everything.
+    separator: inserted between two files, except for the part that the first one already ends with.
     """
-
-    name: str = "text"
-    path: str | None = None
-    val_fraction: float = 0.1
-    separator: str = "\n\n"
 
     document_end: ClassVar[str | None] = None  # free text has no such mark
 
+    name: str
+    path: str | None = field(metadata={"free_text": True, "may_move": True})
+    val_fraction: float
+    separator: str
+
     def __post_init__(self) -> None:
-        if not 0 < self.val_fraction <= 1:
-            raise ValueError(
-                f"val_fraction: {self.val_fraction} is not a share of the text; "
-                "choose more than 0 and at most 1, such as 0.1"
-            )
+        check_range("val_fraction", self.val_fraction, above=0, most=1)
 
 
 class Text:
@@ -65,7 +61,7 @@ class Text:
                 "or - for standard input"
             )
         separator = config.separator.encode()
-        # Stretches of the text in order: (file, first byte, length) or (separator, 0, length).
+        # Parts of the text in order: (file, first byte, length) or (separator, 0, length).
         self._stretches: list[tuple[Path | bytes, int, int]] = []
         ending = b""
         try:
@@ -88,7 +84,7 @@ class Text:
         n_bytes = sum(length for _, _, length in self._stretches)
         if n_bytes == 0:
             name = "standard input" if config.path == "-" else config.path
-            raise UserError(f"data.path: {name} is empty; give a text of some length")
+            raise UserError(f"data.path: {name} is empty; give a text that is not")
         cut = int(n_bytes * (1 - config.val_fraction))
         before = b"".join(self._read(cut - 3, cut + 1))
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
@@ -113,7 +109,7 @@ class Text:
             yield decoder.decode(block)
 
     def floor_bits(self, split: str) -> float | None:
-        """None: nobody knows the information of free text."""
+        """None: the information of free text is unknown."""
         return None
 
     def _read(self, start: int, stop: int) -> Iterator[bytes]:
@@ -141,10 +137,10 @@ class Text:
 
 
 def _find(path: str) -> tuple[list[Path], object]:
-    """The files that `path` means, and what keeps a temporary one alive.
+    """The files that `path` names, and an object that keeps a temporary one alive.
 
-    Standard input and pipes can be read once only, and the text is needed several times, so they
-    are copied into a temporary file, which goes when the corpus goes.
+    Standard input and pipes can be read only once, and the text is needed several times, so they
+    are copied to a temporary file, which is deleted with the corpus.
     """
     if path == "-":
         if sys.stdin.isatty():
@@ -166,7 +162,7 @@ def _find(path: str) -> tuple[list[Path], object]:
                 return _spool(stream)
         return [chosen], None
     else:
-        # Unlike Path.glob, this takes absolute patterns and leaves hidden files out.
+        # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
         files = [Path(match) for match in glob.glob(str(chosen), recursive=True)]  # noqa: PTH207
         problem = "matches no files" if glob.has_magic(path) else "does not exist"
     files = sorted((file for file in files if file.is_file()), key=lambda file: file.as_posix())
@@ -176,14 +172,14 @@ def _find(path: str) -> tuple[list[Path], object]:
 
 
 def _spool(stream: BinaryIO) -> tuple[list[Path], object]:
-    spool = tempfile.NamedTemporaryFile()  # noqa: SIM115 (closed when the corpus goes)
+    spool = tempfile.NamedTemporaryFile()  # noqa: SIM115 (closed with the corpus)
     shutil.copyfileobj(stream, spool, _BLOCK)
     spool.flush()
     return [Path(spool.name)], spool
 
 
 def _check(file: Path, path: str, keep: int) -> tuple[int, int, bytes]:
-    """Where the text of `file` starts, its length in bytes, and its last `keep` bytes."""
+    """The first byte of the text of `file`, its length in bytes, and its last `keep` bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     with file.open("rb") as stream:
         start = len(codecs.BOM_UTF8) if stream.read(3) == codecs.BOM_UTF8 else 0
@@ -206,6 +202,6 @@ def _check(file: Path, path: str, keep: int) -> tuple[int, int, bytes]:
 
 
 def _missing_end(separator: bytes, ending: bytes) -> bytes:
-    """The part of `separator` that a text with this ending still lacks."""
+    """The part of `separator` that is missing at the end of a text with this ending."""
     held = max(n for n in range(len(separator) + 1) if ending.endswith(separator[:n]))
     return separator[held:]

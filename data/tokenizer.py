@@ -22,7 +22,7 @@ import numpy as np
 import tiktoken
 from jaxtyping import Int64, UInt32
 
-from errors import UserError
+from errors import UserError, check_choice, check_range
 
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
 
@@ -41,25 +41,21 @@ class TokenizerConfig:
     """Which tokenizer.
 
     name: bpe (trained on the training split), byte, gpt2, cl100k_base or o200k_base.
-    vocab_size: the number of tokens, for bpe alone, 257 to 65536; None means 1024 there.
+    vocab_size: the number of tokens for bpe, 257 to 65536; None for all others.
     """
 
-    name: str = "bpe"
-    vocab_size: int | None = None
+    name: str
+    vocab_size: int | None
 
     def __post_init__(self) -> None:
-        names = ("bpe", "byte", *PRETRAINED)
-        if self.name not in names:
-            raise ValueError(f"name: {self.name!r} is unknown; choose one of {', '.join(names)}")
+        check_choice("name", self.name, ("bpe", "byte", *PRETRAINED))
+        if self.vocab_size is None:
+            return
         if self.name != "bpe":
-            if self.vocab_size is not None:
-                raise ValueError(
-                    f"vocab_size: {self.name} has its own; leave it out, or choose tokenizer=bpe"
-                )
-        elif self.vocab_size is None:
-            self.vocab_size = 1024
-        elif not 257 <= self.vocab_size <= 65536:
-            raise ValueError(f"vocab_size: {self.vocab_size} is out of range; choose 257 to 65536")
+            raise ValueError(
+                f"vocab_size: {self.name} has its own; leave it out, or choose tokenizer=bpe"
+            )
+        check_range("vocab_size", self.vocab_size, 257, 65536)
 
 
 class Tokenizer:

@@ -75,8 +75,10 @@ def prepare(
     fingerprint = corpus.fingerprint()
     fresh = None
     if isinstance(tokenizer, TokenizerConfig):
-        if (vocab_size := tokenizer.vocab_size) is None:
+        if tokenizer.name != "bpe":
             tokenizer = fixed_tokenizer(tokenizer.name)
+        elif (vocab_size := tokenizer.vocab_size) is None:
+            raise UserError("tokenizer.vocab_size: is null; bpe needs a number of tokens")
         else:
             trained = cache / f"bpe-{_key(fingerprint, str(vocab_size), BPE_PATTERN)}"
             try:

@@ -1,11 +1,11 @@
 """Causal self-attention: the mask, the formula step by step, and the module that uses it.
 
-Promises: `fused_attention` and `explicit_attention` give the same context to float tolerance; the
-explicit one also shows every step on the way. Knows nothing of who looks at the weights.
+Promises: `fused_attention` and `explicit_attention` compute the same context to float tolerance;
+the explicit one also returns every intermediate tensor.
 
-The letters in the shapes: `batch` sequences; `query` and `key` count the tokens that ask and the
-tokens that are asked (equal, unless earlier keys were cached); `head` heads of queries and
-`kv_head` heads of keys and values, each `d_head` wide; `d_model` is the residual stream's width.
+Axes in the shapes: `batch` sequences; `query` and `key` count the tokens that attend and the tokens
+that are attended to (equal, unless earlier keys were cached); `head` query heads and `kv_head` key
+and value heads, each `d_head` wide; `d_model` is the width of the residual stream.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from torch import Tensor, nn
 
 from model.cache import LayerCache
 from model.config import ModelConfig
-from model.position import NoPosition, Rotary
+from model.position import build_position
 
 
 def causal_mask(
     query: int, key: int, device: torch.device | str = "cpu"
 ) -> Bool[Tensor, "query key"]:
-    """Which keys each query may attend to (True): its own token and all before it.
+    """Which keys each query may attend to (True): its own token and all earlier ones.
 
-    The queries are the last of the keys' tokens, so the diagonal ends in the bottom-right corner:
+    The queries are the newest of the keys' tokens, so the mask is aligned bottom-right:
 
         2 queries, 4 keys     here           PyTorch's is_causal=True
                               T T T .        T . . .
                               T T T T        T T . .
 
-    PyTorch's `is_causal` aligns top-left, which with cached keys hides the newest tokens.
+    PyTorch's `is_causal` aligns top-left, which hides the newest tokens when keys are cached.
 
-    Raises ValueError if there are more queries than keys: the first rows could attend to nothing,
-    and their softmax would be NaN.
+    Raises ValueError if there are more queries than keys: the first rows would have no key to
+    attend to, and their softmax would be NaN.
     """
     if query > key:
         raise ValueError(f"query: {query} queries need at least as many keys, not {key}")
@@ -46,8 +46,11 @@ def causal_mask(
 
 
 class AttentionSteps(NamedTuple):
-    """Every tensor of the attention formula, in the order in which they arise."""
+    """Every tensor of the attention formula, in the order of computation."""
 
+    query: Float[Tensor, "batch head query d_head"]
+    key: Float[Tensor, "batch kv_head key d_head"]
+    value: Float[Tensor, "batch kv_head key d_head"]
     scores: Float[Tensor, "batch head query key"]
     scaled: Float[Tensor, "batch head query key"]
     masked: Float[Tensor, "batch head query key"]
@@ -64,19 +67,19 @@ def explicit_attention(
 ) -> AttentionSteps:
     """softmax(Q K^T / sqrt(d_head)) V (Vaswani et al. 2017, eq. 1), one step at a time.
 
-    `mask` is True where a query may attend. Dropout acts between weights and context, so the
-    returned weights are whole: each row sums to one.
+    `mask` is True where a query may attend. The returned weights are those before dropout, so each
+    row sums to one.
     """
     queries_per_key = query.shape[1] // key.shape[1]
-    key = key.repeat_interleave(queries_per_key, dim=1)
-    value = value.repeat_interleave(queries_per_key, dim=1)
+    keys = key.repeat_interleave(queries_per_key, dim=1)
+    values = value.repeat_interleave(queries_per_key, dim=1)
 
-    scores = query @ key.transpose(-2, -1)
+    scores = query @ keys.transpose(-2, -1)
     scaled = scores / math.sqrt(query.shape[-1])
     masked = scaled.masked_fill(~mask, -math.inf)
     weights = masked.softmax(dim=-1)
-    context = F.dropout(weights, dropout) @ value
-    return AttentionSteps(scores, scaled, masked, weights, context)
+    context = F.dropout(weights, dropout) @ values
+    return AttentionSteps(query, key, value, scores, scaled, masked, weights, context)
 
 
 def fused_attention(
@@ -85,10 +88,11 @@ def fused_attention(
     value: Float[Tensor, "batch kv_head key d_head"],
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch head query d_head"]:
-    """The context of causal `explicit_attention`, by PyTorch's fused kernels: no weights to see."""
+    """The context of causal `explicit_attention`, from PyTorch's fused kernels, which do not return
+    the weights."""
     n_query, n_key = query.shape[2], key.shape[2]
     square = n_query == n_key
-    # A single query is the newest token: it may attend to every key, and needs no mask.
+    # A single query is the newest token: it may attend to every key and needs no mask.
     mask = None if square or n_query == 1 else causal_mask(n_query, n_key, query.device)
     return F.scaled_dot_product_attention(
         query,
@@ -102,9 +106,9 @@ def fused_attention(
 
 
 class CausalSelfAttention(nn.Module):
-    """Each token gathers values from the tokens before it, in several heads at once.
+    """Each token gathers values from itself and earlier tokens, in several heads in parallel.
 
-    With n_heads=4 and n_kv_heads=2, two neighbouring query heads share one head of keys and values
+    With n_heads=4 and n_kv_heads=2, each pair of adjacent query heads shares one key and value head
     (grouped-query attention, Ainslie et al. 2023):
 
         x (batch, token, d_model)
@@ -114,23 +118,23 @@ class CausalSelfAttention(nn.Module):
         +-- key -----  [  k0   |   k1  ]         [q/k norm, rotary positions]
         +-- value ---  [  v0   |   v1  ]
                            |
-             softmax(q k^T / sqrt(d_head)) v     once per query head
+             softmax(q k^T / sqrt(d_head)) v     for each query head
                            |
                  [ c0 | c1 | c2 | c3 ]           heads joined
                            |
         output ------------+                     (batch, token, d_model)
 
-    `attend` is the function that turns queries, keys and values into context; whoever wants to
-    see the weights swaps it (see `model.recording`).
+    `attend` is the function that computes the context from queries, keys, values and the dropout
+    probability. `model.recording` replaces it to record the weights.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.d_head = d_head = config.head_width
+        self.d_head = d_head = config.d_head
         self.dropout = config.dropout
         self.query = nn.Linear(config.d_model, config.n_heads * d_head, bias=config.bias)
-        self.key = nn.Linear(config.d_model, config.kv_heads * d_head, bias=config.bias)
-        self.value = nn.Linear(config.d_model, config.kv_heads * d_head, bias=config.bias)
+        self.key = nn.Linear(config.d_model, config.n_kv_heads * d_head, bias=config.bias)
+        self.value = nn.Linear(config.d_model, config.n_kv_heads * d_head, bias=config.bias)
         self.output = nn.Linear(config.n_heads * d_head, config.d_model, bias=config.bias)
         self.residual_dropout = nn.Dropout(config.dropout)
 
@@ -139,9 +143,7 @@ class CausalSelfAttention(nn.Module):
         if config.qk_norm:
             self.query_norm = HeadNorm(d_head, eps=config.norm_eps)
             self.key_norm = HeadNorm(d_head, eps=config.norm_eps)
-        self.position: nn.Module = NoPosition()
-        if config.position == "rotary":
-            self.position = Rotary(config.context_length, d_head, config.rope_theta)
+        self.position = build_position(config, acts_on="heads")
 
         self.attend: Callable[[Tensor, Tensor, Tensor, float], Tensor] = fused_attention
 
@@ -164,10 +166,10 @@ class CausalSelfAttention(nn.Module):
 
 
 class HeadNorm(nn.RMSNorm):
-    """RMSNorm over each head, in the precision of the head.
+    """RMSNorm over each head, in the dtype of its input.
 
-    Under autocast the queries and keys are bfloat16 and the gain is not; PyTorch's own module then
-    warns and leaves its fused kernel.
+    Under autocast the queries and keys are bfloat16 and the gain is float32; PyTorch's own module
+    then warns and does not use its fused kernel.
     """
 
     def forward(self, x: Float[Tensor, "*axes d_head"]) -> Float[Tensor, "*axes d_head"]:
@@ -177,10 +179,11 @@ class HeadNorm(nn.RMSNorm):
 def split_heads(
     x: Float[Tensor, "batch token width"], d_head: int
 ) -> Float[Tensor, "batch head token d_head"]:
-    """Cuts the last axis into heads of `d_head` and puts the head before the token; a view."""
+    """Split the last axis into heads of width `d_head` and move the head axis before the token axis;
+    returns a view."""
     return x.unflatten(-1, (-1, d_head)).transpose(1, 2)
 
 
 def join_heads(x: Float[Tensor, "batch head token d_head"]) -> Float[Tensor, "batch token width"]:
-    """Undoes `split_heads`."""
+    """The inverse of `split_heads`."""
     return x.transpose(1, 2).flatten(2)

@@ -1,6 +1,6 @@
 """One layer of the transformer: attention, then an MLP, each added to the residual stream.
 
-Promises: pre-norm blocks only (the norm acts on a branch's input, never on the stream itself).
+Promises: pre-norm blocks only (a norm acts on the input of a branch, never on the stream itself).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from model.attention import CausalSelfAttention
 from model.cache import LayerCache
 from model.config import ModelConfig
-from model.gelu import gelu
 
 
 class Block(nn.Module):
@@ -33,18 +32,18 @@ class Block(nn.Module):
 
 
 class GeluMLP(nn.Module):
-    """down(gelu(up(x))), with the tanh form of gelu, as GPT-2."""
+    """down(gelu(up(x))), with the tanh approximation of GELU, as in GPT-2."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.d_model, config.mlp_width, bias=config.bias)
-        self.down = nn.Linear(config.mlp_width, config.d_model, bias=config.bias)
+        self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
+        self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
         self.residual_dropout = nn.Dropout(config.dropout)
 
     def forward(
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
-        return self.residual_dropout(self.down(gelu(self.up(x))))
+        return self.residual_dropout(self.down(F.gelu(self.up(x), approximate="tanh")))
 
 
 class SwiGLU(nn.Module):
@@ -52,9 +51,9 @@ class SwiGLU(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate = nn.Linear(config.d_model, config.mlp_width, bias=config.bias)
-        self.up = nn.Linear(config.d_model, config.mlp_width, bias=config.bias)
-        self.down = nn.Linear(config.mlp_width, config.d_model, bias=config.bias)
+        self.gate = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
+        self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
+        self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
         self.residual_dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -64,12 +63,18 @@ class SwiGLU(nn.Module):
 
 
 def build_norm(config: ModelConfig) -> nn.Module:
-    """The norm over the residual stream that `config.norm` names."""
+    """The norm over the residual stream. Raises ValueError if `config.norm` has no branch here."""
     if config.norm == "layernorm":
         return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
-    return nn.RMSNorm(config.d_model, eps=config.norm_eps)
+    if config.norm == "rmsnorm":
+        return nn.RMSNorm(config.d_model, eps=config.norm_eps)
+    raise ValueError(f"norm: {config.norm!r} is not implemented")
 
 
 def build_mlp(config: ModelConfig) -> nn.Module:
-    """The MLP that `config.mlp` names."""
-    return GeluMLP(config) if config.mlp == "gelu" else SwiGLU(config)
+    """The MLP of a block. Raises ValueError if `config.mlp` has no branch here."""
+    if config.mlp == "gelu":
+        return GeluMLP(config)
+    if config.mlp == "swiglu":
+        return SwiGLU(config)
+    raise ValueError(f"mlp: {config.mlp!r} is not implemented")

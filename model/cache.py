@@ -1,10 +1,12 @@
-"""Keys and values that were computed once, kept for the tokens that follow.
+"""Keys and values of earlier tokens, cached for the tokens that follow.
 
-Promises: room for one whole window is reserved at the start; appending copies only what is new.
+Promises: memory for one whole window is allocated at the start; appending copies only what is new.
 Knows nothing of how the tokens are chosen or of what happens when the window is full.
 """
 
 from __future__ import annotations
+
+import copy
 
 import torch
 from jaxtyping import Float
@@ -13,7 +15,6 @@ from torch import Tensor
 from model.config import ModelConfig
 
 Keys = Float[Tensor, "batch kv_head key d_head"]
-Values = Float[Tensor, "batch kv_head key d_head"]
 
 
 class LayerCache:
@@ -31,15 +32,21 @@ class LayerCache:
         self,
         key: Float[Tensor, "batch kv_head new d_head"],
         value: Float[Tensor, "batch kv_head new d_head"],
-    ) -> tuple[
-        Float[Tensor, "batch kv_head key d_head"], Float[Tensor, "batch kv_head key d_head"]
-    ]:
-        """Stores what is new and returns all keys and values so far, as views."""
+    ) -> tuple[Keys, Keys]:
+        """Store new keys and values and return views of all of them so far."""
         end = self.length + key.shape[2]
         self.key[:, :, self.length : end] = key
         self.value[:, :, self.length : end] = value
         self.length = end
         return self.key[:, :, :end], self.value[:, :, :end]
+
+    def repeat(self, times: int) -> LayerCache:
+        """A copy in which every sequence occurs `times` times in a row."""
+        repeated = LayerCache(
+            *(each.repeat_interleave(times, 0) for each in (self.key, self.value))
+        )
+        repeated.length = self.length
+        return repeated
 
 
 class KVCache:
@@ -52,7 +59,7 @@ class KVCache:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        shape = (batch, config.kv_heads, config.context_length, config.head_width)
+        shape = (batch, config.n_kv_heads, config.context_length, config.d_head)
         self.layers = [
             LayerCache(
                 torch.empty(shape, device=device, dtype=dtype),
@@ -66,7 +73,13 @@ class KVCache:
         """How many tokens are stored."""
         return self.layers[0].length
 
+    def repeat(self, times: int) -> KVCache:
+        """A copy in which every sequence occurs `times` times in a row."""
+        repeated = copy.copy(self)
+        repeated.layers = [layer.repeat(times) for layer in self.layers]
+        return repeated
+
     def clear(self) -> None:
-        """Forgets every token and keeps the memory."""
+        """Remove all tokens; the memory stays allocated."""
         for layer in self.layers:
             layer.length = 0

@@ -1,7 +1,7 @@
 """The whole model: tokens in, logits over the next token out.
 
 Promises: causal (a logit depends on no later token); the initial weights depend only on torch's
-random state and the config. Knows nothing of text, of training or of how tokens are sampled.
+random state and the config. Knows nothing of text, of training or of sampling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from model.block import Block, build_norm
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.position import LearnedPosition, NoPosition
+from model.position import LearnedPosition, build_position
 
 
 class GPT(nn.Module):
@@ -26,9 +26,7 @@ class GPT(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.token_embedding = nn.Embedding(vocab_size, config.d_model)
-        self.position: nn.Module = NoPosition()
-        if config.position == "learned":
-            self.position = LearnedPosition(config.context_length, config.d_model)
+        self.position = build_position(config, acts_on="stream")
         self.embedding_dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.final_norm = build_norm(config)
@@ -40,18 +38,19 @@ class GPT(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
     ) -> Float[Tensor, "batch query vocab"]:
-        """Logits of the next token after every token; raises as `hidden` does."""
+        """Logits of the next token at every position; raises as `hidden` does."""
         return self.unembedding(self.hidden(tokens, cache))
 
     def hidden(
         self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
     ) -> Float[Tensor, "batch query d_model"]:
-        """The final residual stream, normed: what `unembedding` turns into logits.
+        """The residual stream after the final norm: the input of `unembedding`.
 
-        With a cache, `tokens` follow those that the cache holds, and are added to it.
+        With a cache, `tokens` continue the cached ones and are added to the cache.
 
-        Raises ValueError where the tokens (with the cached ones) exceed the context length and, run
-        eagerly on a CPU, for an id outside the vocabulary (elsewhere the check would cost a wait).
+        Raises ValueError if the tokens (with the cached ones) exceed the context length, and, in
+        eager mode on a CPU, for an id outside the vocabulary (elsewhere the check would force a
+        synchronisation).
         """
         start = 0 if cache is None else cache.length
         if start + tokens.shape[1] > self.config.context_length:
@@ -75,7 +74,7 @@ class GPT(nn.Module):
 
     @property
     def n_parameters(self) -> int:
-        """All parameters; a matrix that is used twice (tied embeddings) counts once."""
+        """The number of parameters; a matrix that is used twice (tied embeddings) counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
@@ -87,25 +86,25 @@ class GPT(nn.Module):
     def flops_per_token(self, context_length: int | None = None) -> int:
         """Floating-point operations of one training step (forward and backward), per token.
 
-        6 N + 12 L H Q T (Chowdhery et al. 2022, PaLM, appendix B), with N the weights that multiply
-        (all linear layers, also the unembedding; no lookups, norms or biases), L layers, H heads,
-        Q = d_head and T = `context_length` (by default the model's). As there, attention counts
-        all T x T scores, although half of them are masked.
+        6 N + 12 L H Q T (Chowdhery et al. 2022, PaLM, appendix B), where N is the number of weights
+        in matrix products (all linear layers including the unembedding; no lookups, norms or
+        biases), L layers, H heads, Q = d_head and T = `context_length` (by default the model's).
+        All T x T attention scores are counted, although half of them are masked.
         """
         config = self.config
         length = config.context_length if context_length is None else context_length
         linear = sum(
             module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear)
         )
-        attention = 12 * config.n_layers * config.n_heads * config.head_width * length
+        attention = 12 * config.n_layers * config.n_heads * config.d_head * length
         return 6 * linear + attention
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """GPT-2's rule (Radford et al. 2019, section 2.3): normal, std 0.02, biases zero.
+        """GPT-2's initialisation (Radford et al. 2019, section 2.3): normal, std 0.02, zero biases.
 
-        The matrices that write to the residual stream are scaled down by sqrt(2 n_layers), so that
-        the stream's variance does not grow with depth.
+        Matrices that write to the residual stream are scaled down by sqrt(2 n_layers), so that its
+        variance does not grow with depth.
         """
         std = 0.02
         for module in self.modules():

@@ -1,7 +1,7 @@
-"""How a model knows where in the window a token stands: learned vectors or rotary angles.
+"""How a model encodes the position of a token in the window: learned vectors or rotary angles.
 
-Promises: every class here is called as `position(x, start)`, where the first token of `x` stands
-at position `start` of the window (not 0 when earlier tokens are cached), and keeps x's shape.
+Promises: every class here is called as `position(x, start)`, where the first token of `x` is at
+position `start` of the window (not 0 when earlier tokens are cached), and keeps the shape of `x`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from model.config import ModelConfig
+
 
 class NoPosition(nn.Module):
-    """Leaves `x` as it is: stands where the other kind of position acts."""
+    """Returns `x` unchanged: used where the other kind of position acts."""
 
     def forward(self, x: Tensor, start: int) -> Tensor:
         return x
@@ -32,11 +34,11 @@ class LearnedPosition(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Turns pairs of a head's components by an angle that grows with the position.
+    """Rotates pairs of a head's components by an angle that grows with the position.
 
     Component i of the first half is paired with component i of the second half, and the pair at
-    position p is turned by p * theta^(-2i / d_head), so that a query-key product depends only on
-    their distance (Su et al. 2021, eq. 34; halves instead of neighbours as in GPT-NeoX and Qwen3).
+    position p is rotated by p * theta^(-2i / d_head), so that a query-key product depends only on
+    their distance (Su et al. 2021, eq. 34; halves instead of neighbours as in GPT-NeoX and Llama).
     """
 
     cos: Tensor
@@ -46,14 +48,29 @@ class Rotary(nn.Module):
         super().__init__()
         frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32) / d_head)
         angle = torch.outer(torch.arange(context_length, dtype=torch.float32), frequency)
-        self.register_buffer("cos", torch.cat((angle.cos(), angle.cos()), 1), persistent=False)
-        self.register_buffer("sin", torch.cat((-angle.sin(), angle.sin()), 1), persistent=False)
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "batch head token d_head"], start: int
     ) -> Float[Tensor, "batch head token d_head"]:
         cos = self.cos[start : start + x.shape[2]]
         sin = self.sin[start : start + x.shape[2]]
-        # (a, b) turns to (a cos - b sin, b cos + a sin): the roll swaps a and b, and the minus
-        # sign is in the table of sines.
-        return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def build_position(config: ModelConfig, acts_on: str) -> nn.Module:
+    """The position module for `acts_on`, "stream" (the embeddings) or "heads" (queries and keys).
+
+    Raises ValueError if `config.position` has no branch here.
+    """
+    if config.position == "learned":
+        if acts_on == "stream":
+            return LearnedPosition(config.context_length, config.d_model)
+        return NoPosition()
+    if config.position == "rotary":
+        if acts_on == "heads":
+            return Rotary(config.context_length, config.d_head, config.rope_theta)
+        return NoPosition()
+    raise ValueError(f"position: {config.position!r} is not implemented")

@@ -1,25 +1,28 @@
-"""Token embeddings for TensorBoard's Projector tab: one point a token, under its label.
+"""Token embeddings for TensorBoard's Projector tab: one labelled point per token.
 
-Promises: files that show the weights of the last checkpoint. They are replaced, so that a resume
-doubles nothing, and name one another relative to their folder, so that a run may move.
-Knows nothing of events, and needs no TensorBoard to write.
+Promises: the files contain the weights of the last checkpoint. A resume replaces them, and they
+name each other relative to their folder, so that a run may be moved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jaxtyping import Float
 from torch import Tensor
 
-from model import GPT
-from observe.attention import token_label
+from files import replace_text
+from observe.figures import token_label
 from training.observer import Observer, Summary
 
-# Where the projector looks in every run (tensorboard/plugins/projector/metadata.py).
+if TYPE_CHECKING:
+    from observe.observed import ObservedRun
+
+# Where the projector looks for it in a run (tensorboard/plugins/projector/metadata.py).
 FOLDER = Path("plugins") / "org_tensorflow_tensorboard_projector"
-MAX_TOKENS = 10_000  # the browser lays the points out, and takes long over more
+MAX_TOKENS = 10_000  # the browser computes the layout, which takes long for more
 CONFIG = """\
 embeddings {
   tensor_name: "token_embedding"
@@ -30,19 +33,18 @@ embeddings {
 
 
 class Embeddings(Observer):
-    """Writes into the folder `run`, when it ends or is stopped, the embeddings of the first
-    MAX_TOKENS tokens.
+    """Writes the embeddings of the first MAX_TOKENS tokens when the run ends or is stopped."""
 
-    `tokens` are the bytes of the tokens, in the order of their ids.
-    """
-
-    def __init__(self, run: Path, model: GPT, tokens: Sequence[bytes]) -> None:
-        self.folder, self.model = run / FOLDER, model
-        self.labels = projector_labels(tokens[:MAX_TOKENS])
+    def __init__(self, config: object, observed: ObservedRun) -> None:
+        self.folder, self.model = observed.folder / FOLDER, observed.model
+        tokenizer, n_tokens = observed.dataset.tokenizer, observed.model.vocab_size
+        self.labels = projector_labels(
+            [tokenizer.decode_bytes([token]) for token in range(min(n_tokens, MAX_TOKENS))]
+        )
         self.points: Float[Tensor, "token d_model"] | None = None
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        # Kept, not written: as text they would take longer than a small model's whole checkpoint.
+        # Not written yet: as text they take longer than the checkpoint of a small model.
         weight = self.model.token_embedding.weight[: len(self.labels)]
         self.points = weight.detach().float().cpu().clone()
 
@@ -51,22 +53,20 @@ class Embeddings(Observer):
             return
         row = "\t".join(["%.5g"] * self.points.shape[1])
         self.folder.mkdir(parents=True, exist_ok=True)
-        # What the projector opens first is written last: it never finds a file missing.
+        # The projector opens the config first, so it is written last.
         for name, lines in (
             ("token_labels.tsv", self.labels),
             ("token_embedding.tsv", [row % tuple(point.tolist()) for point in self.points]),
             ("projector_config.pbtxt", CONFIG.splitlines()),
         ):
-            temporary = self.folder / f".{name}"
-            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            temporary.replace(self.folder / name)
+            replace_text(self.folder / name, "".join(f"{line}\n" for line in lines))
 
 
 def projector_labels(tokens: Sequence[bytes]) -> list[str]:
-    """A label for every token that the projector takes as one line of one column.
+    """One label per token, each a line with one column.
 
-    It skips empty lines, which would move all later labels: a token without bytes (a special or
-    unused one) is shown by its id.
+    The projector skips empty lines, which would shift all later labels: a token without bytes (a
+    special or unused one) is labelled with its id.
     """
     labels = [token_label(token, longest=100) for token in tokens]
     return [label or f"<token·{token}>" for token, label in enumerate(labels)]

@@ -1,37 +1,45 @@
-"""What every head attends to, as numbers, again and again while the heads form.
+"""The scores of every head, logged repeatedly while the heads form.
 
-Promises: each score of `tensorboard_attention.scores` is measured on texts for which it means
-something, the same ones at every step; logged as a scalar a head, and as one heat map a score of
-layers by heads.
+Promises: each score of `tensorboard_attention.scores` is measured on texts for which it is
+meaningful, the same ones at every step, and logged as one scalar per head and one heat map (layers
+by heads) per score.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from data.mentions import copy_texts
 from model import GPT, record_attention
 from observe.figures import score_image
 from observe.summaries import add_image, add_scalars
-from tensorboard_attention import scores
+from tensorboard_attention.scores import SCORES
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from observe.observed import ObservedRun
 
-# Enough for means that hold still, few enough to cost nothing.
+# Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64
+
+
+class Texts(NamedTuple):
+    """Texts of equal length, and for scores that need them the keys that count for each query."""
+
+    tokens: Int[Tensor, "text token"]
+    targets: Bool[np.ndarray, "text token token"] | None = None
 
 
 def maps_of(
     model: GPT, tokens: Int[Tensor, "batch token"]
 ) -> list[Float[Tensor, "batch head query key"]]:
-    """Every layer's attention over the texts, on the CPU, in float32, without dropout."""
+    """The attention maps of every layer on the CPU, in float32, without dropout."""
     was_training = model.training
     model.eval()
     with torch.no_grad(), record_attention(model) as maps:
@@ -41,95 +49,57 @@ def maps_of(
 
 
 def repeated(vocab_size: int, context_length: int) -> Int[Tensor, "batch token"]:
-    """Random tokens, and the same once more: what is copied there, is copied by induction."""
+    """Random tokens, repeated once: attention to the first half can only come from copying."""
     half = min(N_TOKENS // 2, context_length // 2)
     generator = torch.Generator().manual_seed(0)
     first = torch.randint(vocab_size, (N_TEXTS, half), generator=generator)
     return first.repeat(1, 2)
 
 
-def copy_targets(
-    lengths: Sequence[int], mentions: Sequence[tuple[str, int, int]]
-) -> Bool[Tensor, "token token"]:
-    """For a text of known mentions, where a head that copies looks: rows predict, columns hold.
-
-    lengths: bytes of every token. mentions: (name, first byte, last byte + 1), in order; a name's
-    later mentions repeat its earlier ones.
-
-    A row is marked where the next token begins a word that was mentioned before; in it, the
-    columns of the tokens that spell the earlier mentions.
-    """
-    ends = torch.tensor(lengths).cumsum(0)
-    starts = ends - torch.tensor(lengths)
-    targets = torch.zeros(len(lengths), len(lengths), dtype=torch.bool)
-    earlier: dict[str, Bool[Tensor, " token"]] = {}
-    for name, start, end in mentions:
-        spells = (starts < end) & (ends > start)
-        if not spells.any():
-            break  # the text was cut before it
-        first = int(spells.nonzero()[0])
-        if name in earlier and first > 0:
-            targets[first - 1] |= earlier[name]
-        earlier[name] = earlier.get(name, torch.zeros_like(spells)) | spells
-    return targets.tril()
-
-
 class HeadScores:
-    """Logs the scores of all heads.
+    """Measures and logs the scores of all heads of a model that is being trained."""
 
-    tokens: the start of the validation split. stories: of tales, texts of one length with their
-    `copy_targets`; None for other corpora.
-    """
-
-    def __init__(
-        self,
-        writer: SummaryWriter,
-        model: GPT,
-        tokens: Int[Tensor, " token"],
-        stories: tuple[Int[Tensor, "batch token"], Bool[Tensor, "batch token token"]] | None,
-    ) -> None:
-        self.writer, self.model, self.stories = writer, model, stories
-        length = min(N_TOKENS, model.config.context_length, len(tokens))
-        count = min(N_TEXTS, len(tokens) // length)
-        self.texts = tokens[: count * length].view(count, length)
-        self.repeated = repeated(model.vocab_size, model.config.context_length)
-        self.tops = {"entropy": max(1.0, math.log2(length)), "mean distance": length / 2}
+    def __init__(self, observed: ObservedRun) -> None:
+        self.events, self.model = observed.events, observed.model
+        context_length = self.model.config.context_length
+        start = observed.validation_tokens(N_TEXTS * N_TOKENS)
+        length = min(N_TOKENS, context_length, len(start))
+        count = min(N_TEXTS, len(start) // length)
+        # By what a score needs (see `tensorboard_attention.scores`).
+        self.texts = {
+            "maps": Texts(start[: count * length].view(count, length)),
+            "tokens": Texts(repeated(self.model.vocab_size, context_length)),
+        }
+        copies = copy_texts(observed.corpus, observed.dataset.tokenizer, N_TEXTS, context_length)
+        if copies:
+            self.texts["targets"] = Texts(torch.from_numpy(copies[0]), copies[1])
+        self.largest = {"entropy": max(1.0, math.log2(length)), "mean distance": length / 2}
 
     def log(self, step: int, images: bool) -> dict[str, Float[np.ndarray, "layer head"]]:
-        """Measure, log and return all scores as they are now; with `images` as heat maps too."""
-        found = measure_heads(self.model, self.texts, self.repeated, self.stories)
+        """Measure, log and return the current scores; with `images` log heat maps too."""
+        found = measure_heads(self.model, self.texts)
         scalars = {
             f"head {name}/layer {layer} head {head}": float(value)
             for name, values in found.items()
             for (layer, head), value in np.ndenumerate(values)
             if math.isfinite(value)
         }
-        add_scalars(self.writer, scalars, step)
-        if images:
-            for name, values in found.items():
-                image = score_image(values, self.tops.get(name, 1.0))
-                add_image(self.writer, f"head scores/{name}", image, step)
+        add_scalars(self.events, scalars, step)
+        for name, values in found.items() if images else ():
+            image = score_image(values, self.largest.get(name, 1.0))
+            add_image(self.events, f"head scores/{name}", image, step)
         return found
 
 
 def measure_heads(
-    model: GPT,
-    texts: Int[Tensor, "text token"],
-    repeated: Int[Tensor, "repetition place"],
-    stories: tuple[Int[Tensor, "story word"], Bool[Tensor, "story word word"]] | None = None,
+    model: GPT, texts: Mapping[str, Texts]
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
-    """Every score of every head: what needs a repetition on `repeated`, the rest on `texts`."""
-    text, again = maps_of(model, texts), maps_of(model, repeated)
-    found: dict[str, Iterable[Tensor]] = {
-        "entropy": map(scores.entropy, text),
-        "mean distance": map(scores.mean_distance, text),
-        "previous token": map(scores.previous_token, text),
-        "first token": map(scores.first_token, text),
-        "same token": map(scores.same_token, text),
-        "duplicate token": (scores.duplicate_token(maps, repeated) for maps in again),
-        "induction": (scores.induction(maps, repeated) for maps in again),
-    }
-    if stories:
-        tokens, targets = stories
-        found["copy"] = (scores.share(maps, targets) for maps in maps_of(model, tokens))
-    return {name: torch.stack([*layers]).numpy() for name, layers in found.items()}
+    """Every score for which there are `texts`, by what it needs."""
+    found = {}
+    for needs, (tokens, targets) in texts.items():
+        maps = [each.numpy() for each in maps_of(model, tokens)]
+        inputs = {"maps": (), "tokens": (tokens.numpy(),), "targets": (targets,)}[needs]
+        for score in SCORES:
+            if score.needs == needs:
+                found[score.name] = np.stack([score.measure(each, *inputs) for each in maps])
+    return {score.name: found[score.name] for score in SCORES if score.name in found}

@@ -9,33 +9,32 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from errors import check_range
-from model import GPT
 from training.observer import Observer, StepMetrics
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from observe.observed import ObservedRun
 
 
 @dataclass
 class HistogramsConfig:
     """Histograms are logged every `every` steps (0: never)."""
 
-    every: int = 0
+    every: int
 
     def __post_init__(self) -> None:
         check_range("every", self.every, 0, 10**12)
 
 
 class Histograms(Observer):
-    """Logs `layer <n>/<name>` for each weight and `layer <n>/<name> gradient` beside it; what
-    stands outside the layers is under `around the layers`.
+    """Logs `layer <n>/<name>` for each weight and `layer <n>/<name> gradient` for its gradient;
+    parameters outside the layers are under `around the layers`.
 
-    The weights of a step are those after it, and its gradients those that led there: clipped, and
-    with several ranks the mean over them.
+    Weights are those after a step. Gradients are those of the step, after clipping, and with
+    several ranks averaged over them.
     """
 
-    def __init__(self, writer: SummaryWriter, model: GPT, every: int) -> None:
-        self.writer, self.model, self.every = writer, model, every
+    def __init__(self, config: HistogramsConfig, observed: ObservedRun) -> None:
+        self.writer, self.model, self.every = observed.events, observed.model, config.every
 
     def on_start(self, step: int) -> None:
         if step == 0:
@@ -62,7 +61,7 @@ class Histograms(Observer):
 
 
 def histogram_tag(name: str) -> str:
-    """A parameter's name with its layer in front, by which TensorBoard groups."""
+    """The name of a parameter after that of its layer, by which TensorBoard groups."""
     if name.startswith("blocks."):
         _, layer, rest = name.split(".", 2)
         return f"layer {layer}/{rest}"

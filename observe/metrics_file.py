@@ -1,46 +1,45 @@
-"""metrics.jsonl: every measurement as one line of JSON, for people who plot for themselves."""
+"""metrics.jsonl: every measurement as one line of JSON, for your own plots."""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from files import fsync, replace_text
 from training.observer import EvalMetrics, Observer, StepMetrics
+
+if TYPE_CHECKING:
+    from observe.observed import ObservedRun
 
 
 class MetricsFile(Observer):
-    """Appends a line for each measurement: `step` and what was measured at it.
+    """Appends a line for each measurement: `step`, and what was measured at it.
 
-    On a resume the lines after the resumed step are dropped, since those steps are taken again,
-    and so are lines that a dying process or disk left broken.
+    A resume removes the lines after its first step, since those steps are repeated, and lines that
+    are incomplete because the process or the disk failed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, config: object, observed: ObservedRun) -> None:
+        self.path = observed.folder / "metrics.jsonl"
+        self.floor_bpb = observed.dataset.floor_bpb
 
     def on_start(self, step: int) -> None:
         if self.path.exists():
             lines = self.path.read_text(errors="replace").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and _is_before(step, line)]
-            temporary = self.path.with_suffix(".tmp")
-            with temporary.open("w") as file:
-                file.writelines(kept)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
+            replace_text(self.path, "".join(kept))
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if metrics is not None:
             self._append(step, asdict(metrics))
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
-        self._append(step, asdict(metrics))
+        self._append(step, {**asdict(metrics), "floor_bpb": self.floor_bpb})
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        with self.path.open("a") as file:
-            os.fsync(file.fileno())
+        fsync(self.path)
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
         with self.path.open("a") as file:

@@ -1,20 +1,16 @@
-"""Where the time of a training step goes: a trace to look at and a table of operators.
+"""Where the time of a training step goes: a trace and a table of operators.
 
-Promises: nothing of torch.profiler is touched unless steps are to be recorded, and a recorded run
-takes the same steps as any other, only more slowly. Steps are recorded, not what comes between
-them: evaluations, which take more memory than a recording has, and checkpoints.
+Promises: a recorded run takes the same steps as any other, only more slowly. Only steps are
+recorded, not the evaluations and checkpoints between them: a recorded evaluation would not fit into
+memory.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import torch
 
 from errors import check_range
 from training.observer import Observer, StepMetrics, Summary
@@ -22,17 +18,19 @@ from training.observer import Observer, StepMetrics, Summary
 if TYPE_CHECKING:
     from torch.profiler import profile
 
+    from observe.observed import ObservedRun
+
 log = logging.getLogger("training.profile")  # a part of train.log
 ROWS = 30  # operators in the table
 
 
 @dataclass
 class ProfileConfig:
-    """`steps` are recorded (0: none), after the first `skip_first` that a process takes: kernels
-    are chosen and memory is found in those."""
+    """`steps` are recorded (0: none), after `skip_first` warm-up steps of the process, in which
+    kernels are selected and memory is allocated."""
 
-    steps: int = 0
-    skip_first: int = 20
+    steps: int
+    skip_first: int
 
     def __post_init__(self) -> None:
         check_range("steps", self.steps, 0, 1000)
@@ -40,20 +38,19 @@ class ProfileConfig:
 
 
 class Profile(Observer):
-    """Writes `steps-<first>-<last>.json`, a Chrome trace, and the same name with `.txt`, the
-    operators that took the most time in themselves, into `folder`.
+    """Writes `profile/steps-<first>-<last>.json`, a Chrome trace, and the same name with `.txt`,
+    the operators with the largest self time.
 
-    After the multiples of `pauses` the run does something else: a recording ends before and begins
-    a step after. What other observers do after the last recorded step is left out; what they do
-    between two recorded steps counts to the second.
+    A recording begins one step after a pause of the loop (an evaluation or a checkpoint) and ends
+    before the next. Work of other observers between two recorded steps is counted with the second
+    one; their work after the last step is not recorded.
     """
 
-    def __init__(
-        self, folder: Path, config: ProfileConfig, device: torch.device, pauses: Sequence[int]
-    ) -> None:
-        self.folder, self.config = folder, config
-        self.pauses = [every for every in pauses if every > 1]  # no step is free of 1
-        self.sort_by = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+    def __init__(self, config: ProfileConfig, observed: ObservedRun) -> None:
+        self.folder, self.config = observed.folder / "profile", config
+        self.pauses = [every for every in observed.pauses if every > 1]  # 1 leaves no step
+        is_cuda = observed.device.type == "cuda"
+        self.sort_by = "self_device_time_total" if is_cuda else "self_cpu_time_total"
         self.step = 0
         self.profiler: profile | None = None
 
@@ -64,7 +61,7 @@ class Profile(Observer):
         first = step + self.config.skip_first + 1
         self.first = next(each for each in count(first) if not self._pauses(each - 1))
         self.profiler = profile(
-            # The profiler's own first step is slower, and left out with those skipped.
+            # The profiler's own first step is slower, and skipped as well.
             schedule=schedule(
                 skip_first=self.first - step - 2,
                 wait=0,

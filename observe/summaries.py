@@ -1,4 +1,4 @@
-"""What `SummaryWriter` writes too, in a third of its time."""
+"""Summaries that `SummaryWriter` can write too, in a third of its time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_scalars(writer: SummaryWriter, scalars: Mapping[str, float], step: int) -> None:
-    """All of a step, by their tags, as one event."""
+    """Write all scalars of a step, by tag, as one event."""
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
@@ -24,7 +24,7 @@ def add_scalars(writer: SummaryWriter, scalars: Mapping[str, float], step: int) 
 def add_image(
     writer: SummaryWriter, tag: str, image: UInt8[np.ndarray, "height width 3"], step: int
 ) -> None:
-    """An RGB image, quickly compressed."""
+    """Write an RGB image, compressed for speed."""
     from PIL import Image
     from tensorboard.compat.proto.summary_pb2 import Summary
 

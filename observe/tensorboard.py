@@ -1,27 +1,25 @@
-"""Curves and text in TensorBoard: losses against the floor, rates, norms, speed, samples, and the
-settings beside the result, so that its HParams tab compares runs."""
+"""Curves and text in TensorBoard: losses with the floor, learning rate, gradient norm, speed,
+samples, and the settings with the result for the HParams tab."""
 
 from __future__ import annotations
 
-import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.tensorboard.summary import hparams
 
+from files import fsync
 from observe.summaries import add_scalars
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
-HParam = bool | int | float | str
+    from observe.observed import ObservedRun
 
 WIDTH = 100  # characters of a line of text
 
-# TensorBoard draws one chart a tag; its Custom Scalars tab puts these together in one.
+# TensorBoard draws one chart per tag; its Custom Scalars tab combines these.
 LAYOUT = {
     "Loss": {
         "bits per byte, and the floor": ["Multiline", ["bpb/train", "bpb/val", "bpb/floor"]],
@@ -31,25 +29,15 @@ LAYOUT = {
 
 
 class TensorBoard(Observer):
-    """Writes scalars, the config as text, and what `sample()` returns at every evaluation.
+    """Writes scalars, the settings, and a sample at every evaluation."""
 
-    `hparams` are the settings that may differ between runs, by name.
-    """
-
-    def __init__(
-        self,
-        writer: SummaryWriter,
-        config: str,
-        hparams: dict[str, HParam],
-        floor_bpb: float | None,
-        sample: Callable[[], str],
-    ) -> None:
-        self.writer, self.config, self.hparams = writer, config, hparams
-        self.floor_bpb, self.sample = floor_bpb, sample
+    def __init__(self, config: object, observed: ObservedRun) -> None:
+        self.writer, self.observed = observed.events, observed
+        self.floor_bpb = observed.dataset.floor_bpb
 
     def on_start(self, step: int) -> None:
         self.writer.add_custom_scalars(LAYOUT)
-        self.writer.add_text("config", preformatted(self.config), step)
+        self.writer.add_text("config", preformatted(self.observed.settings_yaml), step)
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if metrics is None:
@@ -64,32 +52,41 @@ class TensorBoard(Observer):
         if self.floor_bpb is not None:
             scalars["bpb/floor"] = self.floor_bpb
         add_scalars(self.writer, scalars, step)
-        # With the system before a checkpoint of this step is: a kill leaves no gap in a curve.
+        # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         add_scalars(self.writer, {"loss/val": metrics.val_loss, "bpb/val": metrics.val_bpb}, step)
-        self.writer.add_text("sample", preformatted(self.sample()), step)
+        self.writer.add_text("sample", preformatted(self.observed.sample()), step)
         self.writer.flush()
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        # And on the disk: nor does a loss of power.
-        for events in Path(self.writer.log_dir).glob("events.out.tfevents.*"):
-            with events.open("rb") as file:
-                os.fsync(file.fileno())
+        # Nor does a loss of power.
+        for events in self.observed.folder.glob("events.out.tfevents.*"):
+            fsync(events)
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         if summary is not None:
-            # Not `add_hparams`: it would make a folder, and so a run, of its own.
-            for each in hparams(self.hparams, {"bpb/val": summary.val_bpb}):
+            # Not `add_hparams`, which would create a folder, and so a run, of its own.
+            for each in hparams(_hparams(self.observed.settings), {"bpb/val": summary.val_bpb}):
                 self.writer._get_file_writer().add_summary(each, step)
         self.writer.close()
 
 
-def preformatted(text: str) -> str:
-    """Markdown that TensorBoard shows letter by letter: an indented code block, long lines broken.
+def _hparams(settings: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """The settings that describe what is trained; null as text."""
+    elsewhere = ("run_dir", "resume", "cache_dir", "observe.", "experiment")
+    return {
+        name: "null" if value is None else value
+        for name, value in settings.items()
+        if not name.startswith(elsewhere)
+    }
 
-    TensorBoard does not wrap such a block, so a long line would run out of sight.
+
+def preformatted(text: str) -> str:
+    """Markdown that TensorBoard displays verbatim: an indented code block with wrapped lines.
+
+    TensorBoard does not wrap code blocks itself, so long lines would be cut off.
     """
     wrapper = textwrap.TextWrapper(
         WIDTH, expand_tabs=False, replace_whitespace=False, drop_whitespace=False

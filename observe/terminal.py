@@ -1,14 +1,13 @@
-"""What a person at the terminal sees: a live bar, evaluations, and a closing summary.
+"""The output in the terminal: a live progress bar, evaluations, and a closing summary.
 
-Where standard output is no terminal, plain lines take the bar's place.
+If standard output is not a terminal, plain lines replace the bar.
 """
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,27 +15,24 @@ from rich.text import Text
 
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
-# Seconds between two drawings of the bar, or two plain lines.
+if TYPE_CHECKING:
+    from observe.build import ObserveConfig
+    from observe.observed import ObservedRun
+
+# Seconds between two updates of the bar, or two plain lines.
 LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
 
 
 class Terminal(Observer):
-    """Shows the run at `path` as it goes to `max_steps`; `sample()` writes the text for the end.
-
-    `has_events`: whether there is something for TensorBoard to show.
-    """
+    """Shows the progress of a run, and at its end the result and a sample."""
 
     def __init__(
-        self,
-        path: Path,
-        max_steps: int,
-        sample: Callable[[], str],
-        title: str,
-        has_events: bool,
-        console: Console | None = None,
+        self, config: ObserveConfig, observed: ObservedRun, console: Console | None = None
     ) -> None:
-        self.path, self.max_steps, self.sample, self.title = path, max_steps, sample, title
-        self.watch = f"tensorboard --logdir {shlex.quote(str(path.parent))}" if has_events else ""
+        self.observed, self.max_steps = observed, observed.max_steps
+        self.floor_bpb = observed.dataset.floor_bpb
+        logdir = shlex.quote(str(observed.folder.parent))
+        self.watch = f"tensorboard --logdir {logdir}" if config.tensorboard else ""
         self.console = console or Console(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
@@ -50,14 +46,19 @@ class Terminal(Observer):
             TimeRemainingColumn(),
             TextColumn("left"),
             console=self.console,
-            # Rich's own thread would draw ten times a second, and make both of a laptop's cores
-            # wait for it: a twelfth of the run.
+            # Rich's own thread would draw ten times a second, which on two cores makes PyTorch's
+            # threads wait: a twelfth of the run.
             auto_refresh=False,
         )
-        self.task = self.bar.add_task("", total=max_steps, measured="")
+        self.task = self.bar.add_task("", total=self.max_steps, measured="")
 
     def on_start(self, step: int) -> None:
-        self.console.print(self.title)
+        settings, model = self.observed.settings, self.observed.model
+        self.console.print(
+            f"{settings['data.name']}, {settings['tokenizer.name']} of {model.vocab_size:,} tokens, "
+            f"model of {model.n_parameters:,} parameters, {settings['optimizer.name']}, "
+            f"{self.observed.device.type}"
+        )
         self.console.print(f"To watch: {self.watch}\n" if self.watch else "")
         self.bar.update(self.task, completed=step)
         if self.live:
@@ -86,33 +87,33 @@ class Terminal(Observer):
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self.console.print(
             f"step {step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats per token, "
-            f"{against_floor(metrics.val_bpb, metrics.floor_bpb)}"
+            f"{against_floor(metrics.val_bpb, self.floor_bpb)}"
         )
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         self.bar.update(self.task, completed=step)
-        self.bar.stop()  # ends the line where there is no bar
+        self.bar.stop()  # also ends the line if there is no bar
         if self.live:
             self.console.print()
         if summary is None:
             return
-        result = against_floor(summary.val_bpb, summary.floor_bpb)
+        result = against_floor(summary.val_bpb, self.floor_bpb)
         self.console.print(
             f"Validation  {result}\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
             f"in {summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s)\n"
-            f"Run         {self.path}\n\n"
-            "It writes:\n"
+            f"Run         {self.observed.folder}\n\n"
+            "Sample:\n"
         )
-        self.console.print(Text(self.sample().strip("\n")), soft_wrap=False)
+        self.console.print(Text(self.observed.sample().strip("\n")), soft_wrap=False)
         self.console.print(
-            f"\nNext:\n  python sample.py run={shlex.quote(str(self.path))}\n"
+            f"\nNext:\n  python sample.py run={shlex.quote(str(self.observed.folder))}\n"
             + (f"  {self.watch}\n" if self.watch else "")
         )
 
 
 def against_floor(bpb: float, floor_bpb: float | None) -> str:
-    """Bits per byte, and how far above the least possible."""
+    """Bits per byte, and the distance from the floor, if that is known."""
     if floor_bpb is None:
         return f"{bpb:.4f} bits per byte"
     return f"{bpb:.4f} bits per byte, {bpb / floor_bpb - 1:.1%} above the floor of {floor_bpb:.4f}"

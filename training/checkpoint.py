@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, in files that execute nothing when read.
+"""Checkpoints: everything a run needs to continue, in files that execute nothing when read.
 
     checkpoints/step-000500/model.safetensors      weights
                             optimizer.safetensors  optimizer state
@@ -7,8 +7,8 @@
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
 
-A folder under its final name is whole: it is written under a temporary name, flushed to disk, and
-renamed. Whatever damages it later is found by its checksums before anything is used.
+A folder under its final name is complete. Later damage is detected by checksums before any file is
+used.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import nn
 
-from data.cache import fsync
 from errors import UserError
+from files import fsync, replace_folder, replace_link
 from training.optimizer import Optimizer
-from training.ranks import whole
+from training.ranks import full_tensor
 
 NAMES = ("best", "last")
 MODEL, OPTIMIZER, STATE = FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -40,8 +40,8 @@ SUMS = "SHA256SUMS"
 @dataclass
 class Progress:
     """How far a run has come. `seconds` is wall-clock time in the loop, over all its sessions;
-    `bad_steps` counts steps left out because a number in them was not finite, `bad_in_a_row` those
-    since the last good one."""
+    `bad_steps` counts steps that were skipped because a number in them was not finite,
+    `bad_in_a_row` those since the last good one."""
 
     step: int = 0
     tokens: int = 0
@@ -52,64 +52,64 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in `folder`: the newest `keep` and the best are kept.
+    """The checkpoints of one run, in `folder`."""
 
-    Of several ranks all must call `save`, since each may hold a part of the tensors; only the one
-    that `writes` touches the disk.
-    """
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    def __init__(self, folder: Path, keep: int = 2, writes: bool = True) -> None:
-        self.folder, self.keep, self.writes = folder, keep, writes
+    def save(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        progress: Progress,
+        *,
+        is_best: bool = False,
+        keep: int = 2,
+        writes: bool = True,
+    ) -> Path:
+        """Write a checkpoint, point `last` (and `best`) to it, and delete all but the newest `keep`
+        and the best.
 
-    def save(self, model: nn.Module, optimizer: Optimizer, progress: Progress, best: bool) -> Path:
-        """Write a checkpoint, point `last` (and `best`) to it, and drop the old ones.
-
-        Raises UserError if the disk refuses; the checkpoints before it are then as they were.
+        All ranks must call it, since each may hold a part of the tensors; only the one that
+        `writes` touches the disk. Raises UserError if the disk refuses; the earlier checkpoints are
+        then unchanged.
         """
         contents = {
-            file: {name: whole(each.detach()).cpu().contiguous() for name, each in tensors}
+            file: {name: full_tensor(each.detach()).cpu().contiguous() for name, each in tensors}
             for file, tensors in (
                 (MODEL, model.named_parameters()),
                 (OPTIMIZER, optimizer.state_tensors().items()),
             )
         }
         target = self.folder / f"step-{progress.step:06d}"
-        if not self.writes:
+        if not writes:
             return target
-        temporary = self.folder / f".{target.name}.{os.getpid()}"
         try:
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            for name, tensors in contents.items():
-                safetensors.torch.save_file(tensors, temporary / name)
-            (temporary / STATE).write_text(json.dumps(asdict(progress), indent=2) + "\n")
-            for name in contents:  # safetensors keeps its files from all other users
-                shutil.copymode(temporary / STATE, temporary / name)
-            sums = "".join(f"{_sha256(temporary / name)}  {name}\n" for name in FILES)
-            (temporary / SUMS).write_text(sums)
-            for path in [*temporary.iterdir(), temporary]:
-                fsync(path)
-            if target.exists():  # of the same step, from before the run was cut and resumed
-                shutil.rmtree(target)
-            temporary.rename(target)
-            for name in NAMES if best else ("last",):
-                self._point(name, target)
+            with replace_folder(target) as temporary:
+                for name, tensors in contents.items():
+                    safetensors.torch.save_file(tensors, temporary / name)
+                (temporary / STATE).write_text(json.dumps(asdict(progress), indent=2) + "\n")
+                for name in contents:  # safetensors hides its files from all other users
+                    shutil.copymode(temporary / STATE, temporary / name)
+                sums = "".join(f"{_sha256(temporary / name)}  {name}\n" for name in FILES)
+                (temporary / SUMS).write_text(sums)
+            for name in NAMES if is_best else ("last",):
+                replace_link(self.folder / name, target.name)
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
-            shutil.rmtree(temporary, ignore_errors=True)
             reason = getattr(error, "strerror", None) or error
             raise UserError(
-                f"{self.folder}: no checkpoint can be written ({reason}); those before it are "
-                f"whole: make room there, then go on with resume={self.folder.parent}"
+                f"{self.folder}: the checkpoint cannot be written ({reason}); earlier ones are "
+                f"intact: make room there, then continue with resume={self.folder.parent}"
             ) from error
-        self._prune()
+        self._prune(keep)
         return target
 
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
 
-        If it is damaged, says so on standard error and takes the newest good one before it. Raises
-        UserError, naming `setting`, if there is none.
+        If it is damaged, warns on standard error and returns the newest intact one before it.
+        Raises UserError, naming `setting`, if there is none.
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
@@ -118,52 +118,43 @@ class Checkpoints:
         if not found:
             raise UserError(
                 f"{setting}: {self.folder.parent} has no checkpoint (the first comes after "
-                "trainer.checkpoint_every steps); wait if it still trains, or give another run"
+                "trainer.checkpoint_every steps); wait if it is still training, or give another run"
             )
         candidates = [path for path in found if _step(path) <= wanted]
-        is_there = wanted in map(_step, found)
-        damages = [] if is_there else [f"{self.folder / name} is missing or damaged"]
+        exists = wanted in map(_step, found)
+        damages = [] if exists else [f"{self.folder / name} is missing or damaged"]
         for path in reversed(candidates or found):
             damage = _damage(path)
             if damage is None:
                 if damages:
-                    told = "; ".join(damages)
-                    print(f"warning: {told}; taking {path.name} instead", file=sys.stderr)
+                    print(f"warning: {'; '.join(damages)}; using {path.name}", file=sys.stderr)
                 return path.resolve()
             damages.append(damage)
         raise UserError(
-            f"{'; '.join(damages)}; no checkpoint before it is good: try checkpoint=last with "
+            f"{'; '.join(damages)}; no earlier checkpoint is intact: try checkpoint=last with "
             "sample.py, or give another run"
         )
 
     def __bool__(self) -> bool:
-        """Whether there is any checkpoint, good or not."""
+        """Whether there is any checkpoint, intact or not."""
         return bool(self._steps())
 
     def _steps(self) -> list[Path]:
-        """All folders of checkpoints, oldest first."""
+        """All checkpoint folders, oldest first."""
         return sorted((path for path in self.folder.glob("step-*") if path.is_dir()), key=_step)
 
-    def _point(self, name: str, target: Path) -> None:
-        link = self.folder / f".{name}.{os.getpid()}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(target.name)
-        if (self.folder / name).is_dir() and not (self.folder / name).is_symlink():
-            shutil.rmtree(self.folder / name)  # a copy of the run has made folders of links
-        link.replace(self.folder / name)
-
-    def _prune(self) -> None:
+    def _prune(self, keep: int) -> None:
         last = (self.folder / "last").resolve()
-        # Those after `last` are of a run that was cut, and has taken another course.
+        # Later ones than `last` are from a run that was cut and then took other steps.
         steps = [path for path in self._steps() if _step(path) <= _step(last)]
-        kept = {(self.folder / "best").resolve(), *(path.resolve() for path in steps[-self.keep :])}
+        kept = {(self.folder / "best").resolve(), *(path.resolve() for path in steps[-keep:])}
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
             if path.resolve() not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _step(path: Path) -> int:
-    """The step of a checkpoint's folder; of one that a copy made of a link, by its contents."""
+    """The step of a checkpoint folder; if it is a copied link, according to its content."""
     digits = path.name.removeprefix("step-")
     if digits.isdecimal():
         return int(digits)
@@ -174,7 +165,7 @@ def _step(path: Path) -> int:
 
 
 def _damage(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint's files, or None."""
+    """What is wrong with the files of a checkpoint, or None."""
     try:
         sums = (checkpoint / SUMS).read_text()
     except (OSError, UnicodeDecodeError):
@@ -204,25 +195,25 @@ def _sha256(path: Path) -> str:
 
 
 def load_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Fill the model with a checkpoint's weights. Raises UserError if damaged or of no fit."""
+    """Load weights into a model. Raises UserError if they are damaged or do not fit."""
     with _readable(checkpoint / MODEL) as path:
         safetensors.torch.load_model(model, path)
 
 
 def load_progress(checkpoint: Path) -> Progress:
-    """How far the run had come. Raises UserError if the file does not hold what it should."""
+    """The progress of the run at a checkpoint. Raises UserError if the file is damaged."""
     with _readable(checkpoint / STATE) as path:
         state = json.loads(path.read_text())
         if not isinstance(state, dict) or state.keys() != asdict(Progress()).keys():
-            raise ValueError("it does not hold what it should")
+            raise ValueError("unexpected content")
         counts = ("step", "tokens", "bad_steps", "bad_in_a_row")
         if not all(isinstance(state[key], int) for key in counts):
-            raise ValueError(f"{', '.join(counts)} must be whole numbers")
+            raise ValueError(f"{', '.join(counts)} must be integers")
         return Progress(**state)
 
 
 def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
-    """Fill the optimizer with a checkpoint's state. Raises UserError if damaged or of no fit."""
+    """Load the state of an optimizer. Raises UserError if it is damaged or does not fit."""
     with _readable(checkpoint / OPTIMIZER) as path:
         optimizer.load_state_tensors(safetensors.torch.load_file(path))
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from training.device import DEVICES, PRECISIONS
+from errors import check_choice, check_range
+from training.device import PRECISIONS
 from training.ranks import PARALLEL
 
 
 @dataclass
 class TrainerConfig:
-    """`batch_size` counts the sequences of one step; `grad_accumulation` cuts them into that many
-    parts that go through the model one by one, which saves memory and changes no result but the
-    draws of dropout.
+    """`batch_size` is the number of sequences of one step, over all ranks. `grad_accumulation`
+    splits them into that many parts, which saves memory and changes only the draws of dropout.
 
-    `eval_every`, `checkpoint_every` and `log_every` count steps; 0 means only at the end. After
-    `max_bad_steps` steps in a row whose numbers are not finite, the run stops.
+    `eval_every`, `checkpoint_every` and `log_every` are numbers of steps; 0 means only at the end.
+    The run stops after `max_bad_steps` consecutive steps whose loss or gradient is not finite.
     """
 
     max_steps: int
@@ -28,36 +27,24 @@ class TrainerConfig:
     grad_accumulation: int
     max_grad_norm: float
     max_bad_steps: int
-    device: str
+    device: str  # checked by `choose_device`
     precision: str
     compile: bool
     parallel: str
 
     def __post_init__(self) -> None:
-        for field in (
+        for name in (
             *("max_steps", "batch_size", "log_every", "grad_accumulation"),
             *("keep_checkpoints", "max_bad_steps"),
         ):
-            if not 1 <= getattr(self, field) <= 10**12:
-                raise ValueError(f"{field}: {getattr(self, field)} is out of range; give 1 or more")
-        for field in ("eval_every", "checkpoint_every"):
-            value = getattr(self, field)
-            if value < 0:
-                raise ValueError(f"{field}: {value} is negative; give 0 (only at the end) or more")
+            check_range(name, getattr(self, name), 1, 10**12)
+        for name in ("eval_every", "checkpoint_every"):
+            check_range(name, getattr(self, name), 0, 10**12)
         if self.batch_size % self.grad_accumulation:
             raise ValueError(
                 f"grad_accumulation: {self.grad_accumulation} does not divide "
                 f"batch_size={self.batch_size}; choose a divisor"
             )
-        if not 0 < self.max_grad_norm < math.inf:
-            raise ValueError(
-                f"max_grad_norm: {self.max_grad_norm} is out of range; give a number above 0"
-            )
-        for field, choices in (
-            ("device", DEVICES),
-            ("precision", PRECISIONS),
-            ("parallel", PARALLEL),
-        ):
-            value = getattr(self, field)
-            if value not in choices:
-                raise ValueError(f"{field}: {value!r} is unknown; choose {', '.join(choices)}")
+        check_range("max_grad_norm", self.max_grad_norm, above=0)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("parallel", self.parallel, PARALLEL)

@@ -1,4 +1,4 @@
-"""Where tensors live and in which precision the forward pass runs."""
+"""The device of tensors, and the precision of the forward pass."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import torch
 
 from errors import UserError
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS = ("auto", "fp32", "bf16")
 
 
 def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
-    """The device called `name`; `auto` takes CUDA, then MPS, then the CPU.
+    """The device called `name`; `auto` takes the first available of CUDA, MPS and CPU.
 
-    Raises UserError for an unknown name or a device that this machine lacks.
+    Raises UserError, naming `setting`, for an unknown name or a device that is not available.
     """
     available = {
         "cuda": torch.cuda.is_available(),
@@ -28,7 +27,8 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
     if name == "auto":
         return torch.device(next(each for each, found in available.items() if found))
     if name not in available:
-        raise UserError(f"{setting}: {name!r} is unknown; choose one of {', '.join(DEVICES)}")
+        known = ", ".join(("auto", *available))
+        raise UserError(f"{setting}: {name!r} is unknown; choose one of {known}")
     if not available[name]:
         raise UserError(
             f"{setting}: this machine has no {name}; choose cpu, or auto to take the best"
@@ -36,17 +36,11 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
     return torch.device(name)
 
 
-def check_precision(name: str) -> None:
-    """Raises UserError for an unknown precision."""
-    if name not in PRECISIONS:
-        raise UserError(f"precision: {name!r} is unknown; choose one of {', '.join(PRECISIONS)}")
-
-
 def keep_freed_memory() -> None:
-    """Let the C library reuse the memory of freed tensors instead of giving it back.
+    """Let the C library reuse the memory of freed tensors instead of returning it to the system.
 
-    A step frees and takes the same large tensors again and again; fetching their pages anew from
-    the system each time costs up to a fifth of a step. Does nothing where there is no glibc.
+    Every step allocates and frees the same large tensors; requesting new pages each time costs up
+    to a fifth of a step. Does nothing without glibc.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -58,7 +52,7 @@ def keep_freed_memory() -> None:
 
 
 def check_memory(needed: int, device: torch.device) -> None:
-    """Raises UserError if `needed` bytes are more than all the memory that a device has."""
+    """Raises UserError if `needed` bytes exceed the memory of the device."""
     if device.type == "cuda":
         has = torch.cuda.mem_get_info(device)[1]
     elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
@@ -76,8 +70,8 @@ def check_memory(needed: int, device: torch.device) -> None:
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     """A context for the forward pass: bfloat16 matrix products, or none for float32.
 
-    `auto` is bf16 on GPUs that have it and fp32 elsewhere: on a CPU the casts of a small model cost
-    more than its bfloat16 products save.
+    `auto` is bf16 on GPUs that support it and fp32 elsewhere: on a CPU the casts of a small model
+    cost more than bfloat16 products save.
     """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()

@@ -1,4 +1,4 @@
-"""Exact loss over a stream of tokens, each target counted once."""
+"""Exact loss over batches of tokens, each target counted once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Measurement:
-    """Sums over targets: `nats` of surprise, `tokens` and the `bytes` that they spell."""
+    """Sums over targets: the loss in `nats`, and the number of `tokens` and of their `bytes`."""
 
     nats: float
     tokens: int
@@ -28,7 +28,7 @@ class Measurement:
 
     @property
     def bpb(self) -> float:
-        """Bits per byte, which unlike the loss does not depend on the tokenizer."""
+        """Bits per byte, which unlike the loss per token does not depend on the tokenizer."""
         return self.nats / math.log(2) / self.bytes
 
 
@@ -37,7 +37,7 @@ def cross_entropy(
     targets: Int[Tensor, "batch query"],
     reduction: str = "mean",
 ) -> Float[Tensor, ""]:
-    """Nats per token of the targets under the logits, in float32 whatever the logits' type."""
+    """The loss in nats per token, computed in float32 whatever the dtype of the logits."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
 
 
@@ -49,13 +49,13 @@ def measure(
     device: torch.device,
     autocast: AbstractContextManager,
 ) -> Measurement:
-    """The model's surprise at every target of `batches`, without dropout.
+    """The model's loss at every target of `batches`, without dropout.
 
-    `token_bytes` holds the number of bytes that each token spells.
+    `token_bytes` is the number of bytes of each token.
     """
     was_training = model.training
     model.eval()
-    nats, tokens, spelled = 0.0, 0, 0
+    nats, tokens, n_bytes = 0.0, 0, 0
     for inputs, targets in batches:
         inputs, targets = inputs.to(device), targets.to(device)
         with autocast:
@@ -63,24 +63,24 @@ def measure(
         # Summed in float64: a long split has millions of terms.
         nats += cross_entropy(logits, targets, reduction="sum").double().item()
         tokens += targets.numel()
-        spelled += int(token_bytes[targets].sum())
+        n_bytes += int(token_bytes[targets].sum())
     model.train(was_training)
-    return Measurement(nats, tokens, spelled)
+    return Measurement(nats, tokens, n_bytes)
 
 
 @torch.no_grad()
 def largest_activations(
     model: nn.Module, inputs: Int[Tensor, "batch query"], autocast: AbstractContextManager
 ) -> dict[str, float]:
-    """The largest absolute number that leaves each part of the model: its children, and the members
-    of its lists, by name; NaN where there is one."""
+    """The largest absolute output of each part of the model (its children, and the members of its
+    lists), by name; NaN where an output has one."""
     largest: dict[str, float] = {}
 
     def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        def note(module: nn.Module, arguments: object, output: Tensor) -> None:
+        def record(module: nn.Module, arguments: object, output: Tensor) -> None:
             largest[name] = output.abs().max().item()
 
-        return module.register_forward_hook(note)
+        return module.register_forward_hook(record)
 
     parts: dict[str, nn.Module] = {}
     for name, child in model.named_children():

@@ -1,8 +1,8 @@
-"""Muon: momentum whose every matrix is made orthogonal before it is a step.
+"""Muon: momentum SGD whose update matrices are orthogonalised before they are applied.
 
-Matrices of one shape are orthogonalised as one stack, which for a small model takes half the time
-of one after the other, as `torch.optim.Muon` does it. The results are the same, to the rounding of
-bfloat16.
+Matrices of equal shape are orthogonalised as one stack. For a small model this takes half the time
+of `torch.optim.Muon`, which processes one matrix after the other; the results agree up to bfloat16
+rounding.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from training.ranks import part_like, whole
+from training.ranks import full_tensor, shard_like
 
-# Of the polynomial that is iterated: they push singular values towards one as fast as a quintic can
-# (Jordan et al. 2024, "Muon: An optimizer for hidden layers").
+# Of the quintic polynomial that is iterated to move singular values towards one (Jordan et al.
+# 2024, "Muon: An optimizer for hidden layers").
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 
@@ -26,8 +26,8 @@ ITERATIONS = 5
 class Muon:
     """Muon (Jordan et al. 2024) with Nesterov momentum and decoupled weight decay.
 
-    Every matrix, whatever its shape, moves by an update of AdamW's usual size (Liu et al. 2025,
-    "Muon is Scalable for LLM Training", equation 4).
+    The update of every matrix, whatever its shape, has the usual RMS of an AdamW update (Liu et al.
+    2025, "Muon is Scalable for LLM Training", equation 4).
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class Muon:
             if parameter.grad is None:
                 continue
             average = state["momentum_buffer"].lerp_(parameter.grad, 1 - self.momentum)
-            update = whole(parameter.grad.lerp(average, self.momentum))
+            update = full_tensor(parameter.grad.lerp(average, self.momentum))
             parameter.mul_(1 - lr * self.weight_decay)
             if update.shape[0] > update.shape[1]:
-                update = update.mT  # lying down, the products below are the smaller ones
+                update = update.mT  # wide, so that the products below are smaller
             stacks[update.shape].append((parameter, update))
         for (_, columns), pairs in stacks.items():
             updates = orthogonalise(torch.stack([update for _, update in pairs]))
             for (parameter, _), update in zip(pairs, updates, strict=True):
                 update = update if update.shape == parameter.shape else update.mT
-                parameter.add_(part_like(update, parameter), alpha=-lr * 0.2 * math.sqrt(columns))
+                parameter.add_(shard_like(update, parameter), alpha=-lr * 0.2 * math.sqrt(columns))
 
 
 def orthogonalise(
     matrices: Float[Tensor, "stack rows columns"],
 ) -> Float[Tensor, "stack rows columns"]:
-    """For each matrix U S V^T of rows <= columns about U V^T, in bfloat16.
+    """For each matrix U S V^T with rows <= columns, approximately U V^T, in bfloat16.
 
     Newton-Schulz iterations of X <- a X + (b A + c A^2) X with A = X X^T, after scaling to a
     Frobenius norm of one.

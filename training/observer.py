@@ -1,7 +1,7 @@
-"""What the trainer tells those who watch it, and when.
+"""What the trainer reports to its observers, and when.
 
-The trainer calls; observers look. An observer never changes the run: it may read the model and
-write its own files, and the finished weights are the same whoever watches.
+An observer never changes the run: it may read the model and write its own files, and the trained
+weights do not depend on which observers there are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class StepMetrics:
     """What was measured over one training step.
 
     `train_loss` is in nats per token and `train_bpb` in bits per byte, both over that step's batch;
-    `grad_norm` is the total norm before clipping; `tokens` counts all tokens trained on so far;
+    `grad_norm` is the total norm before clipping; `tokens` counts all training tokens so far;
     `tokens_per_second` is the rate since the previous measurement.
     """
 
@@ -29,27 +29,22 @@ class StepMetrics:
 
 @dataclass(frozen=True)
 class EvalMetrics:
-    """The loss over the whole validation split: nats per token and bits per byte.
-
-    `floor_bpb` is the least bits per byte that any model can reach in expectation, where known.
-    """
+    """The loss over the whole validation split, in nats per token and in bits per byte."""
 
     val_loss: float
     val_bpb: float
-    floor_bpb: float | None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The finished run, as written to `summary.json`.
+    """The result of a run.
 
-    `seconds` is wall-clock time in the loop; `bad_steps` were left out, their loss or gradient not
-    being finite.
+    `seconds` is wall-clock time in the training loop; `bad_steps` were skipped because their loss
+    or gradient was not finite.
     """
 
     val_loss: float
     val_bpb: float
-    floor_bpb: float | None
     best_val_loss: float
     best_val_bpb: float
     steps: int
@@ -61,23 +56,24 @@ class Summary:
 
 
 class Observer:
-    """Does nothing; an observer overrides what it wants to hear."""
+    """Does nothing; subclasses override the methods that they need."""
 
     def on_start(self, step: int) -> None:
-        """The loop begins after `step` finished steps: 0, or where a resumed run goes on."""
+        """The loop begins after `step` completed steps: 0, or where a resumed run continues."""
 
     def on_gradients(self, step: int) -> None:
-        """The gradients of step number `step` are there, clipped; the optimizer takes them next,
-        and they are gone by `on_step`. Not called for a step that is left out."""
+        """The gradients of step `step` are computed and clipped, and freed before `on_step`.
+
+        Not called for a step that is skipped."""
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        """Step number `step` is done. Metrics come every `trainer.log_every` steps, else None."""
+        """Step `step` is complete. Metrics come every `trainer.log_every` steps, otherwise None."""
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
-        """The validation split was measured after `step` steps."""
+        """The validation split was evaluated after `step` steps."""
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        """A checkpoint is whole and on disk at `path`."""
+        """A complete checkpoint is on disk at `path`."""
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         """The loop ended after `step` steps; `summary` is None if an exception ended it."""

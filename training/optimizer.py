@@ -1,76 +1,64 @@
 """Optimizers and the learning rate as a function of the step.
 
-`adamw` is PyTorch's fused AdamW for everything. `muon` is Muon for the matrices inside the blocks,
-with fused AdamW for embeddings, norms and biases, as its author advises.
+`adamw` is PyTorch's fused AdamW for all parameters. `muon` is Muon for the matrices inside the
+blocks and fused AdamW for embeddings, norms and biases, as the author of Muon recommends.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from errors import check_choice, check_range
 from training.muon import Muon
-from training.ranks import part_like
+from training.ranks import shard_like
 
 OPTIMIZERS = ("adamw", "muon")
 
 
 @dataclass
 class OptimizerConfig:
-    """`lr` is the peak rate. With muon it is Muon's, and `adamw_lr` that of everything else.
+    """`lr` is the peak learning rate; with muon, of Muon, and `adamw_lr` that of everything else.
 
-    The rate rises linearly over `warmup_steps`, stays, and falls linearly to zero over the last
-    `decay_fraction` of the run. Weight decay is decoupled and spares norms and biases.
+    The rate rises linearly over `warmup_steps`, is constant, and falls linearly to zero over the
+    last `decay_fraction` of the run. Weight decay is decoupled and not applied to norms and biases.
     """
 
-    name: str
+    name: str = field(metadata={"fixed": True})
     lr: float
     weight_decay: float
     beta1: float
     beta2: float
     warmup_steps: int
     decay_fraction: float
-    adamw_lr: float | None = None
-    momentum: float | None = None
+    adamw_lr: float | None
+    momentum: float | None
 
     def __post_init__(self) -> None:
-        if self.name not in OPTIMIZERS:
-            raise ValueError(
-                f"name: {self.name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}"
-            )
-        for field in ("lr", "adamw_lr"):
-            value = getattr(self, field)
-            # Above, the step itself would not fit into float32.
-            if value is not None and not 0 < value <= 1e36:
+        check_choice("name", self.name, OPTIMIZERS)
+        for name in ("adamw_lr", "momentum"):
+            if (getattr(self, name) is not None) != (self.name == "muon"):
+                verb = "needs" if self.name == "muon" else "has no"
                 raise ValueError(
-                    f"{field}: {value} is out of range; give a number above 0, up to 1e36"
+                    f"{name}: {self.name} {verb} {name}; choose optimizer=muon or optimizer=adamw"
                 )
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay: {self.weight_decay} is out of range; give 0 or more")
-        for field in ("beta1", "beta2", "momentum"):
-            value = getattr(self, field)
-            if value is not None and not 0 <= value < 1:
-                raise ValueError(f"{field}: {value} is out of range; give 0 <= {field} < 1")
-        if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps: {self.warmup_steps} is negative; give 0 or more")
-        if not 0 <= self.decay_fraction <= 1:
-            raise ValueError(f"decay_fraction: {self.decay_fraction} is out of range; give 0 to 1")
-        needed = ("adamw_lr", "momentum") if self.name == "muon" else ()
-        for field in ("adamw_lr", "momentum"):
-            if (getattr(self, field) is not None) != (field in needed):
-                verb = "needs" if field in needed else "has no"
-                raise ValueError(
-                    f"{field}: {self.name} {verb} {field}; choose optimizer=muon or optimizer=adamw"
-                )
+        for name in ("lr", "adamw_lr"):
+            if (value := getattr(self, name)) is not None:
+                check_range(name, value, above=0, most=1e36)  # the step must fit into float32
+        check_range("weight_decay", self.weight_decay, least=0)
+        for name in ("beta1", "beta2", "momentum"):
+            if (value := getattr(self, name)) is not None:
+                check_range(name, value, least=0, below=1)
+        check_range("warmup_steps", self.warmup_steps, least=0)
+        check_range("decay_fraction", self.decay_fraction, 0, 1)
 
 
 def lr_scale(step: int, max_steps: int, config: OptimizerConfig) -> float:
-    """The share of the peak learning rate at step 1..max_steps: warm-up, plateau, linear decay."""
+    """The factor on the peak rate at step 1..max_steps: warm-up, constant, linear decay."""
     warmup = min(1.0, step / (config.warmup_steps + 1))
     decay_steps = config.decay_fraction * max_steps
     remaining = max_steps + 1 - step
@@ -78,10 +66,10 @@ def lr_scale(step: int, max_steps: int, config: OptimizerConfig) -> float:
 
 
 class AdamW:
-    """AdamW (Loshchilov and Hutter 2019, algorithm 2) by PyTorch's fused kernel.
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2) with PyTorch's fused kernel.
 
-    The class `torch.optim.AdamW` takes the same steps, but to make one imports PyTorch's compiler,
-    which takes longer than all else before the first step.
+    `torch.optim.AdamW` computes the same, but its constructor imports PyTorch's compiler, which
+    takes longer than everything else before the first step.
     """
 
     def __init__(
@@ -124,9 +112,10 @@ class AdamW:
 
 
 class Optimizer:
-    """The rules that move a model's parameters, driven by one schedule."""
+    """The update rules of a model's parameters, with one schedule over `max_steps`."""
 
-    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
+    def __init__(self, model: nn.Module, config: OptimizerConfig, max_steps: int) -> None:
+        self.config, self.max_steps = config, max_steps
         matrices, embeddings, vectors = _sort_parameters(model)
         lr, decay, betas = config.lr, config.weight_decay, (config.beta1, config.beta2)
         self.rules: list[AdamW | Muon] = []
@@ -138,17 +127,18 @@ class Optimizer:
         self.rules.append(AdamW(vectors, lr, 0.0, betas))
         self._names = {parameter: name for name, parameter in model.named_parameters()}
 
-    def step(self, scale: float) -> float:
-        """Update the parameters at `scale` times the peak rates and free the gradients.
+    def step(self, step: int) -> float:
+        """Update the parameters at the rates of step 1..max_steps, and free the gradients.
 
-        Returns the first rule's rate: that of `optimizer.lr`.
+        Returns the rate of the first rule: that of `optimizer.lr`.
         """
+        scale = lr_scale(step, self.max_steps, self.config)
         for rule in self.rules:
             rule.step(scale)
-        self.forget_gradients()
+        self.zero_grad()
         return self.rules[0].lr * scale
 
-    def forget_gradients(self) -> None:
+    def zero_grad(self) -> None:
         """Free the gradients."""
         for parameter in self._names:
             parameter.grad = None
@@ -170,13 +160,13 @@ class Optimizer:
         for name, tensor in self.state_tensors().items():
             if name not in tensors or tensors[name].shape != tensor.shape:
                 raise ValueError(f"{name} is missing or of another shape")
-            tensor.copy_(part_like(tensors[name].to(tensor.device), tensor))
+            tensor.copy_(shard_like(tensors[name].to(tensor.device), tensor))
 
 
 def _sort_parameters(
     model: nn.Module,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices inside the blocks; those outside, which embed and unembed; norms and biases."""
+    """Matrices inside the blocks; embedding matrices; norms and biases."""
     matrices, embeddings, vectors = [], [], []
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:

@@ -1,7 +1,7 @@
-"""Several processes that train one model: who they are, and what they tell one another.
+"""Several processes that train one model: their ranks, and communication between them.
 
-`torchrun` starts the processes; each takes its slice of every global batch. Without torchrun there
-is one rank, and nothing here does anything.
+`torchrun` starts the processes; each takes its share of every global batch. Without torchrun there
+is one rank, and all communication here is a no-op.
 """
 
 from __future__ import annotations
@@ -15,74 +15,76 @@ import torch
 from torch import Tensor, nn
 
 PARALLEL = ("ddp", "fsdp")
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process is number `rank` of `count`."""
+    """This process is rank `rank` of `world_size`, and computes on `device`."""
 
+    device: torch.device = CPU
     rank: int = 0
-    count: int = 1
+    world_size: int = 1
 
     @property
-    def is_first(self) -> bool:
-        """Whether this is the one that writes files and talks to people."""
+    def is_main(self) -> bool:
+        """Whether this is the main process, which alone writes files and prints."""
         return self.rank == 0
 
-    def slice(self, batch: Tensor) -> Tensor:
-        """This rank's rows of a global batch, whose size must be a multiple of `count`."""
-        return batch.chunk(self.count)[self.rank] if self.count > 1 else batch
+    def shard_batch(self, batch: Tensor) -> Tensor:
+        """The rows of this rank. The rows of the batch must be a multiple of `world_size`."""
+        return batch.chunk(self.world_size)[self.rank] if self.world_size > 1 else batch
 
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, element by element; in place."""
-        if self.count > 1:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, elementwise and in place."""
+        if self.world_size > 1:
             torch.distributed.all_reduce(values)
         return values
 
-    def largest(self, values: Tensor) -> Tensor:
-        """The largest over all ranks, element by element; in place."""
-        if self.count > 1:
+    def all_reduce_max(self, values: Tensor) -> Tensor:
+        """The maximum over all ranks, elementwise and in place."""
+        if self.world_size > 1:
             torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
         return values
 
-    def wait(self) -> None:
-        """Returns when all ranks are here."""
-        if self.count > 1:
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.world_size > 1:
             torch.distributed.barrier()
 
     @contextmanager
-    def first_alone(self) -> Iterator[None]:
-        """The first rank runs the block, and then the others do: they find what it has made."""
-        if not self.is_first:
-            self.wait()
+    def main_process_first(self) -> Iterator[None]:
+        """Run the block on the main process, and then on the others, which find what it made."""
+        if not self.is_main:
+            self.barrier()
         yield
-        if self.is_first:
-            self.wait()
+        if self.is_main:
+            self.barrier()
 
-    def tell(self, text: str) -> str:
-        """What the first rank gives, for every rank."""
-        if self.count == 1:
+    def broadcast(self, text: str) -> str:
+        """The `text` of the main process, on every rank."""
+        if self.world_size == 1:
             return text
-        told = [text]
-        torch.distributed.broadcast_object_list(told)
-        return told[0]
+        texts = [text]
+        torch.distributed.broadcast_object_list(texts)
+        return texts[0]
 
-    def wrap(self, model: nn.Module, parallel: str, device: torch.device) -> nn.Module:
-        """Moves `model` to the device; returns the module to call in training, whose gradients are
+    def parallelize(self, model: nn.Module, parallel: str) -> nn.Module:
+        """Move `model` to the device; return the module to call in training, whose gradients are
         averaged over the ranks.
 
-        `ddp` keeps a whole model on every rank. `fsdp` (FSDP2, `fully_shard`) cuts every parameter
-        of `model` itself into slices, one a rank, and brings them together block by block, so that
-        no device ever holds the whole.
+        `ddp` keeps a full model on every rank and wraps it. `fsdp` (FSDP2, `fully_shard`) shards
+        every parameter of `model` in place, and gathers them block by block, so that no device
+        holds the full model.
         """
-        if self.count == 1:
-            return model.to(device)
+        if self.world_size == 1:
+            return model.to(self.device)
         if parallel == "ddp":
-            return nn.parallel.DistributedDataParallel(model.to(device))
+            return nn.parallel.DistributedDataParallel(model.to(self.device))
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh(device.type, (self.count,))
+        mesh = init_device_mesh(self.device.type, (self.world_size,))
         for module in model.modules():
             for block in module if isinstance(module, nn.ModuleList) else ():
                 fully_shard(block, mesh=mesh)
@@ -90,33 +92,33 @@ class Ranks:
         return model
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """The tensor itself, or all of one (a DTensor) of which each rank holds a part."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The tensor itself, or the full tensor of a DTensor, gathered from all ranks."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def part_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """Of a whole tensor, what belongs with `other`: all of it, or this rank's part."""
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """A full tensor sharded like `other`: unchanged if `other` is no DTensor."""
     if not hasattr(other, "device_mesh"):
         return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(other, DTensor)
-    # Every rank has the whole: none needs to send it.
+    # Every rank has the full tensor: none needs to send it.
     return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
 
 
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
-    """Meet the other ranks: over gloo on CPUs, over nccl on GPUs, of which each takes its own."""
+    """Join the process group: gloo on CPUs, nccl on GPUs, where each rank takes its own GPU."""
     if "LOCAL_RANK" not in os.environ:  # torchrun did not start this process
-        yield Ranks()
+        yield Ranks(device)
         return
     import torch.distributed as dist
 
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    yield Ranks(dist.get_rank(), dist.get_world_size())
-    # Not after an exception: the others may never come.
+    yield Ranks(device, dist.get_rank(), dist.get_world_size())
+    # Not after an exception: the other ranks may never get here.
     dist.destroy_process_group()

@@ -1,21 +1,21 @@
-"""A run is a directory; this file knows what lies where in it.
+"""The directory of a run and the files in it.
 
     config.yaml      the run's own resolved settings, written once
-    resumed.yaml     those that the newest resume trains with, if any differ
-    .hydra/          what Hydra composed, for its users' tools
-    train.log        what happened, in plain lines
-    metrics.jsonl    one line a measurement
+    resumed.yaml     the settings of the newest resume, if they differ
+    .hydra/          what Hydra composed, for tools that read it
+    train.log        events of the run, as plain lines
+    metrics.jsonl    one line per measurement
     summary.json     the result
-    data.json        a checksum of the tokens, so that a text that has changed is noticed
-    tokenizer/       the tokenizer, whole: opening a run needs no network
+    data.json        a checksum of the tokens, to detect a changed text
+    tokenizer/       the complete tokenizer: opening a run needs no network
     checkpoints/     see training/checkpoint.py
     events.*         TensorBoard
     plugins/         TensorBoard's projector: token embeddings
-    profile/         traces of recorded steps, if asked for
+    profile/         traces of recorded steps, if requested
     lock             held by the process that trains
 
-A folder with a config.yaml is a run: that file is written last. It knows nothing of what the
-settings mean.
+A folder with a config.yaml is a run: that file is written last. Knows nothing of what the settings
+mean.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import filelock
 import yaml
 
-from data.cache import fsync
 from errors import UserError
+from files import fsync, replace_link, replace_text
 from training.checkpoint import Checkpoints
 from training.observer import Summary
 
@@ -76,15 +77,15 @@ class Run:
         tokens_sha256: str,
         save_tokenizer: Callable[[Path], None],
     ) -> Run:
-        """A new directory at `path`, or by default one named after the time, under `runs/`.
+        """A new run at `path`, by default in a folder under `runs/` named after the time.
 
         `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts;
-        `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` fills a
+        `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` writes into a
         folder. The new run is locked.
         """
         run = cls(_make_directory(path))
         run.lock("run_dir")
-        if run.config_file.exists():  # another process has come and gone since the checks
+        if run.config_file.exists():  # made by another process since the checks
             raise UserError(f"run_dir: {run.path} has just become a run; choose another folder")
         for left in (run.path / ".hydra", run.tokenizer_folder):
             shutil.rmtree(left, ignore_errors=True)
@@ -101,29 +102,29 @@ class Run:
 
     @classmethod
     def open(cls, path: str, setting: str) -> Run:
-        """The run at `path`. Raises UserError, naming `setting`, if it is no run."""
+        """The run at `path`. Raises UserError, naming `setting`, if there is none."""
         config_file = Path(path) / "config.yaml"
-        # runs/latest holds links: this leads from there to the run itself.
+        # runs/latest is a folder of links: find the run itself.
         folder = config_file.resolve().parent
         here = Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not config_file.is_file():
             raise UserError(
-                f"{setting}: {path} is no run (it has no config.yaml); "
+                f"{setting}: {path} is not a run (it has no config.yaml); "
                 f"give the folder of a run, such as {RUNS}/latest"
             )
         return run
 
     def lock(self, setting: str) -> None:
-        """Keep all other processes from training this run, for as long as this one lives.
+        """Prevent other processes from training this run, until this process ends.
 
-        Raises UserError, naming `setting`, if another does.
+        Raises UserError, naming `setting`, if another process is training it.
         """
         try:
             self._lock.acquire(blocking=False)
         except filelock.Timeout:
             raise UserError(
-                f"{setting}: another process trains {self.path}; wait for it, or give another run"
+                f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
 
     def check_tokens(self, tokens_sha256: str, setting: str) -> None:
@@ -139,21 +140,19 @@ class Run:
             )
 
     def point_latest(self) -> None:
-        """Make `runs/latest` a folder of links to what is here.
+        """Make `runs/latest` a folder of links to the files of this run.
 
-        All but the TensorBoard events: a single link to the folder would show every run twice in
-        `tensorboard --logdir runs`.
+        All but the TensorBoard events: with a link to the whole folder, `tensorboard --logdir runs`
+        would show the run twice.
         """
         latest = RUNS / "latest"
         latest.mkdir(parents=True, exist_ok=True)
         for name in CONTENTS:
-            link = latest / f".{name}.{os.getpid()}"
-            link.unlink(missing_ok=True)
-            link.symlink_to(os.path.relpath(self.path.resolve() / name, latest.resolve()))
-            link.replace(latest / name)
+            target = os.path.relpath(self.path.resolve() / name, latest.resolve())
+            replace_link(latest / name, target)
 
     def start_log(self) -> None:
-        """Send log records of the `training` logger to train.log, after what is there."""
+        """Append log records of the `training` logger to train.log."""
         handler = _LogFile(self.log_file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger = logging.getLogger("training")
@@ -164,8 +163,23 @@ class Run:
         logger.setLevel(logging.INFO)
         logger.propagate = False
 
+    def read_settings(self, newest: bool = False) -> dict[str, Any]:
+        """The stored settings as plain values: the original ones, or the `newest` of all resumes.
+
+        Raises UserError if the file cannot be read.
+        """
+        file = self.resumed_file if newest and self.resumed_file.exists() else self.config_file
+        try:
+            settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
+        if not isinstance(settings, dict):
+            raise UserError(f"{file}: does not contain settings; choose another run")
+        return settings
+
     def store_settings(self, config: str) -> None:
-        """Keep what a resume changes, so that the next one starts from there."""
+        """Keep the settings that a resume changes; the next resume starts from them."""
         current = self.resumed_file if self.resumed_file.exists() else self.config_file
         before = current.read_text()
         if yaml.safe_load(config) != yaml.safe_load(before):
@@ -173,43 +187,35 @@ class Run:
             known = before.splitlines()
             changed = [line.strip() for line in config.splitlines() if line not in known]
             log = logging.getLogger("training")
-            log.info("changed from here on: %s", ", ".join(changed))
+            log.info("changed from now on: %s", ", ".join(changed))
 
-    def is_summed_up(self, steps: int) -> bool:
-        """Whether summary.json is that of a run of so many steps: a kill may come before it."""
+    def has_summary(self, steps: int) -> bool:
+        """Whether summary.json is that of a run of `steps` steps: a kill can prevent it."""
         try:
             return json.loads(self.summary_file.read_text())["steps"] == steps
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
-    def write_summary(self, summary: Summary) -> None:
+    def write_summary(self, summary: Summary, floor_bpb: float | None) -> None:
         """Replace summary.json."""
-        replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
+        contents = {**asdict(summary), "floor_bpb": floor_bpb}
+        replace_text(self.summary_file, json.dumps(contents, indent=2) + "\n")
 
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        raise  # a full disk is told once, like any other error, not with a traceback for each line
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file that is there whole or as it was, even after a loss of power."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    fsync(temporary)
-    temporary.replace(path)
-    fsync(path.parent)
+        raise  # a full disk is reported once, not with a traceback for each line
 
 
 def check_runs() -> None:
     """Raise UserError if `runs/latest` cannot be pointed to a run."""
     for folder in (RUNS, RUNS / "latest"):
         if os.path.lexists(folder) and not folder.is_dir():
-            raise UserError(f"{folder}: is no folder; move it away, or work in another folder")
+            raise UserError(f"{folder}: is not a folder; move it, or work in another folder")
 
 
 def check_new(path: str | None) -> None:
-    """Raise UserError if a run cannot be made at `path`, without touching the disk."""
+    """Raise UserError if a run cannot be created at `path`, without touching the disk."""
     if path is None:
         return
     target = Path(path)
@@ -219,15 +225,15 @@ def check_new(path: str | None) -> None:
         raise UserError(f"run_dir: {path!r} cannot be a run; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(
-            f"run_dir: {path} exists; choose another folder, or go on with resume={path}"
+            f"run_dir: {path} exists; choose another folder, or continue it with resume={path}"
         )
     parent = next(each for each in target.absolute().parents if each.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise UserError(f"run_dir: {parent} is no folder that can be written to; choose another")
+        raise UserError(f"run_dir: {parent} is not a writable folder; choose another")
 
 
 def _is_half_made(path: Path) -> bool:
-    """Whether `create` was killed here before there was a run."""
+    """Whether `create` was killed here before it finished."""
     if not path.is_dir():
         return False
     names = {each.name for each in path.iterdir() if not each.name.startswith(".config.yaml.")}
@@ -240,7 +246,7 @@ def _make_directory(path: str | None) -> Path:
         try:
             Path(path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"run_dir: {path} cannot be made ({error.strerror})") from error
+            raise UserError(f"run_dir: {path} cannot be created ({error.strerror})") from error
         return Path(path)
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     attempt = 1

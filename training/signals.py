@@ -1,9 +1,9 @@
-"""How a run is asked to stop, or to save, from outside.
+"""Signals that ask a run to stop or to save.
 
-SIGTERM, SIGINT (Ctrl-C)   finish the step, write a checkpoint, stop; a second Ctrl-C at once
-SIGUSR1                    write a checkpoint after the step, and go on
+SIGTERM, SIGINT (Ctrl-C)   finish the step, write a checkpoint, stop; a second Ctrl-C: stop at once
+SIGUSR1                    write a checkpoint after the step, and continue
 
-Outside the loop there is nothing to finish: `stop_at_once` does.
+Outside the training loop there is nothing to finish: use `stop_at_once`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 
 class Stopped(Exception):  # noqa: N818
-    """A signal ended the run after a whole step; everything is in its checkpoint."""
+    """A signal stopped the run after a completed step, which is in the last checkpoint."""
 
     def __init__(self, step: int, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name} after step {step}")
-        self.step, self.status = step, 128 + number  # as shells tell a death by signal
+        self.step, self.status = step, 128 + number  # as shells report a death by signal
 
 
 def stop_at_once(importing: bool = False) -> None:
-    """From here on, until `Signals` is entered and after it is left, signals to stop end the
-    process with one word and the status that shells expect, and SIGUSR1 does nothing.
+    """From now on, except inside a `SignalMonitor`, SIGINT and SIGTERM end the process with one
+    word and the status that shells expect, and SIGUSR1 is ignored.
 
-    While `importing`, without the clean-up of an exception, which some modules would swallow.
+    While `importing`, skip the clean-up of an exception, which some modules would swallow.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -44,8 +44,11 @@ def stop_at_once(importing: bool = False) -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-class Signals:
-    """Notes the signals that arrive while it is entered; the trainer looks after every step."""
+class SignalMonitor:
+    """Records the signals that arrive inside its `with` block; the trainer polls it every step.
+
+    `stop` is the number of the signal to stop, or 0; `save` whether a checkpoint was requested.
+    """
 
     def __init__(self) -> None:
         self.stop = 0
@@ -53,27 +56,22 @@ class Signals:
         self._stopped_at = 0.0
         self._handlers: dict[int, Any] = {}
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> SignalMonitor:
         if threading.current_thread() is threading.main_thread():  # no other may set handlers
             for name in ("SIGTERM", "SIGINT", "SIGUSR1"):
                 if number := getattr(signal, name, None):
-                    self._handlers[number] = signal.signal(number, self._note)
+                    self._handlers[number] = signal.signal(number, self._record)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if number == getattr(signal, "SIGUSR1", None):
             self.save = True
         elif number == signal.SIGINT and self.stop:
-            # torchrun passes on what the terminal has sent to every process already.
+            # torchrun forwards the SIGINT that the terminal has already sent to every process.
             if "LOCAL_RANK" not in os.environ or time.monotonic() - self._stopped_at > 1:
                 raise KeyboardInterrupt
         else:

@@ -1,8 +1,8 @@
-"""The training loop. It knows no screen, no file format and nothing of what the tokens mean.
+"""The training loop. It knows nothing of screens, file formats or the meaning of tokens.
 
-The batch of step s and its dropout are pure functions of (seed, s), so a run that is cut and
-resumed takes the same steps as one that is not. A step whose loss or gradient is not finite is left
-out, so that no checkpoint ever holds what came of it.
+The batch of step s and its dropout are pure functions of (seed, s), so a run that is stopped and
+resumed takes the same steps as one that is not. A step whose loss or gradient is not finite is
+skipped, so that it never reaches a checkpoint.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -25,8 +26,8 @@ from training.device import autocast
 from training.evaluation import Measurement, cross_entropy, largest_activations, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
-from training.ranks import Ranks, whole
-from training.signals import Signals, Stopped
+from training.ranks import Ranks, full_tensor
+from training.signals import SignalMonitor, Stopped
 
 log = logging.getLogger("training")
 log.addHandler(logging.NullHandler())  # until a run has a log file
@@ -35,16 +36,73 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Diverged(UserError):  # noqa: N818
-    """The numbers of a run are no longer finite."""
+    """The loss, the gradients or the weights of a run are no longer finite."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a model is trained and validated on.
+
+    seed: of dropout.
+    batch: the inputs and targets of step n + 1, as a function of n = 0, 1, 2, ...
+    validation: iterates over the whole validation split.
+    token_bytes: the number of bytes of each token.
+    """
+
+    seed: int
+    batch: Callable[[int], Batch]
+    validation: Callable[[], Iterable[Batch]]
+    token_bytes: Int[Tensor, " vocab"]
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Where a trainer saves its checkpoints, and the observers that it reports to."""
+
+    checkpoints: Checkpoints
+    observers: Sequence[Observer] = ()
+
+    def send(self, event: str, step: int, *details: object) -> None:
+        """Call the method `event` of all observers."""
+        for observer in self.observers:
+            getattr(observer, event)(step, *details)
+
+
+class Clock:
+    """Wall-clock time in the loop, and the rate of training tokens without evaluations."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.start()
+
+    def start(self) -> None:
+        now = time.perf_counter()
+        self._began, self._tick, self._tokens = now - self.progress.seconds, now, self._count()
+
+    def stop(self) -> None:
+        """Add the time since `start` to the progress."""
+        self.progress.seconds = time.perf_counter() - self._began
+
+    def skip(self, seconds: float) -> None:
+        """Leave out some seconds from the rate."""
+        self._tick += seconds
+
+    def rate(self) -> float:
+        """Tokens per second since the previous call."""
+        now, tokens = time.perf_counter(), self._count()
+        rate = (tokens - self._tokens) / (now - self._tick)
+        self._tick, self._tokens = now, tokens
+        return rate
+
+    def _count(self) -> int:
+        return self.progress.tokens
 
 
 class Trainer:
-    """Fits a model, step by step, and tells the observers.
+    """Trains a model step by step and reports to observers.
 
-    `batch(n)` gives the inputs and targets that follow n finished steps, `validation()` iterates
-    over the whole validation split, `token_bytes[token]` counts the bytes that a token spells,
-    `lr_scale(step)` is the schedule. With several ranks, `forward` is the model as `Ranks.wrap`
-    gives it; every rank has a trainer, and only the first has observers.
+    model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer, and only
+        that of the main process has observers.
     """
 
     def __init__(
@@ -52,210 +110,181 @@ class Trainer:
         config: TrainerConfig,
         model: nn.Module,
         optimizer: Optimizer,
-        *,
-        seed: int,
-        device: torch.device,
-        batch: Callable[[int], Batch],
-        validation: Callable[[], Iterable[Batch]],
-        token_bytes: Int[Tensor, " vocab"],
-        floor_bpb: float | None,
-        lr_scale: Callable[[int], float],
-        checkpoints: Checkpoints,
-        observers: Sequence[Observer] = (),
+        data: TrainingData,
+        reports: Reports,
         progress: Progress | None = None,
-        signals: Signals | None = None,
         ranks: Ranks | None = None,
-        forward: nn.Module | None = None,
     ) -> None:
-        self.config, self.model, self.optimizer = config, model, optimizer
-        self.seed, self.device = seed, device
-        self.batch, self.validation = batch, validation
-        self.token_bytes, self.floor_bpb = token_bytes.to(device), floor_bpb
-        self.lr_scale = lr_scale
-        self.checkpoints, self.observers = checkpoints, observers
-        self.progress = progress or Progress()
-        self.signals, self.ranks = signals or Signals(), ranks or Ranks()
-        self.autocast = autocast(device, config.precision)
-        # What is called shares its weights with the model, which alone is saved and watched.
-        self.forward = forward or model
+        self.config, self.optimizer, self.data, self.reports = config, optimizer, data, reports
+        self.progress, self.ranks = progress or Progress(), ranks or Ranks()
+        self.forward = model
+        # Under ddp the wrapped model is called, and the model itself saved and evaluated.
+        self.model: nn.Module = getattr(model, "module", model)
+        self.token_bytes = data.token_bytes.to(self.ranks.device)
+        self.autocast = autocast(self.ranks.device, config.precision)
         self.loss = torch.compile(self._loss) if config.compile else self._loss
-        self.owed: set[str] = set()  # checkpoints that are due; bad steps can delay them
-        self._last_tick, self._last_tokens = time.perf_counter(), self.progress.tokens
+        self.signals = SignalMonitor()
+        self.clock = Clock(self.progress)
+        self.pending: set[str] = set()  # checkpoints that are due; bad steps can delay them
 
     def fit(self) -> Summary:
-        """Train from where the run stands to `max_steps`; returns the result.
+        """Train from the current progress to `max_steps`; return the result.
 
-        Raises Stopped after a signal to stop, and UserError if the numbers stay not finite.
+        Raises Stopped after a signal to stop, and UserError if the numbers stay non-finite.
         """
         config, progress, summary, measured = self.config, self.progress, None, None
-        log.info("training on %s from step %d to %d", self.device, progress.step, config.max_steps)
-        for observer in self.observers:
-            observer.on_start(progress.step)
-        self._last_tick, self._last_tokens = time.perf_counter(), progress.tokens
-        started = time.perf_counter() - progress.seconds
+        device = self.ranks.device
+        log.info("training on %s from step %d to %d", device, progress.step, config.max_steps)
+        self.reports.send("on_start", progress.step)
+        self.clock.start()
         try:
-            while progress.step < config.max_steps:
-                metrics = self.train_step()
-                progress.seconds = time.perf_counter() - started
-                for observer in self.observers:
-                    observer.on_step(progress.step, metrics)
-                if self._due(config.eval_every):
-                    measured = self.evaluate()
-                    best = progress.best_val_loss
-                    if best is None or measured.loss < best:
-                        self.owed.add("best")
-                        progress.best_val_loss = measured.loss
-                    progress.seconds = time.perf_counter() - started
-                stop, save = self._asked()
-                if stop or save or self._due(config.checkpoint_every):
-                    self.owed.add("last")
-                if self.owed:
-                    self._save(is_end=bool(stop) or progress.step == config.max_steps)
-                if stop and progress.step < config.max_steps:
-                    raise Stopped(progress.step, stop)
-            # After a kill between the last checkpoint and the summary, only that is left to do.
+            with self.signals:
+                while progress.step < config.max_steps:
+                    metrics = self.train_step()
+                    self.clock.stop()
+                    self.reports.send("on_step", progress.step, metrics)
+                    if self._is_due(config.eval_every):
+                        measured = self.evaluate()
+                    self._save_and_stop_if_asked()
+            # After a kill between the last checkpoint and the summary, only the summary is missing.
             summary = self._summary(measured or self._measure())
         finally:
-            for observer in self.observers:
-                observer.on_end(progress.step, summary)
+            self.reports.send("on_end", progress.step, summary)
         log.info("finished: validation loss %.4f, %.4f bpb", summary.val_loss, summary.val_bpb)
         return summary
 
     def train_step(self) -> StepMetrics | None:
-        """One optimizer step over one whole batch; measures it every `log_every` steps."""
-        config, progress = self.config, self.progress
+        """One optimizer step over one batch, measured every `log_every` steps."""
+        config, progress, ranks = self.config, self.progress, self.ranks
         step = progress.step + 1
-        inputs, targets = (part.to(self.device) for part in self.batch(progress.step))
-        torch.manual_seed(_mix(self.seed, step, self.ranks.rank))
-        total = torch.zeros((), device=self.device)
-        parts = config.grad_accumulation
-        mine = [self.ranks.slice(part).chunk(parts) for part in (inputs, targets)]
-        for x, y in zip(*mine, strict=True):
-            part_loss = self.loss(x, y) / parts
+        inputs, targets = (part.to(ranks.device) for part in self.data.batch(progress.step))
+        torch.manual_seed(_mix(self.data.seed, step, ranks.rank))
+
+        total = torch.zeros((), device=ranks.device)
+        shards = (
+            ranks.shard_batch(each).chunk(config.grad_accumulation) for each in (inputs, targets)
+        )
+        for x, y in zip(*shards, strict=True):
+            part_loss = self.loss(x, y) / config.grad_accumulation
             part_loss.backward()
             total += part_loss.detach()
-        total = self.ranks.sum(total) / self.ranks.count
         parameters = list(self.model.parameters())
         norm = nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
-        # Together: each look at a number waits for the GPU.
-        loss, grad_norm = torch.stack([total, whole(norm)]).tolist()
+        total = ranks.all_reduce_sum(total) / ranks.world_size
+        # Read together: every read waits for the GPU.
+        loss, grad_norm = torch.stack([total, full_tensor(norm)]).tolist()
+
         progress.step, progress.tokens = step, progress.tokens + targets.numel()
         if not math.isfinite(loss + grad_norm):
-            self._leave_out(loss, grad_norm)
+            self._skip_step(loss, grad_norm)
             return None
         progress.bad_in_a_row = 0
         if grad_norm > config.max_grad_norm:
             nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
-        for observer in self.observers:
-            observer.on_gradients(step)
-        lr = self.optimizer.step(self.lr_scale(step))
-        if not self._due(config.log_every):
+        self.reports.send("on_gradients", step)
+        lr = self.optimizer.step(step)
+
+        if not self._is_due(config.log_every):
             return None
-        return self._measure_step(loss, grad_norm, lr, targets)
+        bpb = loss * targets.numel() / math.log(2) / int(self.token_bytes[targets].sum())
+        return StepMetrics(loss, bpb, lr, grad_norm, progress.tokens, self.clock.rate())
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Compiled as one, so that the logits in float32 need not be written to memory."""
+        """One function, so that a compiler need not write the float32 logits to memory."""
         with self.autocast:
             logits = self.forward(x)
         return cross_entropy(logits, y)
 
     def evaluate(self) -> Measurement:
-        """Measure the loss over the whole validation split, and tell the observers."""
-        began = time.perf_counter()
+        """Measure the loss over the whole validation split, and report it."""
+        began, step, best = time.perf_counter(), self.progress.step, self.progress.best_val_loss
         measured = self._measure()
         if not math.isfinite(measured.loss):
             raise self._diverged(f"the validation loss is {measured.loss}")
-        # The time of an evaluation is no training time: tokens per second leaves it out.
-        self._last_tick += time.perf_counter() - began
-        step = self.progress.step
+        self.clock.skip(time.perf_counter() - began)
         log.info("step %d: validation loss %.4f, %.4f bpb", step, measured.loss, measured.bpb)
-        for observer in self.observers:
-            observer.on_eval(step, EvalMetrics(measured.loss, measured.bpb, self.floor_bpb))
+        self.reports.send("on_eval", step, EvalMetrics(measured.loss, measured.bpb))
+        if best is None or measured.loss < best:
+            self.pending.add("best")
+            self.progress.best_val_loss = measured.loss
+        self.clock.stop()
         return measured
 
     def _measure(self) -> Measurement:
         ranks = self.ranks
-        # Under fsdp all ranks must call the model equally often: each measures the whole split.
-        share = ranks.count if self.config.parallel == "ddp" else 1
-        measured = measure(
-            self.model,
-            islice(self.validation(), ranks.rank % share, None, share),
-            self.token_bytes,
-            self.device,
-            self.autocast,
-        )
+        # Under fsdp all ranks must call the model equally often: each evaluates the whole split.
+        share = ranks.world_size if self.config.parallel == "ddp" else 1
+        batches = islice(self.data.validation(), ranks.rank % share, None, share)
+        measured = measure(self.model, batches, self.token_bytes, ranks.device, self.autocast)
         if share > 1:
-            sums = torch.tensor(
-                [measured.nats, measured.tokens, measured.bytes],
-                dtype=torch.float64,
-                device=self.device,
-            )
-            nats, tokens, spelled = ranks.sum(sums).tolist()
-            measured = Measurement(nats, int(tokens), int(spelled))
+            sums = [measured.nats, measured.tokens, measured.bytes]
+            totals = torch.tensor(sums, dtype=torch.float64, device=ranks.device)
+            nats, tokens, n_bytes = ranks.all_reduce_sum(totals).tolist()
+            measured = Measurement(nats, int(tokens), int(n_bytes))
         return measured
 
-    def _asked(self) -> tuple[int, bool]:
-        """The signal to stop (or 0) and whether to save, of which any rank may have heard."""
-        signals, ranks = self.signals, self.ranks
-        stop, save, signals.save = signals.stop, signals.save, False
-        if ranks.count > 1:
-            heard = torch.tensor([stop, save], dtype=torch.int, device=self.device)
-            stop, save = ranks.largest(heard).tolist()
-        return stop, bool(save)
+    def _save_and_stop_if_asked(self) -> None:
+        """Write the checkpoint that is due or requested; raise Stopped if a signal asks to stop."""
+        progress, ranks = self.progress, self.ranks
+        stop, save = self.signals.stop, int(self.signals.save)
+        self.signals.save = False
+        if ranks.world_size > 1:  # any rank may receive the signal
+            stop, save = ranks.all_reduce_max(
+                torch.tensor([stop, save], device=ranks.device)
+            ).tolist()
+        if stop or save or self._is_due(self.config.checkpoint_every):
+            self.pending.add("last")
+        is_end = bool(stop) or progress.step == self.config.max_steps
+        if self.pending and progress.bad_in_a_row and not is_end:
+            log.warning("step %d: the checkpoint waits for a good step", progress.step)
+        elif self.pending:
+            self._save()
+        if stop and progress.step < self.config.max_steps:
+            raise Stopped(progress.step, stop)
 
-    def _save(self, is_end: bool) -> None:
-        """Write the checkpoint that is due; amid bad steps only if there is no later chance."""
-        if self.progress.bad_in_a_row and not is_end:
-            log.warning("step %d: the checkpoint waits for a good step", self.progress.step)
-            return
+    def _save(self) -> None:
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
-                raise self._diverged(f"{name} holds numbers that are not finite")
-        best = "best" in self.owed
-        path = self.checkpoints.save(self.model, self.optimizer, self.progress, best)
-        self.owed.clear()
-        for observer in self.observers:
-            observer.on_checkpoint(self.progress.step, path)
+                raise self._diverged(f"{name} has values that are not finite")
+        path = self.reports.checkpoints.save(
+            self.model,
+            self.optimizer,
+            self.progress,
+            is_best="best" in self.pending,
+            keep=self.config.keep_checkpoints,
+            writes=self.ranks.is_main,
+        )
+        self.pending.clear()
+        self.reports.send("on_checkpoint", self.progress.step, path)
 
-    def _leave_out(self, loss: float, grad_norm: float) -> None:
-        """Forget the gradients of a step that is not finite, and stop if there are too many."""
+    def _skip_step(self, loss: float, grad_norm: float) -> None:
+        """Discard gradients that are not finite; raise Diverged after too many steps in a row."""
         progress = self.progress
-        self.optimizer.forget_gradients()
+        self.optimizer.zero_grad()
         progress.bad_steps += 1
         progress.bad_in_a_row += 1
-        told = f"the loss is {loss}, the gradient norm {grad_norm}"
-        log.warning("step %d is left out: %s", progress.step, told)
+        reason = f"the loss is {loss}, the gradient norm {grad_norm}"
+        log.warning("step %d is skipped: %s", progress.step, reason)
         if progress.bad_in_a_row >= self.config.max_bad_steps:
-            raise self._diverged(f"{told}, for {progress.bad_in_a_row} steps in a row")
+            raise self._diverged(f"{reason}, for {progress.bad_in_a_row} steps in a row")
 
-    def _diverged(self, what: str) -> Diverged:
-        """What to raise, with the batch of the last step and what it does in the model."""
+    def _diverged(self, reason: str) -> Diverged:
+        """The exception to raise; logs the batch of the last step and the model's activations."""
         step = self.progress.step
-        inputs, _ = self.batch(step - 1)
-        mine = self.ranks.slice(inputs).to(self.device)
-        largest = largest_activations(self.model, mine, self.autocast)
-        log.error("diverged at step %d: %s", step, what)
+        inputs, _ = self.data.batch(step - 1)
+        shard = self.ranks.shard_batch(inputs).to(self.ranks.device)
+        largest = largest_activations(self.model, shard, self.autocast)
+        log.error("diverged at step %d: %s", step, reason)
         log.error("largest activations: %s", largest)
         log.error("batch: %s", inputs.tolist())
-        told = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
+        listed = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
         return Diverged(
-            f"optimizer.lr: training diverged at step {step}: {what}. Largest activations of that "
-            f"batch: {told}. The batch stands in train.log; checkpoints hold finite numbers only. "
+            f"optimizer.lr: training diverged at step {step}: {reason}. Largest activations of its "
+            f"batch: {listed}. The batch is in train.log; all numbers in checkpoints are finite. "
             "Lower optimizer.lr, raise optimizer.warmup_steps or lower trainer.max_grad_norm"
         )
 
-    def _measure_step(
-        self, loss: float, grad_norm: float, lr: float, targets: Tensor
-    ) -> StepMetrics:
-        tokens = self.progress.tokens
-        now = time.perf_counter()
-        rate = (tokens - self._last_tokens) / (now - self._last_tick)
-        self._last_tick, self._last_tokens = now, tokens
-        bits = loss * targets.numel() / math.log(2)
-        bpb = bits / int(self.token_bytes[targets].sum())
-        return StepMetrics(loss, bpb, lr, grad_norm, tokens, rate)
-
-    def _due(self, every: int) -> bool:
+    def _is_due(self, every: int) -> bool:
         at_end = self.progress.step == self.config.max_steps
         return at_end or (every > 0 and self.progress.step % every == 0)
 
@@ -265,9 +294,8 @@ class Trainer:
         return Summary(
             val_loss=measured.loss,
             val_bpb=measured.bpb,
-            floor_bpb=self.floor_bpb,
             best_val_loss=progress.best_val_loss,
-            # The split, and so its number of bytes a token, is the same at every evaluation.
+            # Every evaluation scores the same tokens and bytes.
             best_val_bpb=measured.bpb * progress.best_val_loss / measured.loss,
             steps=progress.step,
             tokens=progress.tokens,

@@ -8,9 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
-
 from model.generation import generate, sampling_probabilities, window_start
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 
 def seeded(seed: int = 0) -> torch.Generator:

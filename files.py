@@ -1,0 +1,83 @@
+"""Replacing text files, links and folders as a whole.
+
+After a kill or a loss of power there is either the old content or the new one, never a part of
+either. All functions raise OSError if the disk refuses.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def fsync(path: Path) -> None:
+    """Flush a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write `text` to a file as UTF-8."""
+    temporary = _beside(path)
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        fsync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync(path.parent)
+
+
+def replace_link(link: Path, target: str | Path) -> None:
+    """Point a symbolic link to `target`; a folder in its place (a copied link) is removed."""
+    temporary = _beside(link)
+    temporary.symlink_to(target)
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)
+    temporary.replace(link)
+
+
+@contextmanager
+def replace_folder(folder: Path) -> Iterator[Path]:
+    """Yield a new temporary folder beside `folder`, and rename it to `folder` at the end.
+
+    If `folder` exists, its files are replaced one by one, so that a concurrent reader never finds
+    it missing. If the block raises, everything that was created is removed. A killed process can
+    leave a temporary folder behind, whose name starts with a dot.
+    """
+    missing_parents = [parent for parent in folder.parents if not parent.exists()]
+    temporary = _beside(folder)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for file in temporary.iterdir():
+            fsync(file)
+        fsync(temporary)
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+            for file in temporary.iterdir():
+                file.replace(folder / file.name)
+            temporary.rmdir()
+        fsync(folder.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for parent in missing_parents:
+            with suppress(OSError):
+                parent.rmdir()
+        raise
+
+
+def _beside(path: Path) -> Path:
+    """A new hidden name in the same folder, so that renaming stays within one file system."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")

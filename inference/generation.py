@@ -1,0 +1,199 @@
+"""Generating tokens one by one.
+
+Promises: the same tokens with and without a cache; any prompt length; the same state of the random
+generator gives the same tokens. Knows nothing of text or of tokenizers.
+
+Beyond the context length C: with n tokens so far, the model sees all of them while n <= C, and
+after that only those from position `window_start(n, C)` on. Whenever the window is full, its oldest
+half is dropped and the rest is read again. The window depends on n alone, so a cache changes only
+the time; reading half a window every C/2 tokens costs about one extra token per token.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from errors import check_range
+from model import GPT, KVCache
+
+MAX_NEW_TOKENS = 10**6
+
+
+@dataclass
+class SamplingConfig:
+    """How text is sampled. An empty prompt starts a new document.
+
+    Raises `ValueError("field: what is wrong; what to do")` for a value out of range.
+    """
+
+    prompt: str
+    max_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_range("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        check_range("seed", self.seed, 0, 2**63 - 1)
+        check_sampling(self.temperature, self.top_k, self.top_p)
+
+
+def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Raise ValueError, naming the argument, unless `generate` can use all three."""
+    if temperature != 0:  # a smaller number would overflow
+        check_range("temperature", temperature, least=1e-6)
+    if top_k is not None:
+        check_range("top_k", top_k, 1, 2**31 - 1)
+    if top_p is not None:
+        check_range("top_p", top_p, above=0, most=1)
+
+
+def window_start(n_tokens: int, context_length: int) -> int:
+    """The first position that the model sees when it predicts token `n_tokens`.
+
+    0 while all tokens fit; then the smallest multiple of half the context length that makes them
+    fit.
+    """
+    half = max(1, context_length // 2)
+    return half * max(0, math.ceil((n_tokens - context_length) / half))
+
+
+def generate(
+    model: GPT,
+    prompt: Int[Tensor, "batch prompt"],
+    max_new_tokens: int,
+    *,
+    num_samples: int = 1,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+    use_cache: bool = True,
+) -> Generator[Int[Tensor, " sample"], None, None]:
+    """Yield the next token of every sample, `max_new_tokens` times, as soon as it is chosen.
+
+    Each sequence of `prompt` is read once and continued `num_samples` times: there are
+    batch * num_samples samples, those of one sequence in a row. Temperature 0 takes the most likely
+    token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. On a
+    CPU a copy of the model is made when the first token is requested; on other devices the model is
+    in eval mode until the generator is exhausted or closed.
+
+    Raises ValueError, naming the argument, for an argument out of range.
+    """
+    if prompt.shape[1] == 0:
+        raise ValueError("prompt: is empty; give at least one token")
+    if not 0 <= prompt.min() <= prompt.max() < model.vocab_size:
+        raise ValueError(
+            f"prompt: ids run from {prompt.min()} to {prompt.max()}; "
+            f"this vocabulary ends at {model.vocab_size - 1}"
+        )
+    check_range("max_new_tokens", max_new_tokens, least=0)
+    check_range("num_samples", num_samples, least=1)
+    check_sampling(temperature, top_k, top_p)
+    choose = partial(
+        _choose, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
+    )
+    return _stream(model, prompt, max_new_tokens, num_samples, choose, use_cache)
+
+
+# A decorator and not a `with` block: inference mode then ends at each yield and does not leak into
+# the caller's code between two tokens.
+@torch.inference_mode()
+def _stream(
+    model: GPT,
+    prompt: Int[Tensor, "batch prompt"],
+    max_new_tokens: int,
+    num_samples: int,
+    choose: Callable[[Tensor], Tensor],
+    use_cache: bool,
+) -> Generator[Int[Tensor, " sample"], None, None]:
+    n_prompt, context_length = prompt.shape[1], model.config.context_length
+    tokens = prompt.repeat_interleave(num_samples, 0)
+    tokens = torch.cat((tokens, tokens.new_zeros(len(tokens), max_new_tokens)), dim=1)
+    weight = model.unembedding.weight
+    if weight.device.type == "cpu":
+        model = _with_fast_layout(model)
+    was_training = model.training
+    model.eval()
+    cache, cached_from = None, 0
+    try:
+        for n in range(n_prompt, n_prompt + max_new_tokens):
+            start = window_start(n, context_length)
+            if not use_cache:
+                last = model.hidden(tokens[:, start:n])[:, -1]
+            elif cache is None:  # the samples of one prompt share its keys and values
+                cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
+                last = model.hidden(prompt[:, start:], cache)[:, -1]
+                last = last.repeat_interleave(num_samples, 0)
+                cache, cached_from = cache.repeat(num_samples), start
+            else:
+                if start != cached_from:
+                    cache.clear()
+                    cached_from = start
+                last = model.hidden(tokens[:, start + cache.length : n], cache)[:, -1]
+            chosen = choose(model.unembedding(last))
+            tokens[:, n] = chosen
+            yield chosen
+    finally:
+        model.train(was_training)
+
+
+def _with_fast_layout(model: GPT) -> GPT:
+    """A copy in which the longer axis of every linear layer's matrix is contiguous in memory.
+
+    A CPU multiplies such a matrix by a single vector in about half the time. It is a copy, because
+    the layout changes the last bits of results and training must not depend on sampling.
+    """
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.out_features > module.in_features:
+            module.weight.data = module.weight.t().contiguous().t()
+    return model
+
+
+def _choose(
+    logits: Float[Tensor, "sample vocab"],
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    generator: torch.Generator | None,
+) -> Int[Tensor, " sample"]:
+    if temperature == 0:
+        return logits.argmax(dim=-1)
+    probabilities = sampling_probabilities(logits, temperature, top_k, top_p)
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+
+
+def sampling_probabilities(
+    logits: Float[Tensor, "batch vocab"],
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> Float[Tensor, "batch vocab"]:
+    """The distribution to sample from: softmax(logits / temperature), truncated and renormalised.
+
+    top_k keeps the k most likely tokens (and ties with the last of them); then top_p keeps the
+    smallest set of most likely tokens whose probability reaches p (Holtzman et al. 2020).
+    """
+    # Shifted so that the largest logit is 0: a tiny temperature can then only underflow.
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
+    if top_k is not None and top_k < logits.shape[-1]:
+        least = logits.topk(top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -math.inf)
+    probabilities = logits.softmax(dim=-1)
+    if top_p is not None and top_p < 1:
+        ordered, order = probabilities.sort(dim=-1, descending=True)
+        before = ordered.cumsum(dim=-1) - ordered
+        kept = ordered.masked_fill(before >= top_p, 0.0)
+        probabilities = torch.zeros_like(kept).scatter(-1, order, kept)
+        probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
+    return probabilities

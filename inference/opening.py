@@ -1,0 +1,91 @@
+"""Opening a trained run: its settings, tokenizer and model, checked, ready for inference.
+
+Promises: opening a run executes nothing that the run names, writes nothing and fetches nothing. Of
+the settings only those of the data and the model are read, so a run opens whatever its others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import torch
+
+from data import CORPORA, CorpusConfig, Tokenizer
+from errors import UserError, check_choice
+from model import GPT, ModelConfig
+from training.checkpoint import load_progress, load_weights
+from training.run import Run
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The settings of a run that opening it needs."""
+
+    data: CorpusConfig
+    model: ModelConfig
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run with the model of one checkpoint, in eval mode; `step` is the checkpoint's."""
+
+    run: Run
+    config: RunConfig
+    tokenizer: Tokenizer
+    model: GPT
+    step: int
+
+
+def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cpu") -> OpenRun:
+    """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
+
+    Raises UserError if a part of it is missing or damaged.
+    """
+    run = Run.open(str(path), "run")
+    config = _read_config(run)
+    folder = run.checkpoints.find(checkpoint, "run")
+    tokenizer = Tokenizer.load(run.tokenizer_folder)
+    model = GPT(config.model, tokenizer.vocab_size)
+    load_weights(model, folder)
+    return OpenRun(run, config, tokenizer, model.to(device).eval(), load_progress(folder).step)
+
+
+def _read_config(run: Run) -> RunConfig:
+    try:
+        stored = run.read_settings()
+        data, model = (_section(stored, name) for name in ("data", "model"))
+        check_choice("data.name", data.get("name"), CORPORA)
+        kind = CORPORA[data["name"]].config
+        return RunConfig(_build(kind, data, "data."), _build(ModelConfig, model, "model."))
+    except ValueError as error:
+        raise UserError(f"{run.config_file}: {error}; choose another run") from error
+
+
+def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if not isinstance(section := stored.get(name), dict):
+        raise ValueError(f"{name}: is missing")
+    return section
+
+
+def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config:
+    """The dataclass `kind` of plain values, whose types are checked."""
+    hints = get_type_hints(kind)
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    for name in names:
+        value = values.get(name)
+        types = (hints[name], int) if isinstance(0.0, hints[name]) else hints[name]
+        if name not in values:
+            raise ValueError(f"{prefix}{name}: is missing")
+        if not isinstance(value, types) or (isinstance(value, bool) and hints[name] is not bool):
+            raise ValueError(f"{prefix}{name}: {value!r} has the wrong type")
+    if unknown := [name for name in values if name not in names]:
+        raise ValueError(f"{prefix}{unknown[0]}: no such setting")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ValueError(f"{prefix}{error}") from error

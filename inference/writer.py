@@ -1,0 +1,75 @@
+"""Text from a model: whole characters, up to the end of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from data import StreamDecoder, Tokenizer
+from inference.generation import SamplingConfig, generate
+from model import GPT
+
+
+class Writer:
+    """Writes text with a model. `document_end` separates two documents, if the corpus has such a
+    mark."""
+
+    def __init__(self, model: GPT, tokenizer: Tokenizer, document_end: str | None) -> None:
+        self.model, self.tokenizer, self.document_end = model, tokenizer, document_end
+
+    def stream(self, sampling: SamplingConfig, num_samples: int = 1) -> Iterator[list[str]]:
+        """Yield, after every token, the text that it adds to each sample: whole characters only.
+
+        A prompt begins a document, and a sample ends where the document ends. The same seed writes
+        the same text.
+        """
+        device = next(self.model.parameters()).device
+        context = (self.document_end or ("" if sampling.prompt else "\n")) + sampling.prompt
+        rows = [_Row(self.tokenizer, self.document_end) for _ in range(num_samples)]
+        for step in generate(
+            self.model,
+            torch.tensor([self.tokenizer.encode(context)], device=device),
+            sampling.max_new_tokens,
+            num_samples=num_samples,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            generator=torch.Generator(device).manual_seed(sampling.seed),
+        ):
+            yield [row.feed(token) for row, token in zip(rows, step.tolist(), strict=True)]
+            if all(row.ended for row in rows):
+                return
+        yield [row.flush() for row in rows]
+
+    def write(self, sampling: SamplingConfig) -> str:
+        """One sample as a string, which begins with the prompt."""
+        return sampling.prompt + "".join(step[0] for step in self.stream(sampling))
+
+
+class _Row:
+    """The text of one sample: whole characters, up to the end of the document."""
+
+    def __init__(self, tokenizer: Tokenizer, document_end: str | None) -> None:
+        self.decoder, self.document_end = StreamDecoder(tokenizer), document_end
+        self.held, self.ended = "", False
+
+    def feed(self, token: int) -> str:
+        return "" if self.ended else self._emit(self.decoder.feed(token))
+
+    def flush(self) -> str:
+        return "" if self.ended else self._emit(self.decoder.flush()) + self.held
+
+    def _emit(self, text: str) -> str:
+        if self.document_end is None:
+            return text
+        text = self.held + text
+        before, mark, _ = text.partition(self.document_end)
+        if mark:
+            self.ended, self.held = True, ""
+            return before
+        # A possible beginning of the mark is held back until the rest of it is known.
+        lengths = range(len(self.document_end) - 1, -1, -1)
+        n_held = next(n for n in lengths if text.endswith(self.document_end[:n]))
+        self.held = text[len(text) - n_held :]
+        return text[: len(text) - n_held]

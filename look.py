@@ -1,0 +1,69 @@
+"""Show the attention of a trained model over any text.
+
+    python look.py run=runs/latest text="Once there was a hen." html=hen.html
+
+The maps and scores are added to the run's log, where TensorBoard shows them as another probe.
+"""
+
+from __future__ import annotations
+
+import openmp  # noqa: F401  # isort: skip
+
+import os
+from pathlib import Path
+from zlib import crc32
+
+from omegaconf import DictConfig
+
+from configs.cli import run_script
+from configs.schema import LookConfig, build
+from errors import UserError
+from inference import open_run
+from observe.attention import Probe
+from tensorboard_attention import encode, page
+from training.device import choose_device
+
+
+def main(cfg: DictConfig) -> None:
+    config = build(cfg, LookConfig)
+    check_text_and_page(config)
+    opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
+    tokens = opened.tokenizer.encode(config.text)
+    kept = tokens[: opened.config.model.context_length]
+    if len(kept) < len(tokens):
+        print(f"using the first {len(kept)} of {len(tokens)} tokens: the model reads no more")
+
+    from torch.utils.tensorboard import SummaryWriter
+
+    events = SummaryWriter(str(opened.run.path))
+    spelled = [opened.tokenizer.decode_bytes([token]) for token in kept]
+    tag = f"text: {config.text[:40]}"
+    if len(config.text) > 40:  # two long texts that begin alike are different probes
+        tag += f"… {crc32(config.text.encode()):08x}"
+    probe = Probe(events, opened.model, kept, spelled, tag)
+    maps = probe.log(opened.step, images=True)
+    events.close()
+    logdir = opened.run.path.parent
+    print(f"logged at step {opened.step} of {opened.run.path}; view: tensorboard --logdir {logdir}")
+    if config.html is not None:
+        page(config.html, [(tag, opened.step, encode(maps, probe.texts))])
+        print(f"written: {config.html}")
+
+
+def check_text_and_page(config: LookConfig) -> None:
+    """Raise UserError for mistakes that would otherwise fail only after the log was written."""
+    try:
+        config.text.encode()
+    except UnicodeEncodeError:
+        raise UserError("text: is not UTF-8; convert it to UTF-8") from None
+    if config.html is None:
+        return
+    path = Path(config.html)
+    if path.exists():
+        raise UserError(f"html: {path} exists; give another file, or move it")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"html: {path.parent} is not a writable folder; give another one")
+
+
+if __name__ == "__main__":
+    run_script("look", main)
