@@ -37,13 +37,19 @@ format: $(VENV)/.installed-test
 clean:
 	rm -rf $(VENV)
 
-# Installed again only when what is asked for changes. A half-made .venv has no such file and is completed.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# Installs again only when the requirements change. The marker file is written last, so that an interrupted installation is
+# completed. The Attention tab is installed in place, so that TensorBoard shows this clone's.
+INSTALL_TAB := $(PIP) --no-deps --editable ./tensorboard_attention
+
+$(VENV)/.installed: pyproject.toml tensorboard_attention/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; PyTorch is large)"
 	$(PYTHON) -m venv $(VENV)
+	rm -rf glassgpt.egg-info  # of earlier versions: it registers the tab a second time
 	$(PIP) --editable .
+	$(INSTALL_TAB)
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) --editable ".[test]"
+	$(INSTALL_TAB)
 	@touch $@

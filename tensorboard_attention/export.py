@@ -1,4 +1,4 @@
-"""The Attention tab as one HTML file, to be kept or sent: it fetches nothing."""
+"""The Attention tab as a single HTML file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from tensorboard_attention.plugin import MODULES, STATIC, STYLE
-
-# The file itself forbids what it does not need: any request.
+STATIC = Path(__file__).parent / "static"
+STYLE = "style.css"
+# Each imports only those before it.
+MODULES = [
+    f"{name}.js"
+    for name in (
+        *("dom", "colours", "maps", "source", "state", "controls", "grid", "picture", "words"),
+        *("panel", "scores", "theme", "keys", "app"),
+    )
+]
+# The browser refuses any request that the page makes.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
 def page(
-    path: str | Path,
-    entries: Iterable[tuple[str, int, list[bytes]]],
-    title: str = "Attention",
+    path: str | Path, entries: Iterable[tuple[str, int, list[bytes]]], title: str = "Attention"
 ) -> None:
     """Write an HTML file that shows attention maps as TensorBoard's Attention tab does.
 
-        page("heads.html", [("my probe", step, encode(outputs.attentions, tokens))])
+        page("heads.html", [("my probe", step, encode(maps, tokens))])
 
-    entries: tag, step and what `encode` gave, for as many tags and steps as are wanted.
+    entries: tag, step and the result of `encode`, for any number of tags and steps.
     """
-    data = [
-        {
-            "tag": tag,
-            "step": step,
-            "header": json.loads(header),
-            "maps": base64.b64encode(maps).decode(),
-        }
-        for tag, step, (header, maps) in entries
-    ]
-    # Tokens are anybody's text: no "<" of theirs may end the script that holds them.
+    data = []
+    for tag, step, (header, maps) in entries:
+        text = base64.b64encode(maps).decode()
+        data.append({"tag": tag, "step": step, "header": json.loads(header), "maps": text})
+    # Tokens can be any text: a "<" in them must not end the script element.
     embedded = json.dumps(data).replace("<", "\\u003c")
-    style = (STATIC / STYLE).read_text("utf-8")
+    modules = "\n".join((STATIC / name).read_text("utf-8") for name in MODULES)
+    # As one module: no two of them share a top-level name.
+    script = re.sub(r"^(import [^;]*;\n|export )", "", modules, flags=re.MULTILINE)
     Path(path).write_text(
         f"""<!doctype html>
 <html lang="en">
@@ -45,11 +48,11 @@ def page(
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <title>{html.escape(title)}</title>
-<style>{style}</style>
+<style>{(STATIC / STYLE).read_text("utf-8")}</style>
 <body>
 <script type="application/json" id="data">{embedded}</script>
 <script type="module">
-{_script()}
+{script}
 start(new Embedded(JSON.parse(document.getElementById("data").textContent)));
 </script>
 </body>
@@ -57,10 +60,3 @@ start(new Embedded(JSON.parse(document.getElementById("data").textContent)));
 """,
         "utf-8",
     )
-
-
-def _script() -> str:
-    """The modules as one. They stand in order and share no top-level name, so that only their
-    imports and exports have to go."""
-    code = "\n".join((STATIC / name).read_text("utf-8") for name in MODULES)
-    return re.sub(r"^(import [^;]*;\n|export )", "", code, flags=re.MULTILINE)

@@ -1,13 +1,13 @@
-"""The Attention tab's side of TensorBoard: which runs have maps, and their bytes.
+"""TensorBoard's backend of the Attention tab. Routes:
 
-    runs                  JSON: steps {run: {tag: [step, ...]}}, and versions {run: text}, which
-                          change when a run's old steps do
-    maps?run=&tag=&step=  header and maps as summary.py writes them
+    runs                  JSON: steps {run: {tag: [step, ...]}}, and versions {run: text}; a run's
+                          version changes when its old steps change
+    maps?run=&tag=&step=  header and maps in the format of summary.py
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
-The last two answer with the length of the JSON as a uint32, the JSON, and the rest. Requests name
-runs, never files: what the index does not know is not found. The log folder is a local one, given
-by --logdir.
+The last two respond with the length of the JSON as a uint32, the JSON, and the binary data.
+Requests name runs, not files; a run that is not in the index is not found. Only a local --logdir is
+read.
 """
 
 from __future__ import annotations
@@ -16,45 +16,27 @@ import json
 import os
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tensorboard.backend.http_util import Respond
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from tensorboard_attention import PLUGIN_NAME
+from tensorboard_attention.export import MODULES, STATIC, STYLE
 from tensorboard_attention.index import Index
+from tensorboard_attention.summary import PLUGIN_NAME
 
-STATIC = Path(__file__).parent / "static"
-# In the order in which they import each other.
-MODULES = (
-    "dom.js",
-    "colours.js",
-    "maps.js",
-    "source.js",
-    "state.js",
-    "controls.js",
-    "grid.js",
-    "picture.js",
-    "words.js",
-    "panel.js",
-    "scores.js",
-    "theme.js",
-    "keys.js",
-    "app.js",
-)
+ENTRY = "index.js"
 ABSENT = (LookupError, ValueError, OSError)
-ENTRY, STYLE = "index.js", "style.css"
 
 
 class AttentionPlugin(TBPlugin):
-    """What TensorBoard finds through the entry point `tensorboard_plugins`."""
+    """TensorBoard finds this class through the entry point `tensorboard_plugins`."""
 
     plugin_name = PLUGIN_NAME
 
     def __init__(self, context: TBContext) -> None:
-        # As TensorBoard itself does, which minds no user that is unknown.
+        # Path.expanduser would raise for an unknown user; TensorBoard does not.
         self._index = Index(os.path.expanduser(context.logdir or ""))  # noqa: PTH111
 
     def is_active(self) -> bool:
@@ -76,26 +58,22 @@ class AttentionPlugin(TBPlugin):
 
     def _maps(self, request: Request) -> Response:
         try:
-            header, maps = self._index.maps(*_which(request), int(request.args["step"]))
+            query = request.args
+            header, maps = self._index.maps(query["run"], query["tag"], int(query["step"]))
         except ABSENT:
             return _not_found(request)
         return _framed(request, header, maps)
 
     def _scores(self, request: Request) -> Response:
         try:
-            header, values = self._index.scores(*_which(request))
-        except (*ABSENT, TypeError, MemoryError):  # or a damaged header
+            header, values = self._index.scores(request.args["run"], request.args["tag"])
+        except (*ABSENT, TypeError, MemoryError):  # or the header is damaged
             return _not_found(request)
         return _framed(request, json.dumps(header).encode(), values.tobytes())
 
 
-def _which(request: Request) -> tuple[str, str]:
-    return request.args["run"], request.args["tag"]
-
-
 def _framed(request: Request, header: bytes, rest: bytes) -> Response:
-    # JSON may end in spaces: they align the floats that follow.
-    header += b" " * (-len(header) % 4)
+    header += b" " * (-len(header) % 4)  # aligns the floats; JSON may end in spaces
     body = struct.pack("<I", len(header)) + header + rest
     return Respond(request, body, "application/octet-stream")
 
@@ -106,9 +84,6 @@ def _not_found(request: Request) -> Response:
 
 def _file(name: str) -> Callable[..., Any]:
     kind = "text/css" if name == STYLE else "text/javascript"
-
-    @Request.application
-    def serve(request: Request) -> Response:
-        return Respond(request, (STATIC / name).read_text("utf-8"), kind)
-
-    return serve
+    return Request.application(
+        lambda request: Respond(request, (STATIC / name).read_text("utf-8"), kind)
+    )

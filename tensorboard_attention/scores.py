@@ -1,83 +1,121 @@
-"""What a head attends to, as one number: small pure functions over attention maps.
+"""Head scores: what a head attends to, as one number. `SCORES` is the only list of them.
 
-A map holds weights over keys for every query, Float[Tensor, "batch head query key"], rows summing
-to one; queries and keys are the same tokens. Each function averages over the batch and the queries
-that it concerns, and gives one number a head: NaN where it concerns none.
+`maps` has the shape (batch, head, query, key): for every query, weights over keys that sum to one.
+Queries and keys are the same tokens. Each function averages over the batch and over the queries
+that count for it, and returns an array of shape (head,), NaN if no query counts.
 """
 
 from __future__ import annotations
 
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from collections.abc import Callable
+from typing import NamedTuple
 
-Maps = Float[Tensor, "batch head query key"]
-Scores = Float[Tensor, " head"]
+import numpy as np
 
 
-def entropy(maps: Maps) -> Scores:
-    """Mean entropy of a query's weights in bits (Shannon 1948): 0 for one key, log2 n for n equal
-    ones."""
-    return torch.special.entr(maps).sum(-1).mean((0, 2)) / torch.log(torch.tensor(2.0))
+def entropy(maps: np.ndarray) -> np.ndarray:
+    """Mean entropy of a query's weights in bits (Shannon 1948): 0 for a single key, log2 n for n
+    equal weights."""
+    with np.errstate(invalid="ignore"):  # NaN for negative weights
+        logs = np.log2(maps, out=np.zeros_like(maps), where=maps != 0)
+    return 0.0 - (maps * logs).sum(-1).mean((0, 2))
 
 
-def mean_distance(maps: Maps) -> Scores:
-    """Mean number of tokens between a query and what it attends to (Vig and Belinkov 2019,
+def mean_distance(maps: np.ndarray) -> np.ndarray:
+    """Mean number of tokens between a query and the keys it attends to (Vig and Belinkov 2019,
     "Analyzing the Structure of Attention", section 4.2)."""
-    places = torch.arange(maps.shape[-1], dtype=maps.dtype, device=maps.device)
-    return (maps * (places[:, None] - places).abs()).sum(-1).mean((0, 2))
+    places = np.arange(maps.shape[-1], dtype=maps.dtype)
+    return (maps * abs(places[:, None] - places)).sum(-1).mean((0, 2))
 
 
-def previous_token(maps: Maps) -> Scores:
-    """Share on the token right before (Clark et al. 2019, "What Does BERT Look At?", section 3.1).
-    The first query has none and does not count."""
-    return share(maps, _diagonal(maps, 1))
+def previous_token(maps: np.ndarray) -> np.ndarray:
+    """Share on the token directly before the query (Clark et al. 2019, "What Does BERT Look At?",
+    section 3.1). The first query has none and does not count."""
+    return share(maps, np.eye(maps.shape[-1], k=-1, dtype=bool))
 
 
-def first_token(maps: Maps) -> Scores:
+def first_token(maps: np.ndarray) -> np.ndarray:
     """Share on the first token, the attention sink (Xiao et al. 2023, "Efficient Streaming Language
-    Models with Attention Sinks"). The first query cannot do otherwise and does not count."""
-    targets = torch.zeros_like(_diagonal(maps, 0))
+    Models with Attention Sinks"). A causal first query can attend to nothing else, so the first
+    query does not count."""
+    targets = np.zeros(maps.shape[-2:], dtype=bool)
     targets[1:, 0] = True
     return share(maps, targets)
 
 
-def same_token(maps: Maps) -> Scores:
-    """Share on the query's own place (Clark et al. 2019, section 3.1)."""
-    return share(maps, _diagonal(maps, 0))
+def same_token(maps: np.ndarray) -> np.ndarray:
+    """Share on the query's own position (Clark et al. 2019, section 3.1)."""
+    return share(maps, np.eye(maps.shape[-1], dtype=bool))
 
 
-def duplicate_token(maps: Maps, tokens: Int[Tensor, "batch key"]) -> Scores:
-    """Share on earlier places that hold the query's token (Wang et al. 2022, "Interpretability in
-    the Wild", section 3), over the queries whose token stood before."""
-    return share(maps, _same(tokens).tril(-1))
+def duplicate_token(maps: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Share on earlier positions with the query's token (Wang et al. 2022, "Interpretability in the
+    Wild", section 3). Queries whose token occurred before count.
 
-
-def induction(maps: Maps, tokens: Int[Tensor, "batch key"]) -> Scores:
-    """Share on places right after an earlier one that holds the query's token (Olsson et al. 2022,
-    "In-context Learning and Induction Heads"), over the queries whose token stood before.
-
-    Meant for a random sequence that is repeated, where nothing but copying explains it.
+    tokens: token ids, shape (batch, key).
     """
-    earlier = _same(tokens).tril(-1)
-    after = torch.zeros_like(earlier)
-    after[..., 1:] = earlier[..., :-1]
-    return share(maps, after)
+    return share(maps, _earlier(tokens))
 
 
-def share(maps: Maps, targets: Bool[Tensor, "*batch query key"]) -> Scores:
-    """Mean total weight on the keys marked in `targets`, over the queries that have any."""
-    targets = targets.expand(maps.shape[0], -1, -1)
-    counted = targets.any(-1)
-    totals = (maps * targets[:, None]).sum(-1)
-    return (totals * counted[:, None]).sum((0, 2)) / counted.sum()
+def induction(maps: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Share on positions directly after an earlier one with the query's token (Olsson et al. 2022,
+    "In-context Learning and Induction Heads"). Queries whose token occurred before count.
+
+    Most meaningful on a repeated random sequence, where only copying can produce this pattern.
+
+    tokens: token ids, shape (batch, key).
+    """
+    return share(maps, np.roll(_earlier(tokens), 1, axis=-1))  # the last column is all False
 
 
-def _diagonal(maps: Maps, below: int) -> Bool[Tensor, "query key"]:
-    """True where the key stands `below` places before the query."""
-    n = maps.shape[-1]
-    return torch.eye(n, dtype=torch.bool, device=maps.device).roll(-below, 1).tril(-below)
+def share(maps: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Mean total weight on the marked keys. Queries with a marked key count.
+
+    targets: booleans, shape (query, key) or (batch, query, key).
+    """
+    targets = np.broadcast_to(targets, (len(maps), *maps.shape[-2:]))
+    with np.errstate(invalid="ignore"):  # 0 / 0 if no query counts
+        return (maps * targets[:, None]).sum(-1).sum((0, 2)) / int(targets.any(-1).sum())
 
 
-def _same(tokens: Int[Tensor, "batch key"]) -> Bool[Tensor, "batch key key"]:
-    return tokens[:, :, None] == tokens[:, None, :]
+def _earlier(tokens: np.ndarray) -> np.ndarray:
+    """True where an earlier key has the query's token, shape (batch, query, key)."""
+    return np.tril(tokens[:, :, None] == tokens[:, None], -1)
+
+
+class Score(NamedTuple):
+    """One head score. `measure` takes the maps and, if `needs` says so, token ids of shape
+    (batch, key), or targets as for `share`."""
+
+    name: str
+    measure: Callable[..., np.ndarray]
+    meaning: str
+    needs: str = "maps"  # or "tokens" or "targets"
+
+
+# In the order in which they are shown.
+SCORES = (
+    Score("entropy", entropy, "spread of attention in bits; 0 if all is on a single token"),
+    Score("mean distance", mean_distance, "tokens between a query and what it attends to"),
+    Score("previous token", previous_token, "share of attention on the token directly before"),
+    Score("first token", first_token, "share of attention on the first token (attention sink)"),
+    Score("same token", same_token, "share of attention on the query's own position"),
+    Score(
+        "duplicate token",
+        duplicate_token,
+        "share of attention on earlier occurrences of the same token",
+        "tokens",
+    ),
+    Score(
+        "induction",
+        induction,
+        "share of attention on tokens that followed earlier occurrences of the same token",
+        "tokens",
+    ),
+    Score(
+        "copy",
+        share,
+        "share of attention on earlier mentions of the word that comes next",
+        "targets",
+    ),
+)

@@ -1,13 +1,12 @@
-"""Attention maps as TensorBoard summaries that the Attention tab reads; for any model.
+"""Attention maps as TensorBoard summaries, for the Attention tab.
 
-    add_attention(writer, "my probe", outputs.attentions, tokens, step)
+A summary holds all layers and heads of one probe at one step, as a tensor of two byte strings:
 
-One summary holds all layers and heads of one probe at one step: a tensor of two byte strings.
-
-    header  JSON: version, tokens, note (what was cut), heads of each layer, causal, scores
-    maps    zlib: one byte a weight, round(255 sqrt(weight)), layer by layer, head by head, row by
-            row; of causal maps only the keys up to the query. The square root keeps the small
-            weights of long texts apart; it is off by at most 1/510.
+    header  JSON: version, tokens, note (what is not shown as given), heads (number per layer),
+            causal, scores, meanings of the scores (missing in older logs)
+    maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
+            row; for causal maps only the keys up to the query. The square root keeps small weights
+            apart; it is off by at most 1/510.
 """
 
 from __future__ import annotations
@@ -15,139 +14,169 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from tensorboard_attention import PLUGIN_NAME
-from tensorboard_attention import scores as head_scores
+from tensorboard_attention.scores import SCORES
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
     from torch.utils.tensorboard import SummaryWriter
 
+PLUGIN_NAME = "attention"
 VERSION = 1
-ROUNDING = 0.01  # what bfloat16 may add to a weight of 1
-MAX_TOKENS = 512  # longer maps are cut: 12 x 12 causal maps of 512 tokens are 19 MB a step
+ROUNDING = 0.01  # bfloat16 may add this much to a weight of 1
+MAX_TOKENS = 512  # 12 x 12 causal maps of 512 tokens are 19 MB per step before compression
 
 
 def add_attention(
     writer: SummaryWriter,
     tag: str,
-    maps: Sequence[Float[Tensor, "batch head query key"]],
+    maps: Sequence[Any],
     tokens: Sequence[str],
     step: int,
-    scores: Mapping[str, Sequence[Float[Tensor, " head"]]] | None = None,
+    scores: Mapping[str, Sequence[Any]] | None = None,
 ) -> None:
-    """Log the attention maps of a text, to be looked at in TensorBoard's Attention tab.
+    """Log the attention maps of a text for TensorBoard's Attention tab.
 
-    maps: one tensor a layer, as `transformers` gives with `output_attentions=True`. Rows sum to
-        one; queries and keys are the same tokens. Of a batch, the first text is shown.
+    maps: one array per layer, of shape (batch, head, query, key), such as `transformers` returns
+        with `output_attentions=True`: torch tensors of any type on any device, NumPy arrays or
+        lists. Rows sum to one; queries and keys are the same tokens. Only the first text of a batch
+        is logged.
     tokens: the text of every token.
-    scores: more scores beside those of `measure`, by name: one tensor a layer.
+    scores: head scores by name: one array of shape (head,) per layer. They replace the scores of
+        the same name that are otherwise measured on `maps`.
 
-    Raises ValueError where shapes do not fit. With a note, maps longer than MAX_TOKENS are cut,
-    weights that are not finite shown as 0, and those outside 0 to 1 as the nearer of the two.
+    Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are shown as 0, and
+    weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError for shapes that
+    do not fit.
     """
     writer._get_file_writer().add_summary(attention_summary(tag, maps, tokens, scores), step)
 
 
 def attention_summary(
     tag: str,
-    maps: Sequence[Float[Tensor, "batch head query key"]],
+    maps: Sequence[Any],
     tokens: Sequence[str],
-    scores: Mapping[str, Sequence[Float[Tensor, " head"]]] | None = None,
+    scores: Mapping[str, Sequence[Any]] | None = None,
 ) -> Summary:
-    """What `add_attention` writes."""
+    """The summary that `add_attention` writes, for writers other than torch's."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboard.util.tensor_util import make_tensor_proto
 
-    content = encode(maps, tokens, scores)
-    # Of no data class: of tensors TensorBoard would keep up to a hundred a tag in memory, and the
-    # tab's index reads the files themselves.
-    metadata = SummaryMetadata(
-        plugin_data=SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME, content=b"1")
+    # Without a data class: TensorBoard would keep up to a hundred tensors per tag in memory, but
+    # the plugin reads the event files itself.
+    plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME, content=b"1")
+    value = Summary.Value(
+        tag=tag,
+        metadata=SummaryMetadata(plugin_data=plugin),
+        tensor=make_tensor_proto(encode(maps, tokens, scores)),
     )
-    return Summary(
-        value=[Summary.Value(tag=tag, metadata=metadata, tensor=make_tensor_proto(content))]
-    )
+    return Summary(value=[value])
 
 
 def encode(
-    maps: Sequence[Float[Tensor, "batch head query key"]],
+    maps: Sequence[Any],
     tokens: Sequence[str],
-    scores: Mapping[str, Sequence[Float[Tensor, " head"]]] | None = None,
+    scores: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[bytes]:
-    """The header and the maps, as the file's docstring says."""
-    if not len(maps):
-        raise ValueError("maps: are empty; give one tensor a layer")
-    if any(each is None for each in maps):  # what transformers gives for its fused kernels
-        raise ValueError('maps: are None; load the model with attn_implementation="eager"')
-    maps = [torch.as_tensor(each) for each in maps]
+    """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     tokens = [str(token) for token in tokens]
-    n = len(tokens)
-    if not n:
-        raise ValueError("tokens: are empty; give the text of every token")
-    for layer, each in enumerate(maps):
-        if each.ndim != 4 or not len(each) or tuple(each.shape[2:]) != (n, n):
-            raise ValueError(
-                f"maps: layer {layer} has the shape {tuple(each.shape)}; "
-                f"{n} tokens need (batch, head, {n}, {n})"
-            )
-    firsts = [each[:1].detach().float().cpu() for each in maps]
-    found = {**measure(firsts, tokens), **(scores or {})}
-    for name, layers in found.items():
-        if [tuple(each.shape) for each in layers] != [(each.shape[1],) for each in maps]:
-            raise ValueError(f"scores: {name} needs one number a head, in one tensor a layer")
-    n_shown = min(n, MAX_TOKENS)
-    cut = [each[..., :n_shown, :n_shown] for each in firsts]
-    notes = [f"The first {n_shown} of {n} tokens; scores are of all."] if n_shown < n else []
-    if not all(bool(each.isfinite().all()) for each in cut):
-        notes.append("Weights that are not finite are shown as 0; their heads have no scores.")
-        cut = [each.nan_to_num(0, 0, 0) for each in cut]
-    if any(bool(((each < -ROUNDING) | (each > 1 + ROUNDING)).any()) for each in cut):
-        notes.append("Weights outside 0 to 1 are shown as 0 or 1.")
-    causal = all(bool((each.triu(1) == 0).all()) for each in cut)
-    rows, columns = np.tril_indices(n_shown) if causal else np.indices((n_shown, n_shown))
-    packed = zlib.compressobj(level=6)
-    data = b"".join(
-        packed.compress(np.rint(np.sqrt(head.clip(0, 1)) * 255).astype(np.uint8)[rows, columns])
-        for each in cut
-        for head in each[0].numpy()
-    )
+    arrays = _check(maps, tokens)
+    given = {name: [*map(_floats, layers)] for name, layers in (scores or {}).items()}
+    for name, values in given.items():
+        if [each.shape for each in values] != [each.shape[1:2] for each in arrays]:
+            raise ValueError(f"scores: {name} needs one array per layer with one number per head")
+    found = {**measure(arrays, tokens, known=given), **given}
+    meanings = {each.name: each.meaning for each in SCORES if each.name in found}
+    layers, note = _shown(arrays)
+    causal, packed = _pack(layers)
     header = {
         "version": VERSION,
-        "tokens": tokens[:n_shown],
-        "note": " ".join(notes),
-        "heads": [each.shape[1] for each in cut],
+        "tokens": tokens[:MAX_TOKENS],
+        "note": note,
+        "heads": [len(each) for each in layers],
         "causal": causal,
         "scores": {
-            name: [[_finite(value) for value in each.tolist()] for each in layers]
-            for name, layers in found.items()
+            name: [[_finite(value) for value in each.tolist()] for each in found[name]]
+            for name in dict.fromkeys([*meanings, *found])
         },
+        "meanings": meanings,
     }
-    return [json.dumps(header).encode(), data + packed.flush()]
+    return [json.dumps(header).encode(), packed]
 
 
 def measure(
-    maps: Sequence[Float[Tensor, "batch head query key"]], tokens: Sequence[str]
-) -> dict[str, list[Float[Tensor, " head"]]]:
-    """The scores that need nothing but the maps and which tokens are equal."""
-    known = {token: number for number, token in enumerate(tokens)}
-    ids = torch.tensor([[known[token] for token in tokens]])
+    maps: Sequence[np.ndarray], tokens: Sequence[str], known: Collection[str] = ()
+) -> dict[str, list[np.ndarray]]:
+    """For each of SCORES that needs no targets and is not in `known`, one array of shape (head,)
+    per layer. maps: one float array of shape (1, head, query, key) per layer."""
+    ids = {token: place for place, token in enumerate(tokens)}
+    inputs = {"maps": (), "tokens": (np.array([[ids[token] for token in tokens]]),)}
     return {
-        "entropy": [head_scores.entropy(each) for each in maps],
-        "mean distance": [head_scores.mean_distance(each) for each in maps],
-        "previous token": [head_scores.previous_token(each) for each in maps],
-        "first token": [head_scores.first_token(each) for each in maps],
-        "same token": [head_scores.same_token(each) for each in maps],
-        "duplicate token": [head_scores.duplicate_token(each, ids) for each in maps],
-        "induction": [head_scores.induction(each, ids) for each in maps],
+        score.name: [score.measure(each, *inputs[score.needs]) for each in maps]
+        for score in SCORES
+        if score.needs in inputs and score.name not in known
     }
+
+
+def _check(maps: Sequence[Any], tokens: Sequence[str]) -> list[np.ndarray]:
+    """The first text's maps: a float32 array of shape (1, head, query, key) per layer."""
+    n = len(tokens)
+    if not len(maps):
+        raise ValueError("maps: is empty; give one array per layer")
+    if any(each is None for each in maps):  # transformers returns None for fused kernels
+        raise ValueError('maps: contains None; load the model with attn_implementation="eager"')
+    if not n:
+        raise ValueError("tokens: is empty; give the text of every token")
+    for layer, each in enumerate(maps):
+        shape = tuple(np.shape(each))
+        if len(shape) != 4 or 0 in shape or shape[2:] != (n, n):
+            raise ValueError(
+                f"maps: layer {layer} has the shape {shape}; "
+                f"{n} tokens need (batch, head, {n}, {n})"
+            )
+    return [_floats(each[:1]) for each in maps]
+
+
+def _shown(maps: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
+    """What the tab shows: weights from 0 to 1, an array of shape (head, query, key) per layer; and
+    a note on what differs from the maps."""
+    n = maps[0].shape[-1]
+    layers = [each[0, :, :MAX_TOKENS, :MAX_TOKENS] for each in maps]
+    notes = []
+    if n > MAX_TOKENS:
+        notes.append(f"Only the first {MAX_TOKENS} of {n} tokens are shown; scores use all.")
+    if not all(np.isfinite(each).all() for each in layers):
+        notes.append("Weights that are not finite are shown as 0; their heads have no scores.")
+        layers = [np.nan_to_num(each, posinf=0, neginf=0) for each in layers]
+    if any(each.min() < -ROUNDING or each.max() > 1 + ROUNDING for each in layers):
+        notes.append("Weights outside 0 to 1 are shown as 0 or 1.")
+    return [each.clip(0, 1) for each in layers], " ".join(notes)
+
+
+def _pack(layers: Sequence[np.ndarray]) -> tuple[bool, bytes]:
+    """Whether no query attends to a later key, and the compressed bytes."""
+    n = layers[0].shape[-1]
+    causal = not any(np.triu(each, 1).any() for each in layers)
+    rows, columns = np.tril_indices(n) if causal else np.indices((n, n))
+    packed = zlib.compressobj()
+    data = b"".join(
+        packed.compress(np.rint(np.sqrt(head[rows, columns]) * 255).astype(np.uint8))
+        for each in layers
+        for head in each
+    )
+    return causal, data + packed.flush()
+
+
+def _floats(values: Any) -> np.ndarray:
+    """As float32. NumPy itself refuses torch tensors that are bfloat16, not on the CPU, or require
+    a gradient."""
+    if hasattr(values, "detach"):
+        values = values.detach().float().cpu()
+    return np.asarray(values, dtype=np.float32)
 
 
 def _finite(value: float) -> float | None:

@@ -1,4 +1,4 @@
-// The Attention tab: holds the state, and has every part show it. Parts know nothing of each other.
+// The Attention tab: holds the state and passes it to the parts, which do not know each other.
 
 import { el } from "./dom.js";
 import { Store } from "./source.js";
@@ -11,8 +11,8 @@ import { Scores } from "./scores.js";
 import { followTheme, legend } from "./theme.js";
 import { keyList, onKey } from "./keys.js";
 
-const AGAIN = 10_000; // milliseconds between looks for new steps while a run trains
-const FRAME = 150; // and between steps while playing
+const REFRESH = 10_000; // milliseconds between checks for new steps
+const FRAME = 150; // milliseconds between steps while playing
 
 export async function start(source) {
   const main = el("main", { class: "attention" });
@@ -27,9 +27,9 @@ class App {
     this.main = main;
     this.viewport = new Viewport();
     this.runs = {};
-    // Whose address and theme count: TensorBoard's around this frame, but nobody's around a page.
+    // The window with the address and theme to use: TensorBoard's around this frame, or this one.
     this.host = source.follows ? parent : window;
-    this.hovered = -1; // the token under the pointer: it goes before the chosen one
+    this.hovered = -1; // the token under the pointer, which takes precedence over the selected one
     this.cell = null;
     this.turn = 0;
   }
@@ -39,7 +39,7 @@ class App {
       this.palette = palette;
       if (this.maps) this.#draw();
     });
-    if (this.source.follows) setInterval(() => this.#refresh(), AGAIN);
+    if (this.source.follows) setInterval(() => this.#refresh(), REFRESH);
     try {
       this.runs = await this.source.runs();
     } catch (error) {
@@ -120,7 +120,7 @@ class App {
     return this.show();
   }
 
-  // Show the state, as soon as its maps are there. Only the newest of several calls draws.
+  // Shows the state as soon as its maps are loaded. Of several calls, only the newest draws.
   async show() {
     const turn = ++this.turn;
     const { one, two } = this.state;
@@ -149,7 +149,7 @@ class App {
     this.#drawCurves(turn, views);
   }
 
-  // What the state asks for and the maps lack becomes the nearest there is.
+  // Replaces what the maps do not have by the nearest that they have.
   #settle() {
     const { heads } = this.maps[0].header;
     const within = (value, count) => Math.min(Math.max(0, value), count - 1);
@@ -180,7 +180,7 @@ class App {
     this.#drawHead();
   }
 
-  // What depends on the token in focus.
+  // The parts that depend on the token in focus.
   #drawHead() {
     const { layer, head } = this.state;
     const focus = this.hovered >= 0 ? this.hovered : this.state.token;
@@ -189,7 +189,7 @@ class App {
     );
   }
 
-  // Curves need every step's scores: they come after the maps.
+  // Curves need the scores of every step, so they are drawn after the maps.
   async #drawCurves(turn, views) {
     const { layer, head } = this.state;
     const steps = views.map(({ run, tag }) => this.runs[run][tag]);
@@ -207,7 +207,7 @@ class App {
     if (turn === this.turn) draw(come);
   }
 
-  // The steps beside this one, so that a slider that moves finds them there.
+  // Loads neighbouring steps, so that the slider moves without waiting.
   #prefetch(view) {
     const steps = this.runs[view.run][view.tag];
     const place = steps.indexOf(view.step);
@@ -216,7 +216,7 @@ class App {
     }
   }
 
-  // While playing, every step that is drawn asks for the next.
+  // While playing, each step schedules the next.
   #playOn() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
@@ -254,7 +254,7 @@ class App {
   toggleCompare() {
     const { one, two } = this.state;
     const steps = this.runs[one.run][one.tag];
-    // Most telling beside the end of a run is its start.
+    // Compare with the start of the run; the start itself with the end.
     return this.set({
       two: two ? null : { ...one, step: one.step === steps[0] ? steps.at(-1) : steps[0] },
     });
@@ -268,7 +268,7 @@ class App {
       await navigator.clipboard.writeText(place.href);
       this.copied.replaceChildren("copied");
     } catch {
-      // No permission for the clipboard: the link stands there to be copied by hand.
+      // Without permission for the clipboard, show the link for copying by hand.
       const text = el("input", {
         readonly: true,
         value: place.href,
@@ -279,7 +279,7 @@ class App {
     }
   }
 
-  // New runs and steps. Who looks at the last step of a run stays at its last.
+  // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
     const known = JSON.stringify([this.runs, this.source.versions]);
@@ -287,7 +287,7 @@ class App {
     if (!runs || JSON.stringify([runs, this.source.versions]) === known) return;
     const before = this.runs;
     this.runs = runs;
-    if (!this.state || !Object.keys(runs).length) return location.reload(); // from or to nothing
+    if (!this.state || !Object.keys(runs).length) return location.reload(); // the first runs appeared, or all are gone
     const moved = (view) => {
       const wasLast = view.step === before[view.run][view.tag].at(-1);
       return nearest(runs, wasLast ? { ...view, step: null } : view);

@@ -1,7 +1,7 @@
-// The colour of a weight: a scale of evenly falling lightness (OKLab, Björn Ottosson 2020), which
-// reads the same for colour-blind people and in print. Zero is the ground, light or dark.
+// The colour of a weight: a scale with evenly changing lightness (OKLab, Björn Ottosson 2020), which
+// is readable for colour-blind people and in greyscale. Zero is the background, light or dark.
 
-// 256 colours as canvas pixels, one for each byte of a map: so the scale runs with the square root.
+// 256 colours as canvas pixels, one per byte of a map. A byte is the square root of a weight.
 export function scale(dark) {
   return Uint32Array.from({ length: 256 }, (_, byte) => {
     const t = byte / 255;
@@ -12,7 +12,7 @@ export function scale(dark) {
   });
 }
 
-// What a causal map cannot attend to: grey, unlike any weight.
+// Later tokens in a causal map: a grey that no weight has.
 export function future(dark) {
   return dark ? oklch(0.31, 0.01, 270) : oklch(0.91, 0.005, 270);
 }

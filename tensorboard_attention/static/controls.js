@@ -1,9 +1,9 @@
-// Where a view is chosen: run, probe and step. One for each of the two views that can be compared.
+// Selects a view: run, probe and step. Each of the two views that can be compared has one.
 
 import { el } from "./dom.js";
 
 export class Picker {
-  // change(view) is called with the {run, tag, step} that was chosen.
+  // change(view) is called with the selected {run, tag, step}.
   constructor(name, change) {
     this.change = change;
     this.run = el("select", { oninput: () => this.choose({ run: this.run.value }) });
@@ -30,7 +30,7 @@ export class Picker {
   choose(part) {
     if (!("step" in part)) {
       this.setPlaying(false);
-      // Who looks at the end of one run looks at the end of the next.
+      // At the last step of a run, stay at the last step of the next one.
       if (this.view.step === this.steps.at(-1)) part = { ...part, step: null };
     }
     this.change({ ...this.view, ...part });
@@ -48,7 +48,7 @@ export class Picker {
     this.step.textContent = `${view.step.toLocaleString("en")} (${Number(this.slider.value) + 1} of ${this.steps.length})`;
   }
 
-  // Go `by` logged steps on; whether there was one.
+  // Moves by this many logged steps. Returns false if there is no such step.
   move(by) {
     const place = Number(this.slider.value) + by;
     if (place < 0 || place >= this.steps.length) return false;

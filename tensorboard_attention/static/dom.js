@@ -1,4 +1,4 @@
-// Elements and texts. Whatever comes from a log goes in as a text node, never as markup.
+// Elements and text. Anything from a log is inserted as a text node, never as markup.
 
 export function el(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
@@ -20,7 +20,7 @@ function fill(node, attributes, children) {
 
 const VISIBLE = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍" };
 
-// A token with its white space and control characters made visible, and short.
+// A token as a short label, with visible white space and control characters.
 export function tokenLabel(token, most = 24) {
   if (token === "") return "∅";
   const text = Array.from(token.slice(0, 4 * most), (c) => {
@@ -31,8 +31,8 @@ export function tokenLabel(token, most = 24) {
   return whole ? text.join("") : text.slice(0, most - 1).join("") + "…";
 }
 
-// A weight or score in four figures at most; "–" where there is none.
-export function number(value) {
+// A weight or score with at most four digits; "–" if there is none.
+export function formatNumber(value) {
   if (value == null || Number.isNaN(value)) return "–";
   return Math.abs(value) >= 100
     ? value.toFixed(0)

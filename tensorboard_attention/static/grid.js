@@ -1,8 +1,8 @@
-// All heads at once, as thumbnails: layer by layer, or in the order of a score.
+// All heads as thumbnails, layer by layer or sorted by a score.
 
-import { el, number } from "./dom.js";
+import { el, formatNumber } from "./dom.js";
 
-const MOST_PIXELS = 64; // a side of a thumbnail
+const MOST_PIXELS = 64; // per side of a thumbnail
 
 export class Grid {
   // choose(layer, head) is called with the head that was clicked.
@@ -14,7 +14,7 @@ export class Grid {
     this.cells = new Map();
   }
 
-  // views: one or two Maps, of which the first says what heads there are.
+  // views: one or two Maps. The heads of the first are shown.
   show(views, { layer, head, sort, rising }, palette) {
     const [first] = views;
     this.order = ordered(first, sort, rising);
@@ -22,7 +22,7 @@ export class Grid {
     for (const [l, h] of this.order) {
       const cell = this.cells.get(`${l}.${h}`);
       views.forEach((maps, i) => paint(cell.canvases[i], maps, l, h, palette));
-      const score = sort ? number(first.score(sort, l, h)) : "";
+      const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       cell.caption.textContent = sort ? `${l}.${h}  ${score}` : `${h}`;
       const chosen = l === layer && h === head;
       cell.button.setAttribute(
@@ -34,7 +34,7 @@ export class Grid {
     }
   }
 
-  // The head that stands `by` places further in the shown order.
+  // The head `by` positions further in the displayed order.
   beside({ layer, head }, by) {
     const place = this.order.findIndex(([l, h]) => l === layer && h === head);
     return this.order[Math.min(this.order.length - 1, Math.max(0, place + by))];
@@ -46,7 +46,7 @@ export class Grid {
     button?.scrollIntoView({ block: "nearest" });
   }
 
-  // Elements are made, or moved, only when the heads or their order change.
+  // Creates or moves elements only when the heads or their order change.
   #layOut({ header }, sides, sort) {
     const wanted = JSON.stringify([header.heads, sides, sort !== "", this.order]);
     if (wanted === this.laidOut) return;
@@ -88,7 +88,7 @@ export class Grid {
   }
 }
 
-// [layer, head] of every head; by a score, with those that have none at the end.
+// [layer, head] of every head; if sorted by a score, heads without one are last.
 function ordered(maps, sort, rising) {
   const heads = maps.heads();
   if (!sort) return heads;
@@ -101,10 +101,10 @@ function ordered(maps, sort, rising) {
 
 function paint(canvas, maps, layer, head, palette) {
   if (head >= (maps.header.heads[layer] ?? 0)) {
-    canvas.width = canvas.height = 1; // the other model has no such head
+    canvas.width = canvas.height = 1; // this model does not have the head
     return;
   }
-  const image = maps.image(maps.number(layer, head), Math.ceil(maps.n / MOST_PIXELS), palette);
+  const image = maps.image(maps.headIndex(layer, head), Math.ceil(maps.n / MOST_PIXELS), palette);
   if (canvas.width !== image.width) canvas.width = canvas.height = image.width;
   canvas.getContext("2d").putImageData(image, 0, 0);
 }

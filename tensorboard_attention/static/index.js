@@ -1,4 +1,4 @@
-// What TensorBoard loads into the Attention tab.
+// The module that TensorBoard loads for the Attention tab.
 
 import { start } from "./app.js";
 import { Logs } from "./source.js";

@@ -1,14 +1,14 @@
-// The keys of the tab, and the list that explains them.
+// Keyboard shortcuts, and the list that explains them.
 
 import { el } from "./dom.js";
 
 const KEYS = [
-  ["← →", "head before, after"],
-  ["↑ ↓", "layer above, below"],
-  [", .", "step before, after (also shift ← →)"],
+  ["← →", "previous, next head"],
+  ["↑ ↓", "previous, next layer"],
+  [", .", "previous, next step (also shift ← →)"],
   ["space", "play through training"],
-  ["[ ]", "token before, after"],
-  ["c", "compare, or stop comparing"],
+  ["[ ]", "previous, next token"],
+  ["c", "start or stop comparing"],
   ["+ - 0", "zoom in, out, whole map"],
 ];
 
@@ -20,7 +20,7 @@ export function keyList() {
 export function onKey(event, app) {
   const at = (selector) => event.target.closest?.(selector);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  // Controls keep the keys that they know themselves.
+  // Controls handle their own keys.
   if (at("select, input:not([type=range])")) return;
   if (at("input") && event.key.startsWith("Arrow")) return;
   if (at("button, summary") && event.key === " ") return;

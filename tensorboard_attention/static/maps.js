@@ -1,9 +1,10 @@
-// The attention maps of one probe at one step: all heads, a byte a weight, as summary.py packs them.
+// The attention maps of one probe at one step, for all heads: one byte per weight, as packed by
+// summary.py.
 
 export class Maps {
   constructor(header, bytes) {
     if (header.version !== 1)
-      throw new Error(`the maps have version ${header.version}, this tab reads version 1`);
+      throw new Error(`the maps have format version ${header.version}; this tab reads version 1`);
     this.header = header;
     this.bytes = bytes;
     this.tokens = header.tokens;
@@ -14,8 +15,8 @@ export class Maps {
       throw new Error("the maps of this step are damaged");
   }
 
-  // The number of a head among those of all layers.
-  number(layer, head) {
+  // The index of a head among the heads of all layers.
+  headIndex(layer, head) {
     return this.header.heads.slice(0, layer).reduce((sum, heads) => sum + heads, 0) + head;
   }
 
@@ -30,27 +31,33 @@ export class Maps {
     return this.header.scores[name]?.[layer]?.[head] ?? NaN;
   }
 
-  // Where the row of a query begins, and how many keys it has.
-  row(number, query) {
-    const start = number * this.size;
+  // What a score means, if the log says so.
+  meaning(name) {
+    const { meanings = {} } = this.header;
+    return Object.hasOwn(meanings, name) ? meanings[name] : "";
+  }
+
+  // Where the row of a query starts, and how many keys it has.
+  row(headIndex, query) {
+    const start = headIndex * this.size;
     return this.header.causal
       ? [start + (query * (query + 1)) / 2, query + 1]
       : [start + query * this.n, this.n];
   }
 
-  // The weight of a key for a query; null in the future of a causal map.
-  weight(number, query, key) {
-    const [start, length] = this.row(number, query);
+  // The weight of a key for a query; null for later keys in a causal map.
+  weight(headIndex, query, key) {
+    const [start, length] = this.row(headIndex, query);
     return key < length ? (this.bytes[start + key] / 255) ** 2 : null;
   }
 
-  // The map as pixels, each of which shows the largest weight of a block of cells: thin lines stay
-  // visible.
-  image(number, block, { colours, future }) {
+  // The map as an image. Each pixel shows the largest weight of a block of cells, so that thin lines
+  // stay visible.
+  image(headIndex, block, { colours, future }) {
     const side = Math.ceil(this.n / block);
     const largest = new Int16Array(side * side).fill(-1);
     for (let query = 0; query < this.n; query++) {
-      const [start, length] = this.row(number, query);
+      const [start, length] = this.row(headIndex, query);
       const line = Math.floor(query / block) * side;
       for (let key = 0; key < length; key++) {
         const place = line + Math.floor(key / block);

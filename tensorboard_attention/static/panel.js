@@ -1,4 +1,4 @@
-// The chosen head of one view: its map, the text, and the weights of the token in focus.
+// The selected head of one view: its map, the text, and the weights of the token in focus.
 
 import { el } from "./dom.js";
 import { Picture } from "./picture.js";
@@ -16,14 +16,14 @@ export class Panel {
 
   show(maps, layer, head, focus, cell, palette) {
     const there = head < (maps.header.heads[layer] ?? 0);
-    this.note.textContent = there ? maps.header.note : "This model has no such head.";
+    this.note.textContent = there ? maps.header.note : "This model does not have this head.";
     this.picture.node.hidden = this.words.node.hidden = !there;
     if (!there) return;
     this.picture.show(maps, layer, head, focus, cell, palette);
     this.words.show(maps, layer, head, focus);
   }
 
-  // Again, when the room or the viewport has changed.
+  // Called again when the available width or the viewport has changed.
   draw() {
     this.picture.draw();
     this.words.draw();
@@ -36,7 +36,7 @@ export function emptyNotice() {
     'add_attention(writer, "my probe", maps, tokens, step)',
   ];
   const what =
-    "No run in this log folder has any. A training run logs them as it goes; any program can:";
+    "No run in this log folder has attention maps. To log them from a training script:";
   return el(
     "div",
     { class: "empty" },

@@ -1,21 +1,21 @@
-// One head's map, large: queries down, keys across, with as many token labels as fit. It can be
-// zoomed and panned; pointing at a cell tells its weight.
+// The map of one head: queries in rows, keys in columns, with as many token labels as fit. It can be
+// zoomed and panned; hovering over a cell shows its weight.
 
-import { el, number, tokenLabel } from "./dom.js";
+import { el, formatNumber, tokenLabel } from "./dom.js";
 
-const LABEL = 12; // pixels that a label needs
+const LABEL = 12; // pixels per label
 const FONT = '11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const EDGE = 7; // pixels beyond the map, for half a label
 const ZOOM = 1.5;
 
-// Which part of a map is seen: shared by pictures side by side. x, y: the first key and query seen,
-// as shares of all.
+// The visible part of a map, shared by pictures side by side. x, y: the first visible key and query,
+// as fractions of all.
 export class Viewport {
   zoom = 1;
   x = 0;
   y = 0;
 
-  // Zoom by a factor around a point, given as shares of what is seen.
+  // Zoom by a factor around a point, given as fractions of the visible part.
   by(factor, at = { x: 0.5, y: 0.5 }, most = 64) {
     const zoom = Math.min(most, Math.max(1, this.zoom * factor));
     this.pan(at.x / this.zoom - at.x / zoom, at.y / this.zoom - at.y / zoom, zoom);
@@ -28,15 +28,15 @@ export class Viewport {
     this.y = inside(this.y + y);
   }
 
-  // Bring a query, given as a share of all, into the middle where it is out of sight.
+  // Centre a query, given as a fraction of all, if it is not visible.
   reveal(y) {
     if (y < this.y || y > this.y + 1 / this.zoom) this.pan(0, y - 0.5 / this.zoom - this.y);
   }
 }
 
 export class Picture {
-  // point(token, cell): the pointer is on a query's row and on {query, key}, or nowhere (null);
-  // pick(token): the row was clicked; moved(): the viewport has changed.
+  // point(token, cell): the pointer is over the row of this query and over the cell {query, key};
+  // null if it is over none. pick(token): the row was clicked. moved(): the viewport has changed.
   constructor(viewport, { point, pick, moved }) {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
@@ -57,10 +57,10 @@ export class Picture {
   }
 
   show(maps, layer, head, focus, cell, palette) {
-    Object.assign(this, { maps, focus, cell, palette, number: maps.number(layer, head) });
+    Object.assign(this, { maps, focus, cell, palette, headIndex: maps.headIndex(layer, head) });
     this.canvas.setAttribute(
       "aria-label",
-      `Attention map of layer ${layer}, head ${head}: queries down, keys across`,
+      `Attention map of layer ${layer}, head ${head}: queries in rows, keys in columns`,
     );
     if (this.labelled !== maps.tokens) {
       this.labelled = maps.tokens;
@@ -80,14 +80,14 @@ export class Picture {
       this.canvas.width = this.canvas.height = Math.round(total * ratio);
       this.canvas.style.width = this.canvas.style.height = `${total}px`;
     }
-    this.canvas.classList.toggle("zoomed", this.viewport.zoom > 1); // a finger then pans, not scrolls
+    this.canvas.classList.toggle("zoomed", this.viewport.zoom > 1); // touch then pans instead of scrolling
     const pen = this.canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, total, total);
     const { n } = this.maps;
     const seen = n / this.viewport.zoom;
-    const block = Math.ceil(seen / (this.side * ratio)); // cells that share a pixel
-    const cells = canvasOf(this.maps.image(this.number, block, this.palette));
+    const block = Math.ceil(seen / (this.side * ratio)); // cells per pixel, in each direction
+    const cells = canvasOf(this.maps.image(this.headIndex, block, this.palette));
     pen.imageSmoothingEnabled = false;
     const [x, y, part] = [this.viewport.x * n, this.viewport.y * n, seen].map(
       (each) => each / block,
@@ -95,7 +95,7 @@ export class Picture {
     pen.drawImage(cells, x, y, part, part, this.margin, this.margin, this.side, this.side);
     this.#drawFocus(pen, seen);
     this.#drawLabels(pen, seen);
-    this.#tell();
+    this.#describe();
   }
 
   #drawFocus(pen, seen) {
@@ -124,7 +124,7 @@ export class Picture {
     pen.strokeRect(this.margin - 0.5, this.margin - 0.5, this.side + 1, this.side + 1);
   }
 
-  // Every so many tokens, so that labels never touch; the focused one always.
+  // Labels as many tokens as fit, always including the one in focus.
   #drawLabels(pen, seen) {
     const { n } = this.maps;
     const cell = this.side / seen;
@@ -155,20 +155,20 @@ export class Picture {
     });
   }
 
-  #tell() {
+  #describe() {
     const { n } = this.maps;
-    // In a comparison, the other text may be longer.
+    // In a comparison, the cell may be from a longer text.
     if (!this.cell || this.cell.query >= n || this.cell.key >= n) {
-      this.readout.textContent = "Row: the token that attends. Column: what it attends to.";
+      this.readout.textContent = "Row: the token that attends. Column: the token it attends to.";
       return;
     }
     const { query, key } = this.cell;
-    const weight = this.maps.weight(this.number, query, key);
-    const what = weight == null ? "the future, which it cannot see" : number(weight);
+    const weight = this.maps.weight(this.headIndex, query, key);
+    const what = weight == null ? "a future token, which it cannot attend to" : formatNumber(weight);
     this.readout.textContent = `${query} ${this.labels[query]} → ${key} ${this.labels[key]}: ${what}`;
   }
 
-  // Where the pointer is, as shares of what is seen.
+  // The pointer's position, as fractions of the visible part.
   #at(event) {
     const box = this.canvas.getBoundingClientRect();
     return {
@@ -182,7 +182,7 @@ export class Picture {
     const at = this.#at(event);
     const query = Math.floor((this.viewport.y + at.y / this.viewport.zoom) * n);
     const key = Math.floor((this.viewport.x + at.x / this.viewport.zoom) * n);
-    // On a label, the row or column alone counts.
+    // Over a label: the row or column of its token.
     if (at.x < 0 && at.y >= 0 && at.y < 1) return { query, key: query };
     if (at.y < 0 && at.x >= 0 && at.x < 1) return { query: key, key };
     return at.x >= 0 && at.x < 1 && at.y >= 0 && at.y < 1 ? { query, key } : null;
@@ -194,7 +194,7 @@ export class Picture {
     this.canvas.setPointerCapture(event.pointerId);
   }
 
-  // One pointer pans what is zoomed, two pinch, none points.
+  // A pressed pointer pans a zoomed map, two pinch; a pointer that is not pressed hovers.
   _pointermove(event) {
     const before = this.pointers.get(event.pointerId);
     if (!before) return this.#point(this.#cellAt(event));

@@ -1,38 +1,30 @@
-// The scores of the chosen head, each with its curve over the logged steps.
+// The scores of the selected head, each with its curve over the logged steps.
 
-import { el, number, svg } from "./dom.js";
+import { el, formatNumber, svg } from "./dom.js";
 
 const WIDE = 200;
 const HIGH = 44;
 
-const MEANINGS = {
-  entropy: "bits: 0 where each query attends to one key",
-  "mean distance": "tokens between a query and what it attends to",
-  "previous token": "share on the token right before",
-  "first token": "share on the first token, the attention sink",
-  "same token": "share on the query's own place",
-  "duplicate token": "share on earlier places with the same token",
-  induction: "share on what came after the same token earlier",
-  copy: "share on earlier mentions of a word, where it comes next",
-};
-
 export class Scores {
-  // choose(step): a point of a curve was clicked.
+  // choose(step): a curve was clicked.
   constructor(choose) {
     this.choose = choose;
     this.node = el("section", { class: "scores", "aria-label": "Scores of the head" });
   }
 
-  // views: {maps, step, curves} of one view or two; curves are null until they have come.
+  // views: one or two of {maps, step, curves}; curves are null until they are loaded.
   show(views, layer, head) {
-    const names = Object.keys(views[0].maps.header.scores);
+    const [first] = views;
+    const names = Object.keys(first.maps.header.scores);
     this.node.replaceChildren(
       ...names.map((name) => {
-        const values = views.map(({ maps }) => number(maps.score(name, layer, head))).join(" | ");
+        const values = views
+          .map(({ maps }) => formatNumber(maps.score(name, layer, head)))
+          .join(" | ");
         const title = el(
           "div",
           { class: "value" },
-          el("span", { title: MEANINGS[name] ?? "" }, name),
+          el("span", { title: first.maps.meaning(name) }, name),
           el("b", {}, values),
         );
         return el(
@@ -70,7 +62,7 @@ export class Scores {
         viewBox: `0 0 ${WIDE} ${HIGH}`,
         preserveAspectRatio: "none",
         role: "img",
-        "aria-label": `${name} over steps, from ${number(low)} to ${number(high)}`,
+        "aria-label": `${name} over steps, from ${formatNumber(low)} to ${formatNumber(high)}`,
       },
       ...drawn,
     );
@@ -82,8 +74,8 @@ export class Scores {
     const bounds = el(
       "span",
       { class: "bounds", "aria-hidden": "true" },
-      el("span", {}, number(high)),
-      el("span", {}, number(low)),
+      el("span", {}, formatNumber(high)),
+      el("span", {}, formatNumber(low)),
     );
     return el("div", { class: "chart" }, chart, bounds);
   }

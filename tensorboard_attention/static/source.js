@@ -1,12 +1,12 @@
-// Where maps come from: TensorBoard's log folder, or the page that holds them itself. Both answer
-// runs(), maps(run, tag, step) and scores(run, tag); Store remembers what they answered.
+// Where maps come from: TensorBoard's log folder, or the page they are embedded in. Both have
+// runs(), maps(run, tag, step) and scores(run, tag); Store caches their results.
 
 import { Maps } from "./maps.js";
 
 export class Logs {
-  follows = true; // training may go on: ask again for more
+  follows = true; // training may be running: look for new steps
 
-  versions = {}; // of each run: another one once its old steps have changed
+  versions = {}; // by run; a version changes when old steps of the run change
 
   async runs() {
     const { steps, versions } = await (await ask("runs")).json();
@@ -71,7 +71,7 @@ export class Embedded {
 const MOST_BYTES = 256e6;
 
 export class Store {
-  #maps = new Map(); // oldest use first
+  #maps = new Map(); // least recently used first
   #scores = new Map();
   #bytes = 0;
 
@@ -94,7 +94,7 @@ export class Store {
     return answer;
   }
 
-  // The scores over all steps; asked for again when there are others, or if that failed.
+  // The scores of all steps. Loaded again if the steps have changed, or after a failure.
   scores({ run, tag }, steps) {
     const key = JSON.stringify([run, tag]);
     const state = JSON.stringify([this.source.versions[run], steps]);

@@ -1,11 +1,11 @@
-// What is being looked at, and the link that brings it back.
+// What is displayed, and the link that restores it.
 //
 //   one, two      {run, tag, step}; two is null unless two views are compared
-//   layer, head   the chosen head
-//   token         the chosen token's place, -1 for none
-//   sort, rising  the order of heads: a score's name or "" for layer by layer; smallest first or not
+//   layer, head   the selected head
+//   token         the position of the selected token, -1 for none
+//   sort, rising  the order of heads: a score's name, or "" for layer by layer; smallest first or not
 
-const PREFIX = "p.attention."; // TensorBoard keeps such keys of its address for the plugin
+const PREFIX = "p.attention."; // TensorBoard keeps keys with this prefix in its address
 
 export function readLink(hash) {
   const found = {};
@@ -15,7 +15,7 @@ export function readLink(hash) {
     try {
       found[key.slice(PREFIX.length)] = decodeURIComponent(value);
     } catch {
-      // A link cut in the middle of a character: the rest of it may still be good.
+      // The link was cut within a character. Its other parts may still be valid.
     }
   }
   return found;
@@ -34,7 +34,7 @@ export function linkHash(state) {
   );
 }
 
-// The state that a link asks for, as far as these runs have it.
+// The state that a link describes, as far as it exists in these runs.
 export function restore(link, runs) {
   const one = nearest(runs, { run: link.run, tag: link.tag, step: link.step });
   return {
@@ -43,14 +43,14 @@ export function restore(link, runs) {
       "run2" in link ? nearest(runs, { run: link.run2, tag: link.tag2, step: link.step2 }) : null,
     layer: whole(link.layer, 0),
     head: whole(link.head, 0),
-    token: whole(link.token, Infinity), // the last one, which sees the most
+    token: whole(link.token, Infinity), // the last token, which attends to all others
     sort: link.sort ?? "",
     rising: link.rising === "1",
   };
 }
 
-// The view that is wanted, or the one most like it: the last run (of those named by their time the
-// newest), the first probe, the last step.
+// The requested view, or the nearest one. Defaults: the last run (the newest, if runs are named by
+// time), its first probe, its last step.
 export function nearest(runs, { run, tag, step }) {
   if (!Object.hasOwn(runs, run)) run = Object.keys(runs).at(-1);
   const tags = runs[run];

@@ -1,10 +1,11 @@
-// Light or dark, and the legend of the colours.
+// The light or dark theme, and the colour legend.
 
 import { el } from "./dom.js";
 import { css, future, scale } from "./colours.js";
 
-// Light or dark as the host, TensorBoard, is; by itself, as the system is. changed(palette) is called
-// at once and at every change: with the scale, the future's grey, and the colours of lines and text.
+// Follows the theme of the host (TensorBoard), or of the system in a page of its own. Calls
+// changed(palette) now and at every change, with the scale and the colours of later tokens, lines
+// and text.
 export function followTheme(host, changed) {
   const body = host !== window ? host.document.body : null;
   const system = matchMedia("(prefers-color-scheme: dark)");

@@ -1,15 +1,15 @@
-// The probe as text. The token in focus is joined by lines to what it attends to (solid) and to
-// what attends to it (dashed), and both are listed with their weights.
+// The probe as text. Lines connect the token in focus to what it attends to (solid) and to what
+// attends to it (dashed); both are listed with their weights.
 
-import { el, number, svg, tokenLabel } from "./dom.js";
+import { el, formatNumber, svg, tokenLabel } from "./dom.js";
 
-const MOST_LINES = 24; // each way; fainter ones would only blur the text
+const MOST_LINES = 24; // in each direction; more would clutter the text
 const LEAST = 0.01;
-const MOST_LISTED = 20; // each way
+const MOST_LISTED = 20; // in each direction
 const LEAST_LISTED = 0.0005;
 
 export class Words {
-  // point(token): the pointer is on a token, or on none (-1); pick(token): it was clicked.
+  // point(token): the pointer is over this token, or over none (-1). pick(token): it was clicked.
   constructor({ point, pick }) {
     Object.assign(this, { point, pick });
     this.lines = svg("svg", { class: "lines", "aria-hidden": "true" });
@@ -26,7 +26,7 @@ export class Words {
 
   show(maps, layer, head, focus) {
     if (this.tokens !== maps.tokens) this.#write(maps.tokens);
-    const weights = around(maps, maps.number(layer, head), focus);
+    const weights = around(maps, maps.headIndex(layer, head), focus);
     this.spans.forEach((span, i) => {
       const to = weights.to[i] ?? 0;
       const from = weights.from[i] ?? 0;
@@ -40,7 +40,7 @@ export class Words {
     this.draw();
   }
 
-  // Also when the text has wrapped anew.
+  // Called again when the text may wrap differently.
   draw() {
     if (!this.shown) return;
     const { weights, focus } = this.shown;
@@ -69,7 +69,7 @@ export class Words {
     this.text.replaceChildren(...tokens.flatMap((token, i) => [this.spans[i], ...breaks(token)]));
   }
 
-  // Scrolls a long text, never the whole tab, to where the token is.
+  // Scrolls a long text to the token, without scrolling the tab.
   #reveal(span) {
     if (!span) return;
     const above = span.offsetTop - 20;
@@ -80,7 +80,7 @@ export class Words {
   #list() {
     const { weights, focus } = this.shown;
     if (this.tokens[focus] === undefined)
-      return this.lists.replaceChildren(el("p", { class: "hint" }, "Point at a token, or tap it."));
+      return this.lists.replaceChildren(el("p", { class: "hint" }, "Hover over or tap a token."));
     const token = tokenLabel(this.tokens[focus]);
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
     this.lists.replaceChildren(
@@ -96,7 +96,7 @@ export class Words {
           return el(
             "li",
             { "data-place": i },
-            el("b", {}, number(weight)),
+            el("b", {}, formatNumber(weight)),
             el("span", {}, tokenLabel(this.tokens[i])),
             el("small", {}, `${i}`),
             bar,
@@ -107,7 +107,7 @@ export class Words {
             el(
               "li",
               { class: "rest" },
-              el("b", {}, number(Math.abs(rest))),
+              el("b", {}, formatNumber(Math.abs(rest))),
               `${others} ${others === 1 ? "other" : "others together"}`,
             ),
           );
@@ -117,13 +117,14 @@ export class Words {
   }
 }
 
-// What a token attends to and what attends to it: weights by place, null where there can be none.
-function around(maps, number, token) {
+// What a token attends to and what attends to it: weights by position, null for later keys in a
+// causal map.
+function around(maps, headIndex, token) {
   if (token < 0 || token >= maps.n) return { to: [], from: [] };
   const places = Array.from({ length: maps.n }, (_, i) => i);
   return {
-    to: places.map((key) => maps.weight(number, token, key)),
-    from: places.map((query) => maps.weight(number, query, token)),
+    to: places.map((key) => maps.weight(headIndex, token, key)),
+    from: places.map((query) => maps.weight(headIndex, query, token)),
   };
 }
 
