@@ -208,15 +208,12 @@ def preset(group: str, name: str, **changes: Any) -> Any:
 
     preset("model", "nano", n_layers=4)
     """
-    values: dict[str, Any] = {}
-    file: str | None = name
-    while file is not None:
-        loaded = _load(f"{group}/{file}")
-        base, *_ = loaded.pop("defaults")
-        values = {**OmegaConf.to_container(loaded), **values}  # type: ignore[dict-item]
-        file = None if base.endswith("_schema") else base
     kind = CORPORA[name].config if group == "data" else GROUPS[group]
-    return kind(**{**values, **changes})
+    files = [_load(f"{group}/{name}")]
+    while not (base := files[0].pop("defaults")[0]).endswith("_schema"):
+        files.insert(0, _load(f"{group}/{base}"))
+    values = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(kind), *files))
+    return kind(**{**values, **changes})  # type: ignore[dict-item]
 
 
 def _load(name: str) -> DictConfig:

@@ -177,7 +177,7 @@ def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator
 
 @dataclass
 class TalesConfig:
-    """How much to generate. `n_bytes` is a minimum over both splits, which end with a whole tale."""
+    """How much to generate: at least `n_bytes` over both splits, which end with a whole tale."""
 
     document_end: ClassVar[str] = "\n\n"
 

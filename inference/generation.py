@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -34,7 +34,7 @@ class SamplingConfig:
     Raises `ValueError("field: what is wrong; what to do")` for a value out of range.
     """
 
-    prompt: str
+    prompt: str = field(metadata={"free_text": True})
     max_new_tokens: int
     temperature: float
     top_k: int | None

@@ -76,16 +76,19 @@ def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config
     """The dataclass `kind` of plain values, whose types are checked."""
     hints = get_type_hints(kind)
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    typed = {}
     for name in names:
-        value = values.get(name)
-        types = (hints[name], int) if isinstance(0.0, hints[name]) else hints[name]
         if name not in values:
             raise ValueError(f"{prefix}{name}: is missing")
-        if not isinstance(value, types) or (isinstance(value, bool) and hints[name] is not bool):
+        value, hint = values[name], hints[name]
+        if type(value) is int and isinstance(0.0, hint):
+            value = float(value)
+        if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
             raise ValueError(f"{prefix}{name}: {value!r} has the wrong type")
+        typed[name] = value
     if unknown := [name for name in values if name not in names]:
         raise ValueError(f"{prefix}{unknown[0]}: no such setting")
     try:
-        return kind(**values)
+        return kind(**typed)
     except ValueError as error:
         raise ValueError(f"{prefix}{error}") from error

@@ -179,8 +179,7 @@ class HeadNorm(nn.RMSNorm):
 def split_heads(
     x: Float[Tensor, "batch token width"], d_head: int
 ) -> Float[Tensor, "batch head token d_head"]:
-    """Split the last axis into heads of width `d_head` and move the head axis before the token axis;
-    returns a view."""
+    """Split the last axis into heads of width `d_head`, and move them before the tokens; a view."""
     return x.unflatten(-1, (-1, d_head)).transpose(1, 2)
 
 

@@ -55,7 +55,8 @@ class Terminal(Observer):
     def on_start(self, step: int) -> None:
         settings, model = self.observed.settings, self.observed.model
         self.console.print(
-            f"{settings['data.name']}, {settings['tokenizer.name']} of {model.vocab_size:,} tokens, "
+            f"{settings['data.name']}, "
+            f"{settings['tokenizer.name']} of {model.vocab_size:,} tokens, "
             f"model of {model.n_parameters:,} parameters, {settings['optimizer.name']}, "
             f"{self.observed.device.type}"
         )

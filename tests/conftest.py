@@ -17,6 +17,9 @@ from threading import Lock
 import pytest
 from hypothesis import settings
 
+from configs.schema import preset
+from model import ModelConfig
+
 # Tests assert no timings, and the first call of a kernel is slow.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
@@ -43,6 +46,15 @@ TINY = (
     "observe.attention.images_every=3",
     "observe.samples.max_new_tokens=20",
 )
+
+
+def small_config(
+    n_layers: int, n_heads: int, d_model: int, context_length: int, **choices: object
+) -> ModelConfig:
+    """The default model with other sizes."""
+    sizes = {"n_layers": n_layers, "n_heads": n_heads, "d_model": d_model}
+    return preset("model", "nano", **sizes, context_length=context_length, **choices)
+
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from data import Tokenizer
-from model import GPT, ModelConfig
-from sample import Writer, open_model
-from tests.conftest import succeed
+from inference import SamplingConfig, Writer
+from model import GPT
+from tests.conftest import small_config, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")
 
@@ -76,7 +76,8 @@ def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
     text = "Once upon a time there was a hen. " * 20
     (tmp_path / "hen.txt").write_text(text)
     output = succeed("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
-    _, tokenizer, model, _ = open_model(str(tiny / "runs/latest"), "best", torch.device("cpu"))
+    opened = open_run(tiny / "runs/latest", "best")
+    tokenizer, model = opened.tokenizer, opened.model
     tokens = torch.tensor(tokenizer.encode(text))
     nats = 0.0
     for start in range(0, len(tokens) - 1, 32):
@@ -87,9 +88,12 @@ def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
     assert f"({len(tokens) - 1:,} tokens" in output
 
 
+def sampling(prompt: str) -> SamplingConfig:
+    return SamplingConfig(prompt, 100, 1.0, None, None, seed=1)
+
+
 def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyPatch) -> Writer:
     """A writer whose model writes exactly these bytes, one byte a token."""
-    import sample
     from data.tokenizer import fixed_tokenizer
 
     def spell(
@@ -98,15 +102,19 @@ def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyP
         for byte in text[:max_new_tokens]:
             yield torch.full((len(prompt),), byte)
 
-    monkeypatch.setattr(sample, "generate", spell)
+    monkeypatch.setattr("inference.writer.generate", spell)
     tokenizer: Tokenizer = fixed_tokenizer("byte")
-    return Writer(GPT(ModelConfig(1, 1, 4, 8), 256), tokenizer, document_end)
+    return Writer(
+        GPT(small_config(1, 1, 4, 8), 256),
+        tokenizer,
+        document_end,
+    )
 
 
 def test_characters_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Käse 🧀!"
     writer = writer_of(text.encode(), None, monkeypatch)
-    pieces = [piece for (piece,) in writer.stream("a", 1, 100, 1, 1.0)]
+    pieces = [piece for (piece,) in writer.stream(sampling("a"))]
     assert "".join(pieces) == text
     assert all("\ufffd" not in piece for piece in pieces)
     assert "🧀" in pieces
@@ -114,7 +122,7 @@ def test_characters_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bytes_that_are_no_text_do_not_garble_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = writer_of(b"a\xffb\xf0\x9f", None, monkeypatch)
-    assert writer.write("", 100, 1, 1.0) == "a\ufffdb\ufffd"
+    assert writer.write(sampling("")) == "a\ufffdb\ufffd"
 
 
 @pytest.mark.parametrize(
@@ -130,4 +138,4 @@ def test_a_sample_ends_with_its_document(
     written: bytes, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_of(written, "\n\n", monkeypatch)
-    assert writer.write("", 100, 1, 1.0) == shown
+    assert writer.write(sampling("")) == shown

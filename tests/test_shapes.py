@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from model import ModelConfig, fused_attention
+from configs.schema import preset
+from model import fused_attention
 from model.attention import CausalSelfAttention
 from shapes import AXES, print_walk, walk
 
@@ -26,7 +27,7 @@ GPT2: dict[str, Any] = {
 @torch.no_grad()
 def test_the_walk_is_the_modules_own_way(choices):
     torch.manual_seed(0)
-    attention = CausalSelfAttention(ModelConfig(**SIZES, **choices))
+    attention = CausalSelfAttention(preset("model", "nano", **SIZES, **choices))
     x = torch.randn(3, 7, 24)
     steps = {step.name: step.tensor for step in walk(attention, x)}
 
@@ -49,7 +50,9 @@ def test_the_walk_is_the_modules_own_way(choices):
 
 
 def test_shapes_of_grouped_heads():
-    steps = walk(CausalSelfAttention(ModelConfig(**SIZES, **QWEN3)), torch.randn(3, 7, 24))
+    steps = walk(
+        CausalSelfAttention(preset("model", "nano", **SIZES, **QWEN3)), torch.randn(3, 7, 24)
+    )
     assert {step.name: tuple(step.tensor.shape) for step in steps} == {
         "input": (3, 7, 24),
         "queries": (3, 7, 40),
@@ -78,12 +81,16 @@ def test_the_axes_are_named_rightly():
         **{"d_head": 10, "head*d_head": 40, "kv_head*d_head": 20},
     }
     assert sizes.keys() == AXES.keys()
-    for step in walk(CausalSelfAttention(ModelConfig(**SIZES, **QWEN3)), torch.randn(3, 7, 24)):
+    for step in walk(
+        CausalSelfAttention(preset("model", "nano", **SIZES, **QWEN3)), torch.randn(3, 7, 24)
+    ):
         assert tuple(step.tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
 
 
 def test_steps_that_a_design_lacks_are_left_out():
-    steps = walk(CausalSelfAttention(ModelConfig(**SIZES, **GPT2)), torch.randn(1, 3, 24))
+    steps = walk(
+        CausalSelfAttention(preset("model", "nano", **SIZES, **GPT2)), torch.randn(1, 3, 24)
+    )
     assert not [step.name for step in steps if "normed" in step.name or "rotated" in step.name]
     assert "+ b" in next(step.formula for step in steps if step.name == "queries")
 
@@ -92,7 +99,7 @@ def test_steps_that_a_design_lacks_are_left_out():
 @pytest.mark.parametrize("columns", ["40", "250"])
 def test_the_table_fits_100_columns_whole(capsys, monkeypatch, d_model, columns):
     monkeypatch.setenv("COLUMNS", columns)
-    print_walk(ModelConfig(**{**SIZES, "n_layers": 1, "d_model": d_model}))
+    print_walk(preset("model", "nano", **{**SIZES, "n_layers": 1, "d_model": d_model}))
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert len(lines) > 25 and {len(line) for line in lines} == {100}
@@ -102,5 +109,5 @@ def test_the_table_fits_100_columns_whole(capsys, monkeypatch, d_model, columns)
 
 
 def test_a_short_context_cuts_the_texts(capsys):
-    print_walk(ModelConfig(**{**SIZES, "context_length": 3}))
+    print_walk(preset("model", "nano", **{**SIZES, "context_length": 3}))
     assert "(2, 4, 3, 3)" in capsys.readouterr().out

@@ -21,7 +21,7 @@ import sys
 import threading
 
 PRELOADED = (
-    *("attention", "evaluate", "sample", "shapes", "train"),
+    *("evaluate", "look", "sample", "shapes", "train"),
     *("observe.terminal", "rustbpe", "torch.utils.tensorboard"),
     *("observe.attention", "observe.tensorboard"),
 )

@@ -21,11 +21,12 @@ from configs.schema import (
     build,
     load_run_config,
     register,
-    with_overrides,
+    resumed_config,
 )
 from errors import UserError
 from model import GPT
 from tests.conftest import ROOT
+from training.run import Run
 
 CONFIGS = ROOT / "configs"
 
@@ -115,7 +116,7 @@ def test_free_text_means_itself(key: str, text: str) -> None:
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     group = ["data=text"] if key == "data.path" else []
     script = "sample" if key == "prompt" else "train"
-    config = composed(*read_arguments([*group, f"{key}={text}"]), name=script)
+    config = composed(*read_arguments([*group, f"{key}={text}"], script), name=script)
     if not quoted:  # quotes around the whole are Hydra's own
         assert OmegaConf.select(config, key) == text
 
@@ -124,7 +125,7 @@ def test_a_stored_config_comes_back_with_its_types(tmp_path: Path) -> None:
     config = composed("data=text", "data.path=x", "optimizer.lr=1", "model.dropout=0")
     stored = tmp_path / "config.yaml"
     stored.write_text(OmegaConf.to_yaml(config, resolve=True))
-    assert build(load_run_config(stored), TrainConfig) == build(config, TrainConfig)
+    assert build(load_run_config(Run(tmp_path)), TrainConfig) == build(config, TrainConfig)
 
 
 @pytest.mark.parametrize(
@@ -134,16 +135,20 @@ def test_a_damaged_stored_config_is_refused(tmp_path: Path, text: str) -> None:
     stored = tmp_path / "config.yaml"
     stored.write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml"):
-        load_run_config(stored)
+        load_run_config(Run(tmp_path))
 
 
-def test_overrides_on_a_stored_config_change_nothing_else() -> None:
+def test_a_resume_changes_nothing_but_what_is_overridden(tmp_path: Path) -> None:
     stored = composed("optimizer=adamw", "trainer.max_steps=7", "seed=3")
-    today = composed("trainer.max_steps=9", "data=shakespeare")
-    merged = with_overrides(stored, today, ["trainer.max_steps", "data"])
-    expected = composed("optimizer=adamw", "trainer.max_steps=9", "seed=3", "data=shakespeare")
-    assert merged == expected
-    assert stored.trainer.max_steps == 7
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(stored, resolve=True))
+    today = composed("trainer.max_steps=9", "data=shakespeare", "model.n_layers=3")
+    resumed = resumed_config(Run(tmp_path), today, ["trainer.max_steps"])
+    expected = composed("optimizer=adamw", "trainer.max_steps=9", "seed=3")
+    assert build(resumed, TrainConfig) == build(expected, TrainConfig)
+    with pytest.raises(UserError, match=r"resume: data\.name, .*cannot change"):
+        resumed_config(Run(tmp_path), today, ["data"])
+    with pytest.raises(UserError, match=r"resume: model\.n_layers cannot change"):
+        resumed_config(Run(tmp_path), today, ["model.n_layers"])
 
 
 def test_a_run_from_before_there_were_histograms_and_profiles_opens(tmp_path: Path) -> None:
@@ -153,5 +158,5 @@ def test_a_run_from_before_there_were_histograms_and_profiles_opens(tmp_path: Pa
         del settings["observe"][name]
     stored = tmp_path / "config.yaml"
     stored.write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
-    opened = build(load_run_config(stored), TrainConfig)
+    opened = build(load_run_config(Run(tmp_path)), TrainConfig)
     assert opened.observe.histograms.every == opened.observe.profile.steps == 0

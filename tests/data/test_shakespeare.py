@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.schema import preset
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from errors import UserError
 
@@ -46,7 +47,9 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 
 def config(server: ThreadingHTTPServer, page: str, cache: Path) -> ShakespeareConfig:
-    return ShakespeareConfig(
+    return preset(
+        "data",
+        "shakespeare",
         url=f"http://127.0.0.1:{server.server_port}{page}",
         sha256=hashlib.sha256(PLAY).hexdigest(),
         cache_dir=str(cache),
@@ -103,14 +106,18 @@ def test_a_failed_download_leaves_nothing(
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/input.txt", "no address", "", "http://["])
 def test_an_address_that_leads_nowhere_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match=r"^data\.url: [^\n]*data\.path=FILE$"):
-        open_shakespeare(ShakespeareConfig(url=url, cache_dir=str(tmp_path / "cache")))
+        open_shakespeare(preset("data", "shakespeare", url=url, cache_dir=str(tmp_path / "cache")))
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_local_copy_needs_no_server(tmp_path: Path) -> None:
     (tmp_path / "play.txt").write_bytes(PLAY)
-    settings = ShakespeareConfig(
-        path=str(tmp_path / "play.txt"), sha256=hashlib.sha256(PLAY).hexdigest(), url="nowhere"
+    settings = preset(
+        "data",
+        "shakespeare",
+        path=str(tmp_path / "play.txt"),
+        sha256=hashlib.sha256(PLAY).hexdigest(),
+        url="nowhere",
     )
     corpus = open_shakespeare(settings)
     assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]).encode() == PLAY
@@ -119,17 +126,17 @@ def test_a_local_copy_needs_no_server(tmp_path: Path) -> None:
 def test_another_text_is_refused_and_sent_to_the_text_corpus(tmp_path: Path) -> None:
     (tmp_path / "prose.txt").write_text("Call me Ishmael.")
     with pytest.raises(UserError, match=r"^data\.path: .*data=text data\.path=.*prose\.txt$"):
-        open_shakespeare(ShakespeareConfig(path=str(tmp_path / "prose.txt")))
+        open_shakespeare(preset("data", "shakespeare", path=str(tmp_path / "prose.txt")))
 
 
 def test_a_missing_local_copy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^data\.path: .*absent\.txt does not exist"):
-        open_shakespeare(ShakespeareConfig(path=str(tmp_path / "absent.txt")))
+        open_shakespeare(preset("data", "shakespeare", path=str(tmp_path / "absent.txt")))
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"the real file is not at {REAL}")
 def test_the_real_file_is_the_one_the_settings_expect() -> None:
-    corpus = open_shakespeare(ShakespeareConfig(path=str(REAL)))
+    corpus = open_shakespeare(preset("data", "shakespeare", path=str(REAL)))
     train, val = ("".join(corpus.pieces(split)) for split in ("train", "val"))
     assert (len(train), len(val)) == (1003854, 111540)  # figures that the field quotes
     assert train.startswith("First Citizen:\n")
@@ -137,4 +144,4 @@ def test_the_real_file_is_the_one_the_settings_expect() -> None:
 
 def test_a_share_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^val_fraction: "):
-        ShakespeareConfig(val_fraction=2.0)
+        preset("data", "shakespeare", val_fraction=2.0)

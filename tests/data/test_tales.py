@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.schema import preset
 from data import tales_grammar
 from data.tales import (
     GRAMMAR,
@@ -22,7 +23,6 @@ from data.tales import (
     Slot,
     Tale,
     Tales,
-    TalesConfig,
     derivations,
     read_rules,
     tale,
@@ -164,7 +164,7 @@ def test_there_are_astronomically_many_tales():
 # The corpus
 
 
-SMALL = TalesConfig(n_bytes=40_000, seed=5, val_fraction=0.25)
+SMALL = preset("data", "tales", n_bytes=40_000, seed=5, val_fraction=0.25)
 
 
 def tales_of(text: str) -> list[str]:
@@ -187,7 +187,7 @@ def test_a_tale_drawn_before_is_passed_over(monkeypatch):
     grammar = read_rules({"story": ["{a}{b}"], "a": list("stuvw"), "b": list("xyz")})
     monkeypatch.setattr("data.tales.GRAMMAR", grammar)
     monkeypatch.setattr("data.tales.tale", lambda rng: tale(rng, grammar))
-    config = TalesConfig(n_bytes=10_000)
+    config = preset("data", "tales", n_bytes=10_000)
     config.n_bytes = 15 * len("sx\n\n")
     corpus = Tales(config)
     pieces = [*corpus.pieces("val"), *corpus.pieces("train")]
@@ -195,7 +195,7 @@ def test_a_tale_drawn_before_is_passed_over(monkeypatch):
 
 
 def test_floor_is_the_sum_of_the_parsed_tales_information():
-    corpus = Tales(TalesConfig(n_bytes=20_000, seed=2, val_fraction=0.5))
+    corpus = Tales(preset("data", "tales", n_bytes=20_000, seed=2, val_fraction=0.5))
     for split in ("train", "val"):
         bits = 0.0
         for text in tales_of("".join(corpus.pieces(split))):
@@ -205,17 +205,18 @@ def test_floor_is_the_sum_of_the_parsed_tales_information():
 
 
 def test_default_floor_leaves_a_model_something_to_learn_and_something_free():
-    corpus = Tales(TalesConfig(n_bytes=200_000))
+    corpus = Tales(preset("data", "tales", n_bytes=200_000))
     text = "".join(corpus.pieces("train"))
     assert 0.35 < corpus.floor_bits("train") / len(text) < 0.75
     assert 350 < len(text) / len(tales_of(text)) < 600
-    assert TalesConfig().n_bytes >= 1_000_000
+    assert preset("data", "tales").n_bytes >= 1_000_000
 
 
 def test_same_bytes_in_every_process_and_on_every_platform():
     program = (
         "import hashlib; from data.tales import Tales, TalesConfig; "
-        "text = ''.join(Tales(TalesConfig(n_bytes=30_000, seed=7)).pieces('train')); "
+        "config = TalesConfig('tales', n_bytes=30_000, seed=7, val_fraction=0.1); "
+        "text = ''.join(Tales(config).pieces('train')); "
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
     digests = {
@@ -235,7 +236,10 @@ def test_same_bytes_in_every_process_and_on_every_platform():
 
 
 def test_seeds_differ():
-    texts = {"".join(Tales(TalesConfig(n_bytes=10_000, seed=s)).pieces("val")) for s in range(5)}
+    texts = {
+        "".join(Tales(preset("data", "tales", n_bytes=10_000, seed=s)).pieces("val"))
+        for s in range(5)
+    }
     assert len(texts) == 5
 
 
@@ -243,18 +247,18 @@ def test_fingerprint_follows_settings_and_source(monkeypatch, tmp_path):
     prints = {
         Tales(config).fingerprint()
         for config in (
-            TalesConfig(),
-            TalesConfig(seed=1),
-            TalesConfig(n_bytes=5_000_000),
-            TalesConfig(val_fraction=0.2),
+            preset("data", "tales"),
+            preset("data", "tales", seed=1),
+            preset("data", "tales", n_bytes=5_000_000),
+            preset("data", "tales", val_fraction=0.2),
         )
     }
     assert len(prints) == 4
-    assert Tales(TalesConfig()).fingerprint() in prints
+    assert Tales(preset("data", "tales")).fingerprint() in prints
     changed = tmp_path / "tales_grammar.py"
     changed.write_bytes(Path(tales_grammar.__file__).read_bytes() + b"\n# changed\n")
     monkeypatch.setattr(tales_grammar, "__file__", str(changed))
-    assert Tales(TalesConfig()).fingerprint() not in prints
+    assert Tales(preset("data", "tales")).fingerprint() not in prints
 
 
 @pytest.mark.parametrize(
@@ -270,7 +274,7 @@ def test_fingerprint_follows_settings_and_source(monkeypatch, tmp_path):
 )
 def test_settings_out_of_range_are_refused_by_name(setting, value):
     with pytest.raises(ValueError, match=rf"^{setting}: .*; choose"):
-        TalesConfig(**{setting: value})
+        preset("data", "tales", **{setting: value})
 
 
 def test_an_unknown_split_is_refused():

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data.text
-from data.text import Text, TextConfig
+from configs.schema import preset
+from data.text import Text
 from errors import UserError
 
 
 def split_texts(path: Path | str, **settings: object) -> tuple[str, str]:
-    corpus = Text(TextConfig(path=str(path), **settings))  # type: ignore[arg-type]
+    corpus = Text(preset("data", "text", path=str(path), **settings))  # type: ignore[arg-type]
     return "".join(corpus.pieces("train")), "".join(corpus.pieces("val"))
 
 
@@ -138,7 +139,7 @@ def test_standard_input_can_be_read_again_and_again(
     (tmp_path / "piped").write_bytes("né\r\n".encode() * 50)
     with (tmp_path / "piped").open(encoding="utf-8") as stream:
         monkeypatch.setattr("sys.stdin", stream)
-        corpus = Text(TextConfig(path="-"))
+        corpus = Text(preset("data", "text", path="-"))
     (tmp_path / "piped").unlink()
     for _ in range(2):
         assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]) == "né\r\n" * 50
@@ -155,7 +156,7 @@ def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
 def test_the_fingerprint_is_that_of_the_two_splits(tmp_path: Path) -> None:
     def fingerprint(text: str, val_fraction: float = 0.5) -> str:
         (tmp_path / "a.txt").write_text(text)
-        config = TextConfig(path=str(tmp_path / "a.txt"), val_fraction=val_fraction)
+        config = preset("data", "text", path=str(tmp_path / "a.txt"), val_fraction=val_fraction)
         return Text(config).fingerprint()
 
     assert fingerprint("abcdef") == fingerprint("abcdef")
@@ -188,7 +189,7 @@ def test_unusable_text_is_refused_in_one_line(
     Path("latin.txt").write_bytes(b"caf\xe9 au lait")
     Path("cut.txt").write_bytes(b"abcd\xe4\xb8")
     with pytest.raises(UserError) as refusal:
-        Text(TextConfig(path=path))
+        Text(preset("data", "text", path=path))
     message = str(refusal.value)
     assert message.startswith("data.path: ")
     assert problem in message
@@ -206,12 +207,12 @@ def test_the_offset_of_a_bad_byte_is_exact(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data.text, "_BLOCK", size)
         with pytest.raises(UserError, match=rf"bad.txt is not UTF-8 \(byte {truth.value.start}\)"):
-            Text(TextConfig(path=str(folder / "bad.txt")))
+            Text(preset("data", "text", path=str(folder / "bad.txt")))
 
 
 def test_a_file_that_shrinks_or_goes_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a long enough text")
-    corpus = Text(TextConfig(path=str(tmp_path / "a.txt")))
+    corpus = Text(preset("data", "text", path=str(tmp_path / "a.txt")))
     (tmp_path / "a.txt").write_text("short")
     with pytest.raises(UserError, match=r"a.txt changed while it was read"):
         list(corpus.pieces("val"))
@@ -223,4 +224,4 @@ def test_a_file_that_shrinks_or_goes_while_it_is_read_is_noticed(tmp_path: Path)
 @pytest.mark.parametrize("val_fraction", [0.0, -0.1, 1.01, float("nan")])
 def test_a_share_out_of_range_is_refused(val_fraction: float) -> None:
     with pytest.raises(ValueError, match=r"^val_fraction: "):
-        TextConfig(path="a.txt", val_fraction=val_fraction)
+        preset("data", "text", path="a.txt", val_fraction=val_fraction)

@@ -17,7 +17,8 @@ import tiktoken_ext.openai_public  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import Dataset, TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
+from configs.schema import preset
+from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus
 from data.tokenizer import BPE_PATTERN, fixed_tokenizer, train_bpe
 from data.tokens import cut
@@ -115,7 +116,7 @@ def test_pieces_are_bounded_and_join_to_the_text(texts: list[str], size: int) ->
     assert all(1 <= len(piece) <= 2 * size for piece in pieces)
 
 
-@pytest.mark.parametrize("config", [TokenizerConfig("byte"), TokenizerConfig("bpe", 300)])
+@pytest.mark.parametrize("config", [TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)])
 def test_the_token_files_hold_the_encoded_text(tmp_path: Path, config: TokenizerConfig) -> None:
     corpus = Told(floor=1234.5)
     dataset = prepare(corpus, config, tmp_path, context_length=8)
@@ -155,7 +156,7 @@ def test_a_warm_cache_asks_for_no_text(tmp_path: Path) -> None:
 
 
 def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
-    byte, bpe = TokenizerConfig("byte"), TokenizerConfig("bpe", 300)
+    byte, bpe = TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)
     prepare(Told(), byte, tmp_path, context_length=8)
     other = prepare(Told(train=STORY.upper()), byte, tmp_path, context_length=8)
     assert other.tokenizer.decode(other.train.tolist()) == STORY.upper()
@@ -189,7 +190,7 @@ def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes
 
 
 def test_a_missing_token_file_is_rebuilt_and_strays_are_harmless(tmp_path: Path) -> None:
-    config = TokenizerConfig("byte")
+    config = TokenizerConfig("byte", None)
     prepare(Told(), config, tmp_path, context_length=8)
     (entry,) = tmp_path.glob("tokens-*")
     (entry / "val.bin").unlink()
@@ -228,8 +229,8 @@ def test_processes_that_prepare_at_once_all_succeed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "train", "val", "problem"),
     [
-        (TokenizerConfig("byte"), STORY, "x" * 40, "the val split has 40 tokens, but"),
-        (TokenizerConfig("byte"), "y" * 12, STORY, "the train split has 12 tokens, but"),
+        (TokenizerConfig("byte", None), STORY, "x" * 40, "the val split has 40 tokens, but"),
+        (TokenizerConfig("byte", None), "y" * 12, STORY, "the train split has 12 tokens, but"),
         (TokenizerConfig("bpe", 257), "y" * 12, STORY, "the train split has 6 tokens, but"),
         (TokenizerConfig("bpe", 257), "", STORY, "the train split has 0 tokens, but"),
     ],
@@ -246,14 +247,14 @@ def test_a_split_shorter_than_a_context_is_refused_and_leaves_nothing(
 
 
 def test_a_longer_context_is_refused_on_a_warm_cache_too(tmp_path: Path) -> None:
-    prepare(Told(), TokenizerConfig("byte"), tmp_path, context_length=8)
+    prepare(Told(), TokenizerConfig("byte", None), tmp_path, context_length=8)
     with pytest.raises(UserError, match=r"model\.context_length=5000 needs 5001"):
-        prepare(Told(), TokenizerConfig("byte"), tmp_path, context_length=5000)
+        prepare(Told(), TokenizerConfig("byte", None), tmp_path, context_length=5000)
 
 
 def test_a_text_held_out_whole_has_no_training_tokens(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(STORY, encoding="utf-8", newline="")
-    corpus = open_corpus(TextConfig(path=str(tmp_path / "a.txt"), val_fraction=1.0))
+    corpus = open_corpus(preset("data", "text", path=str(tmp_path / "a.txt"), val_fraction=1.0))
     byte = fixed_tokenizer("byte")
     dataset = prepare(corpus, byte, tmp_path / "cache", context_length=1, splits=("val",))
     assert len(dataset.train) == 0
@@ -267,8 +268,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         "from errors import UserError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
-        "    corpus = open_corpus(TalesConfig(n_bytes=20_000))\n"
-        "    prepare(corpus, TokenizerConfig('byte'), sys.argv[1], context_length=8)\n"
+        "    corpus = open_corpus(TalesConfig('tales', 20_000, seed=0, val_fraction=0.1))\n"
+        "    prepare(corpus, TokenizerConfig('byte', None), sys.argv[1], context_length=8)\n"
         "except UserError as error:\n"
         "    print(error)\n"
     )
@@ -281,13 +282,13 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         check=True,
     )
     (line,) = result.stdout.splitlines()
-    assert line.startswith("cache_dir: cannot write in ")
+    assert line.startswith("cache_dir: cannot write to ")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_tales_carry_their_floor(tmp_path: Path) -> None:
-    config = TalesConfig(n_bytes=20_000)
-    dataset: Dataset = prepare(open_corpus(config), TokenizerConfig("byte"), tmp_path, 8)
+    config = preset("data", "tales", n_bytes=20_000)
+    dataset: Dataset = prepare(open_corpus(config), TokenizerConfig("byte", None), tmp_path, 8)
     corpus: Corpus = open_corpus(config)
     bits = corpus.floor_bits("val")
     assert bits is not None
@@ -312,7 +313,8 @@ PEAK = """
 import re, sys
 from pathlib import Path
 from data import TextConfig, TokenizerConfig, open_corpus, prepare
-prepare(open_corpus(TextConfig(path=sys.argv[1])), TokenizerConfig("bpe", 300), "cache", 8)
+corpus = open_corpus(TextConfig("text", sys.argv[1], 0.1, ""))
+prepare(corpus, TokenizerConfig("bpe", 300), "cache", 8)
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 

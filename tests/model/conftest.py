@@ -9,6 +9,7 @@ import jaxtyping
 import pytest
 import torch
 
+from configs.schema import preset
 from model import GPT, ModelConfig
 
 CHOICES: dict[str, tuple[object, ...]] = {
@@ -42,7 +43,7 @@ def family(request: pytest.FixtureRequest) -> dict[str, object]:
 def make_config() -> Callable[..., ModelConfig]:
     def make(**settings: object) -> ModelConfig:
         sizes = {"n_layers": 2, "n_heads": 4, "d_model": 16, "context_length": 8}
-        return ModelConfig(**{**sizes, **settings})  # type: ignore[arg-type]
+        return preset("model", "nano", **{**sizes, **settings})  # type: ignore[arg-type]
 
     return make
 

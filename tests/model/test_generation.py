@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from model.generation import generate, sampling_probabilities, window_start
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from inference.generation import generate, sampling_probabilities, window_start
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from model import GPT, KVCache, ModelConfig, record_attention
+from configs.schema import preset
+from model import GPT, KVCache, record_attention
+from tests.conftest import small_config
 from training.evaluation import cross_entropy
 
 assert_close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
@@ -120,7 +122,7 @@ def test_the_loss_is_the_mean_negative_log_probability():
 
 
 def test_gpt2_has_its_published_size():
-    config = ModelConfig(n_layers=12, n_heads=12, d_model=768, context_length=1024, **GPT2_CHOICES)
+    config = small_config(12, 12, 768, 1024, **GPT2_CHOICES)
     with torch.device("meta"):
         model = GPT(config, 50257)
     assert model.n_parameters == 124_439_808
@@ -139,7 +141,9 @@ def test_qwen3_has_the_size_of_the_reference(tied):
         head_dim=128,
         tie_word_embeddings=tied,
     )
-    config = ModelConfig(
+    config = preset(
+        "model",
+        "nano",
         n_layers=28,
         n_heads=16,
         n_kv_heads=8,

@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 
 from model import GPT, ModelConfig
+from tests.conftest import small_config
 
 
 @pytest.mark.parametrize(
@@ -75,4 +76,4 @@ def test_it_is_a_structured_config():
         schema, {"n_layers": 2, "n_heads": 4, "d_model": 16, "context_length": 8, "d_mlp": None}
     )
     config = OmegaConf.to_object(merged)
-    assert config == ModelConfig(n_layers=2, n_heads=4, d_model=16, context_length=8)
+    assert config == small_config(2, 4, 16, 8)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +15,12 @@ from tensorboard.backend.event_processing.data_provider import MultiplexerDataPr
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
-from torch.utils.tensorboard import SummaryWriter
 from werkzeug.test import Client, TestResponse
 
 from data import Tokenizer
-from model import GPT, ModelConfig
-from observe.embeddings import FOLDER, MAX_TOKENS, Embeddings, projector_labels
+from observe.embeddings import FOLDER, Embeddings, projector_labels
 from tests.conftest import TINY, succeed
+from tests.observe.conftest import observed_run
 
 
 class Projector:
@@ -43,11 +43,6 @@ class Projector:
         flat = np.frombuffer(self.get("/tensor", **query).data, dtype=np.float32)
         labels = self.get("/metadata", **query).text.splitlines()
         return flat.reshape(embedding["tensorShape"]), labels
-
-
-def model(vocab_size: int) -> GPT:
-    torch.manual_seed(0)
-    return GPT(ModelConfig(1, 1, 8, 4), vocab_size)
 
 
 def test_the_projector_of_a_finished_run(tiny: Path, tiny_run: Path) -> None:
@@ -74,28 +69,28 @@ def test_a_resumed_run_that_has_moved_has_them_once(tiny_run: Path, tmp_path: Pa
 
 
 def test_they_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
-    gpt = model(6)
-    SummaryWriter(str(tmp_path)).close()
-    embeddings = Embeddings(tmp_path, gpt, [b"%d" % token for token in range(6)])
+    observed = observed_run(tmp_path)
+    observed.events.close()
+    embedding, embeddings = observed.model.token_embedding, Embeddings(None, observed)
     embeddings.on_end(0, None)
     assert not (tmp_path / FOLDER).exists()  # stopped before there was a checkpoint
     embeddings.on_checkpoint(3, tmp_path)
-    saved = gpt.token_embedding.weight.detach().clone()
+    saved = embedding.weight.detach().clone()
     with torch.no_grad():
-        gpt.token_embedding.weight.fill_(torch.nan)
+        embedding.weight.fill_(torch.nan)
     embeddings.on_end(4, None)
     points, labels = Projector(tmp_path).points(".")
     np.testing.assert_allclose(points, saved, rtol=1e-4)
-    assert labels == list("012345")
+    assert labels[ord("0") : ord("6")] == list("012345")
 
 
-def test_a_large_vocabulary_is_cut(tmp_path: Path) -> None:
-    n = MAX_TOKENS + 5
-    embeddings = Embeddings(tmp_path, model(n), [b"%d" % token for token in range(n)])
+def test_a_large_vocabulary_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("observe.embeddings.MAX_TOKENS", 100)
+    embeddings = Embeddings(None, observed_run(tmp_path))
     embeddings.on_checkpoint(1, tmp_path)
     embeddings.on_end(1, None)
     for name in ("token_embedding.tsv", "token_labels.tsv"):
-        assert len((tmp_path / FOLDER / name).read_text().splitlines()) == MAX_TOKENS
+        assert len((tmp_path / FOLDER / name).read_text().splitlines()) == 100
 
 
 @given(st.lists(st.one_of(st.binary(max_size=4), st.text(max_size=200).map(str.encode))))

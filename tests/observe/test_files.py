@@ -6,21 +6,21 @@ import json
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.tensorboard import SummaryWriter
 
 from observe.metrics_file import MetricsFile
 from observe.tensorboard import LAYOUT, WIDTH, TensorBoard, preformatted
+from tests.observe.conftest import observed_run
 from training.observer import EvalMetrics, StepMetrics
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
 def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
-    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file = MetricsFile(None, observed_run(tmp_path))
     file.on_start(0)
     file.on_step(9, None)
     file.on_step(10, METRICS)
-    file.on_eval(10, EvalMetrics(1.5, 0.55, None))
+    file.on_eval(10, EvalMetrics(1.5, 0.55))
     first, second = map(json.loads, file.path.read_text().splitlines())
     assert first["step"] == second["step"] == 10
     assert (first["train_loss"], first["tokens_per_second"]) == (2.0, 3200.0)
@@ -28,7 +28,7 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_a_resume_drops_the_lines_of_steps_taken_again(tmp_path: Path) -> None:
-    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file = MetricsFile(None, observed_run(tmp_path))
     for step in (10, 20, 30):
         file.on_step(step, METRICS)
     with file.path.open("ab") as half:
@@ -41,13 +41,12 @@ def test_a_resume_drops_the_lines_of_steps_taken_again(tmp_path: Path) -> None:
 
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
-    board = TensorBoard(
-        SummaryWriter(str(tmp_path)), "seed: 1", {}, 0.5, lambda: "Once *upon*\na time"
-    )
+    observed = observed_run(tmp_path, floor_bpb=0.5, sample=lambda: "Once *upon*\na time")
+    board = TensorBoard(None, observed)
     board.on_start(0)
     board.on_step(9, None)
     board.on_step(10, METRICS)
-    board.on_eval(10, EvalMetrics(1.5, 0.55, 0.5))
+    board.on_eval(10, EvalMetrics(1.5, 0.55))
     board.on_end(10, None)
     events = EventAccumulator(str(tmp_path)).Reload()
     scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
@@ -71,7 +70,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
 
 
 def test_no_floor_where_none_is_known(tmp_path: Path) -> None:
-    board = TensorBoard(SummaryWriter(str(tmp_path)), "", {}, None, lambda: "")
+    board = TensorBoard(None, observed_run(tmp_path))
     board.on_step(10, METRICS)
     board.on_end(10, None)
     assert "bpb/floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]

@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.tensorboard import SummaryWriter
 
-from data import TalesConfig, TextConfig, open_corpus
+from configs.schema import preset
+from data import open_corpus
+from data.mentions import copy_targets, copy_texts
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
-from model import GPT, ModelConfig, record_attention
+from model import GPT, record_attention
 from observe.attention import AttentionMaps
 from observe.figures import score_image
-from observe.heads import HeadScores, copy_targets, measure_heads, repeated
-from observers import stories
+from observe.heads import copy_targets, measure_heads, repeated
 from tensorboard_attention import scores
+from tests.conftest import small_config
+from tests.observe.conftest import observed_run
 
 NAMES = {
     "entropy",
@@ -36,7 +38,7 @@ NAMES = {
 
 def model(vocab_size: int = 256) -> GPT:
     torch.manual_seed(0)
-    return GPT(ModelConfig(2, 3, 12, 64, dropout=0.5, d_head=4), vocab_size)
+    return GPT(small_config(2, 3, 12, 64, dropout=0.5, d_head=4), vocab_size)
 
 
 def test_copy_targets_by_hand() -> None:
@@ -47,33 +49,36 @@ def test_copy_targets_by_hand() -> None:
     assert text == "Ida met Bobby. Ida met Bobby"
     mentions = [("hero", 0, 3), ("friend", 8, 13), ("hero", 15, 18), ("friend", 23, 28)]
     targets = copy_targets(lengths, mentions)
-    expected = torch.zeros(8, 8, dtype=torch.bool)
+    expected = np.zeros((8, 8), dtype=bool)
     expected[3, 0] = True  # before ". Ida" stands "bby"
     expected[5, [2, 3]] = True  # before " Bo" stands " met"
-    assert torch.equal(targets, expected)
-    assert torch.equal(copy_targets(lengths[:5], mentions), expected[:5, :5])
+    assert np.array_equal(targets, expected)
+    assert np.array_equal(copy_targets(lengths[:5], mentions), expected[:5, :5])
 
 
 def test_a_head_that_copies_scores_one_and_one_that_does_not_zero() -> None:
     targets = copy_targets([1, 1, 1, 1], [("a", 0, 1), ("a", 2, 3), ("a", 3, 4)])
-    maps = torch.zeros(1, 2, 4, 4)
+    maps = np.zeros((1, 2, 4, 4))
     maps[0, 0, :, 0] = 1  # always the first mention
     maps[0, 1, range(4), range(4)] = 1  # always itself
-    torch.testing.assert_close(scores.share(maps, targets)[0], torch.tensor(1.0))
+    assert scores.share(maps, targets)[0] == pytest.approx(1.0)
     # Row 2 stands on a mention and predicts another: there, looking at itself is copying.
-    torch.testing.assert_close(scores.share(maps, targets)[1], torch.tensor(0.5))
+    assert scores.share(maps, targets)[1] == pytest.approx(0.5)
 
 
 def test_the_stories_of_tales_mark_what_is_repeated() -> None:
-    corpus, tokenizer = open_corpus(TalesConfig(n_bytes=100_000)), fixed_tokenizer("byte")
-    found = stories(corpus, tokenizer, 10_000)
+    corpus, tokenizer = (
+        open_corpus(preset("data", "tales", n_bytes=100_000)),
+        fixed_tokenizer("byte"),
+    )
+    found = copy_texts(corpus, tokenizer, 4, 10_000)
     assert found is not None
     tokens, targets = found
     seen = 0
     for text, marked in zip(tokens, targets, strict=True):
         spelled = tokenizer.decode(text.tolist())
-        for row in marked.any(-1).nonzero().flatten().tolist():
-            earlier = marked[row].nonzero().flatten().tolist()
+        for row in marked.any(-1).nonzero()[0].tolist():
+            earlier = marked[row].nonzero()[0].tolist()
             word = spelled[earlier[0] : earlier[0] + 1]
             while len(word) < len(earlier) and earlier[len(word)] == earlier[0] + len(word):
                 word = spelled[earlier[0] : earlier[0] + len(word) + 1]
@@ -81,15 +86,16 @@ def test_the_stories_of_tales_mark_what_is_repeated() -> None:
             assert word.lower().startswith(repeated_word.lower())
             seen += 1
     assert seen > 25
-    assert stories(open_corpus(TextConfig(path=__file__)), tokenizer, 64) is None
+    assert copy_texts(open_corpus(preset("data", "text", path=__file__)), tokenizer, 4, 64) is None
 
 
 def test_the_scores_are_those_of_the_recorded_maps() -> None:
     gpt = model().train()
     texts, again = torch.randint(256, (2, 20)), repeated(256, 64)
     assert torch.equal(again[:, :32], again[:, 32:])
-    tokens, targets = texts[:1], torch.ones(1, 20, 20, dtype=torch.bool).tril(-3)
-    found = measure_heads(gpt, texts, again, (tokens, targets))
+    tokens, targets = texts[:1], np.tril(np.ones((1, 20, 20), dtype=bool), -3)
+    inputs = {"maps": Texts(texts), "tokens": Texts(again), "targets": Texts(tokens, targets)}
+    found = measure_heads(gpt, inputs)
     assert found.keys() == NAMES and gpt.training
     gpt.eval()
     for inputs, name in ((texts, "entropy"), (again, "induction"), (tokens, "copy")):
@@ -118,14 +124,12 @@ def test_the_scores_are_those_of_the_recorded_maps() -> None:
 
 
 def test_what_tensorboard_gets(tmp_path: Path) -> None:
-    writer = SummaryWriter(str(tmp_path))
-    tokens = torch.arange(256)
-    scores = HeadScores(writer, model(), tokens, None)
-    maps = AttentionMaps(writer, model(), [(1, b"a"), (2, b"b")], 5, 10, 100, scores)
+    observed = observed_run(tmp_path, model())
+    maps = AttentionMaps(AttentionConfig(5, 10, "ab"), observed)
     maps.on_start(0)
     for step in range(1, 6):
         maps.on_step(step, None)
-    writer.close()
+    observed.events.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     images = {tag for tag in events.Tags()["images"] if not tag.startswith("attention")}
     assert images == {f"head scores/{name}" for name in NAMES - {"copy"}}
@@ -145,7 +149,7 @@ def test_a_score_image_tells_high_from_low_and_unknown() -> None:
 
 
 def test_mentions_are_every_spelling_of_the_words() -> None:
-    for tale in islice(Tales(TalesConfig(n_bytes=20_000)).tales("val"), 10):
+    for tale in islice(Tales(preset("data", "tales", n_bytes=20_000)).tales("val"), 10):
         words: dict[str, str] = {}
         for name, start, end in tale.mentions:
             word = words.setdefault(name, tale.text[start:end])

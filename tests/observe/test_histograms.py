@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 
-from model import GPT, ModelConfig
-from observe.histograms import Histograms, histogram_tag
-from tests.conftest import TINY, succeed
+from model import GPT
+from observe.histograms import Histograms, HistogramsConfig, histogram_tag
+from tests.conftest import TINY, small_config, succeed
+from tests.observe.conftest import observed_run
 
 
 def events(folder: Path) -> EventAccumulator:
@@ -35,8 +35,8 @@ def assert_holds(histogram: object, tensor: Tensor) -> None:
 
 def test_weights_and_gradients_are_those_of_the_model(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    gpt = GPT(ModelConfig(2, 2, 8, 4, tied_embeddings=False), vocab_size=11)
-    histograms = Histograms(SummaryWriter(str(tmp_path)), gpt, every=2)
+    gpt = GPT(small_config(2, 2, 8, 4, tied_embeddings=False), vocab_size=11)
+    histograms = Histograms(HistogramsConfig(2), observed_run(tmp_path, gpt))
     histograms.on_start(0)
     first = {name: each.detach().clone() for name, each in gpt.named_parameters()}
     for step in range(1, 4):

@@ -10,6 +10,7 @@ import torch
 
 from observe.profile import Profile, ProfileConfig
 from tests.conftest import TINY, succeed
+from tests.observe.conftest import observed_run
 
 
 def names(trace: Path) -> list[str]:
@@ -52,7 +53,7 @@ def test_a_run_that_ends_first(
 ) -> None:
     """Six steps: what there is of the asked ones is kept; where there is none, the log says so."""
     caplog.set_level("INFO", logger="training.profile")
-    watcher = Profile(tmp_path / "profile", ProfileConfig(9, skip_first), torch.device("cpu"), ())
+    watcher = Profile(ProfileConfig(9, skip_first), observed_run(tmp_path))
     watcher.on_start(start)
     for step in range(start + 1, start + 7):
         torch.zeros(3).cosh_()
@@ -73,8 +74,7 @@ def test_a_run_that_ends_first(
 def test_steps_are_recorded_and_not_what_comes_between_them(
     tmp_path: Path, skip_first: int, pauses: tuple[int, ...], first: int, last: int
 ) -> None:
-    config = ProfileConfig(9, skip_first)
-    watcher = Profile(tmp_path / "profile", config, torch.device("cpu"), pauses)
+    watcher = Profile(ProfileConfig(9, skip_first), observed_run(tmp_path, pauses=pauses))
     watcher.on_start(0)
     for step in range(1, 7):
         torch.zeros(3).cosh_()

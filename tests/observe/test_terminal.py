@@ -7,20 +7,36 @@ from pathlib import Path
 
 from rich.console import Console
 
+from observe.attention import AttentionConfig
+from observe.build import ObserveConfig
+from observe.histograms import HistogramsConfig
+from observe.profile import ProfileConfig
 from observe.terminal import Terminal, against_floor
+from tests.observe.conftest import observed_run
 from training.observer import EvalMetrics, StepMetrics, Summary
 
-SUMMARY = Summary(1.5, 0.55, 0.5, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
+SUMMARY = Summary(1.5, 0.55, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
+
+
+def observe_config(tensorboard: bool) -> ObserveConfig:
+    return ObserveConfig(
+        terminal=True,
+        tensorboard=tensorboard,
+        attention=AttentionConfig(1, 1, None),
+        histograms=HistogramsConfig(0),
+        profile=ProfileConfig(0, 1),
+    )
 
 
 def shown(live: bool, run: str = "runs/my run") -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
-    terminal = Terminal(Path(run), 1000, lambda: "Once [red] a hen.", "tales, cpu", True, console)
+    observed = observed_run(Path(run), None, 1000, (), 0.5, lambda: "Once [red] a hen.")
+    terminal = Terminal(observe_config(tensorboard=True), observed, console)
     terminal.on_start(0)
     terminal.on_step(10, METRICS)
-    terminal.on_eval(10, EvalMetrics(1.5, 0.55, 0.5))
+    terminal.on_eval(10, EvalMetrics(1.5, 0.55))
     terminal.on_end(1000, SUMMARY)
     return out.getvalue()
 
@@ -29,7 +45,8 @@ def test_the_summary_tells_all_that_is_needed_next() -> None:
     for live in (True, False):
         text = shown(live)
         for words in (
-            "tales, cpu",
+            "text, byte of 256 tokens, model of ",
+            "parameters, adamw, cpu",
             "0.5500 bits per byte, 10.0% above the floor of 0.5000",
             "1,000 steps",
             "Once [red] a hen.",
@@ -47,7 +64,8 @@ def test_no_control_characters_where_there_is_no_terminal() -> None:
 def test_a_run_that_fails_ends_its_bar_without_a_summary() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=90)
-    terminal = Terminal(Path("runs/x"), 10, lambda: "never", "title", False, console)
+    observed = observed_run(Path("runs/x"), max_steps=10, sample=lambda: "never")
+    terminal = Terminal(observe_config(tensorboard=False), observed, console)
     terminal.on_start(0)
     terminal.on_step(3, None)
     terminal.on_end(3, None)

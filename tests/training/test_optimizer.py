@@ -9,17 +9,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import GPT, ModelConfig
+from configs.schema import preset
+from model import GPT
+from tests.conftest import small_config
 from training.evaluation import cross_entropy
 from training.optimizer import Optimizer, OptimizerConfig, lr_scale
 
-ADAMW = OptimizerConfig("adamw", 1e-2, 0.1, 0.9, 0.95, warmup_steps=4, decay_fraction=0.5)
+ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=4, decay_fraction=0.5)
 MUON = OptimizerConfig("muon", 1e-2, 0.1, 0.9, 0.95, 4, 0.5, adamw_lr=3e-3, momentum=0.95)
 
 
 def model(position: str = "rotary") -> GPT:
     torch.manual_seed(0)
-    config = ModelConfig(2, 2, 16, 8, position=position, norm="layernorm", bias=True)
+    config = small_config(2, 2, 16, 8, position=position, norm="layernorm", bias=True)
     return GPT(config, vocab_size=11)
 
 
@@ -31,18 +33,19 @@ def backward(gpt: GPT, seed: int) -> None:
 
 def test_adamw_is_torchs_adamw_that_decays_no_vector() -> None:
     ours, reference = model(), model()
-    optimizer = Optimizer(ours, ADAMW)
+    optimizer = Optimizer(ours, ADAMW, max_steps=10)
     matrices = [p for p in reference.parameters() if p.ndim == 2]
     vectors = [p for p in reference.parameters() if p.ndim == 1]
     plain = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
-        lr=1e-2 * 0.5,
         betas=(0.9, 0.95),
     )
-    for step in range(3):
+    for step, scale in enumerate([0.2, 0.4, 0.6], start=1):  # of the warm-up
         for gpt in (ours, reference):
             backward(gpt, step)
-        assert optimizer.step(0.5) == 1e-2 * 0.5
+        for group in plain.param_groups:
+            group["lr"] = 1e-2 * scale
+        assert optimizer.step(step) == pytest.approx(1e-2 * scale)
         plain.step()
         plain.zero_grad()
     for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
@@ -52,7 +55,7 @@ def test_adamw_is_torchs_adamw_that_decays_no_vector() -> None:
 @pytest.mark.parametrize("position", ["rotary", "learned"])
 def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(position: str) -> None:
     gpt = model(position)
-    muon, *adamws = Optimizer(gpt, MUON).rules
+    muon, *adamws = Optimizer(gpt, MUON, max_steps=10).rules
     names = {parameter: name for name, parameter in gpt.named_parameters()}
     by_muon = {names[p] for p in muon.state}
     by_adamw = {names[p] for adamw in adamws for p in adamw.state}
@@ -66,11 +69,11 @@ def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(position: str) -> Non
 def test_a_muon_step_has_the_size_of_an_adamw_step() -> None:
     """Root mean square 0.2 lr for any matrix (Liu et al. 2025, section 2.2), about."""
     gpt = model()
-    optimizer = Optimizer(gpt, MUON)
+    optimizer = Optimizer(gpt, MUON, max_steps=10)
     weight = gpt.get_parameter("blocks.0.mlp.down.weight")
     before = weight.detach().clone()
     backward(gpt, 0)
-    optimizer.step(1.0)
+    optimizer.step(5)  # the first at the peak rate
     update = weight.detach() - before * (1 - MUON.lr * MUON.weight_decay)
     assert update.square().mean().sqrt().item() == pytest.approx(0.2 * MUON.lr, rel=0.35)
 
@@ -78,16 +81,16 @@ def test_a_muon_step_has_the_size_of_an_adamw_step() -> None:
 @pytest.mark.parametrize("config", [ADAMW, MUON], ids=["adamw", "muon"])
 def test_state_comes_back(config: OptimizerConfig) -> None:
     one = model()
-    first = Optimizer(one, config)
+    first = Optimizer(one, config, max_steps=10)
     backward(one, 0)
-    first.step(1.0)
+    first.step(1)
     two = copy.deepcopy(one)
-    second = Optimizer(two, config)
+    second = Optimizer(two, config, max_steps=10)
     state = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
     second.load_state_tensors(state)
     for gpt, optimizer in ((one, first), (two, second)):
         backward(gpt, 1)
-        optimizer.step(1.0)
+        optimizer.step(2)
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -98,7 +101,7 @@ def test_state_comes_back(config: OptimizerConfig) -> None:
     decay=st.floats(0, 1),
 )
 def test_the_schedule_rises_stays_and_falls(max_steps: int, warmup: int, decay: float) -> None:
-    config = OptimizerConfig("adamw", 1.0, 0.0, 0.9, 0.95, warmup, decay)
+    config = OptimizerConfig("adamw", 1.0, 0.0, 0.9, 0.95, warmup, decay, None, None)
     scales = [lr_scale(step, max_steps, config) for step in range(1, max_steps + 1)]
     assert all(0 < scale <= 1 for scale in scales)
     top = scales.index(max(scales))

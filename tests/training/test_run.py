@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from configs.schema import preset
 from errors import UserError
-from model import GPT, ModelConfig
+from model import GPT
+from tests.conftest import small_config
 from training.checkpoint import Checkpoints, Progress, load_optimizer, load_progress, load_weights
 from training.device import choose_device
-from training.optimizer import Optimizer, OptimizerConfig
+from training.optimizer import Optimizer
 from training.run import Run, check_new
 
-ADAMW = OptimizerConfig("adamw", 1e-2, 0.1, 0.9, 0.95, warmup_steps=0, decay_fraction=0.0)
+ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=0.0)
 
 
 @pytest.fixture
@@ -24,8 +26,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def parts() -> tuple[GPT, Optimizer]:
-    model = GPT(ModelConfig(1, 2, 8, 4), 5)
-    return model, Optimizer(model, ADAMW)
+    model = GPT(small_config(1, 2, 8, 4), 5)
+    return model, Optimizer(model, ADAMW, max_steps=10)
 
 
 def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
@@ -76,7 +78,7 @@ def test_a_checkpoint_appears_whole_or_not_at_all(
 ) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(model, optimizer, Progress(step=1), best=True)
+    checkpoints.save(model, optimizer, Progress(step=1), is_best=True)
 
     def cut_off(path: Path, target: Path) -> None:
         raise OSError("No space left on device")
@@ -84,9 +86,9 @@ def test_a_checkpoint_appears_whole_or_not_at_all(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", cut_off)
         with pytest.raises(UserError, match="space"):
-            checkpoints.save(model, optimizer, Progress(step=2), best=True)
+            checkpoints.save(model, optimizer, Progress(step=2), is_best=True)
     assert load_progress(checkpoints.find("last", "run")).step == 1
-    checkpoints.save(model, optimizer, Progress(step=2), best=False)
+    checkpoints.save(model, optimizer, Progress(step=2), is_best=False)
     assert load_progress(checkpoints.find("last", "run")).step == 2
     assert load_progress(checkpoints.find("best", "run")).step == 1
 
@@ -97,7 +99,7 @@ def test_what_a_killed_process_left_is_replaced_and_removed(tmp_path: Path) -> N
     for left in ("step-000002", ".step-000001.77"):
         (tmp_path / left).mkdir()
         (tmp_path / left / "model.safetensors").write_bytes(b"of another run")
-    checkpoints.save(model, optimizer, Progress(step=2), best=False)
+    checkpoints.save(model, optimizer, Progress(step=2), is_best=False)
     load_weights(model, checkpoints.find("last", "run"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step-000002"]
 
@@ -106,7 +108,7 @@ def test_what_a_killed_process_left_is_replaced_and_removed(tmp_path: Path) -> N
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
 def test_a_damaged_checkpoint_is_told(tmp_path: Path, name: str, damage: bytes) -> None:
     model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), best=True)
+    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True)
     (path / name).write_bytes(damage)
     with pytest.raises(UserError, match=name):
         load_weights(model, path)
@@ -116,9 +118,9 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path, name: str, damage: bytes) 
 
 def test_weights_of_another_shape_are_told(tmp_path: Path) -> None:
     model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), best=True)
+    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True)
     with pytest.raises(UserError, match="model"):
-        load_weights(GPT(ModelConfig(2, 2, 8, 4), 5), path)
+        load_weights(GPT(small_config(2, 2, 8, 4), 5), path)
 
 
 def test_devices() -> None:

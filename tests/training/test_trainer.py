@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from configs.schema import preset
 from data.batches import Batches, windows
 from errors import UserError
-from model import GPT, ModelConfig
+from model import GPT
+from tests.conftest import small_config
 from training.checkpoint import (
     Checkpoints,
     Progress,
@@ -25,8 +28,8 @@ from training.config import TrainerConfig
 from training.device import autocast
 from training.evaluation import cross_entropy, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
-from training.optimizer import Optimizer, OptimizerConfig
-from training.trainer import Trainer
+from training.optimizer import Optimizer
+from training.trainer import Reports, Trainer, TrainingData
 
 VOCAB, CONTEXT = 13, 8
 CPU = torch.device("cpu")
@@ -45,8 +48,8 @@ CONFIG = TrainerConfig(
     compile=False,
     parallel="ddp",
 )
-ADAMW = OptimizerConfig("adamw", 1e-2, 0.1, 0.9, 0.95, warmup_steps=0, decay_fraction=0.0)
-# Two bytes a token, but for the first.
+ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
+# Two bytes per token, except for the first.
 TOKEN_BYTES = torch.tensor([1] + [2] * (VOCAB - 1))
 
 
@@ -90,31 +93,24 @@ def trainer(
     dropout: float = 0.0,
     resume: bool = False,
     lr: float = 1e-2,
+    observers: Sequence[Observer] = (),
 ) -> tuple[Trainer, Diary]:
     torch.manual_seed(0)
-    model = GPT(ModelConfig(2, 2, 16, CONTEXT, dropout=dropout), VOCAB)
-    optimizer = Optimizer(model, replace(ADAMW, lr=lr))
-    checkpoints, progress, diary = Checkpoints(folder / "checkpoints", keep=1), Progress(), Diary()
+    model = GPT(small_config(2, 2, 16, CONTEXT, dropout=dropout), VOCAB)
+    optimizer = Optimizer(model, replace(ADAMW, lr=lr), max(6, config.max_steps))
+    checkpoints, progress, diary = Checkpoints(folder / "checkpoints"), Progress(), Diary()
     if resume:
         load_weights(model, checkpoints.find("last", "run"))
         load_optimizer(optimizer, checkpoints.find("last", "run"))
         progress = load_progress(checkpoints.find("last", "run"))
-    made = Trainer(
-        config,
-        model,
-        optimizer,
+    data = TrainingData(
         seed=5,
-        device=CPU,
         batch=Batches(tokens(), config.batch_size, CONTEXT, seed=5),
         validation=lambda: windows(tokens(101), CONTEXT, 4),
         token_bytes=TOKEN_BYTES,
-        floor_bpb=0.5,
-        lr_scale=lambda step: 1 / step,
-        checkpoints=checkpoints,
-        observers=[diary],
-        progress=progress,
     )
-    return made, diary
+    reports = Reports(checkpoints, [diary, *observers])
+    return Trainer(config, model, optimizer, data, reports, progress), diary
 
 
 def weights(made: Trainer) -> dict[str, torch.Tensor]:
@@ -124,7 +120,7 @@ def weights(made: Trainer) -> dict[str, torch.Tensor]:
 def test_the_loop_is_the_textbook_loop(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path)
     torch.manual_seed(0)
-    model = GPT(ModelConfig(2, 2, 16, CONTEXT), VOCAB)
+    model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
     groups = [
         {"params": [p for p in model.parameters() if p.ndim == 2], "weight_decay": 0.1},
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
@@ -138,7 +134,7 @@ def test_the_loop_is_the_textbook_loop(tmp_path: Path) -> None:
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         for group in plain.param_groups:
-            group["lr"] = 1e-2 / step
+            group["lr"] = 1e-2 * (7 - step) / 6
         plain.step()
         plain.zero_grad()
         losses.append(loss.item())
@@ -148,7 +144,7 @@ def test_the_loop_is_the_textbook_loop(tmp_path: Path) -> None:
     for step, metrics in diary.metrics.items():
         assert metrics.train_loss == pytest.approx(losses[step - 1], rel=1e-5)
         assert metrics.grad_norm == pytest.approx(norms[step - 1], rel=1e-4)
-        assert metrics.lr == pytest.approx(1e-2 / step)
+        assert metrics.lr == pytest.approx(1e-2 * (7 - step) / 6)
         assert metrics.tokens == step * 4 * CONTEXT
         _, targets = batch(step - 1)
         bits = losses[step - 1] * targets.numel() / math.log(2)
@@ -201,8 +197,7 @@ def test_watching_changes_nothing(tmp_path: Path) -> None:
             torch.rand(step)
 
     plain, _ = trainer(tmp_path / "plain", dropout=0.2)
-    watched, _ = trainer(tmp_path / "watched", dropout=0.2)
-    watched.observers = [Nosy()]
+    watched, _ = trainer(tmp_path / "watched", dropout=0.2, observers=[Nosy()])
     plain.fit(), watched.fit()
     for a, b in zip(weights(plain).values(), weights(watched).values(), strict=True):
         assert torch.equal(a, b)
@@ -211,7 +206,7 @@ def test_watching_changes_nothing(tmp_path: Path) -> None:
 def test_checkpoints_last_and_best(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path)
     made.fit()
-    checkpoints = made.checkpoints
+    checkpoints = made.reports.checkpoints
     best_step = min(diary.evals, key=lambda step: diary.evals[step].val_loss)
     for name, step in (("last", 6), ("best", best_step)):
         state = json.loads((checkpoints.find(name, "run") / "state.json").read_text())
@@ -254,7 +249,6 @@ def test_a_bad_step_is_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_observers_see_the_gradients_that_the_optimizer_takes(tmp_path: Path) -> None:
     """At step 1 those of the explicit loop, clipped; none of a step that is left out."""
-    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, max_grad_norm=0.1))
     seen: dict[int, dict[str, torch.Tensor]] = {}
 
     class Watcher(Observer):
@@ -265,9 +259,10 @@ def test_observers_see_the_gradients_that_the_optimizer_takes(tmp_path: Path) ->
                 if each.grad is not None
             }
 
-    made.observers = [diary, Watcher()]
+    config = replace(CONFIG, eval_every=0, max_grad_norm=0.1)
+    made, _ = trainer(tmp_path, config, observers=[Watcher()])
     torch.manual_seed(0)
-    model = GPT(ModelConfig(2, 2, 16, CONTEXT), VOCAB)
+    model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
     inputs, targets = Batches(tokens(), 4, CONTEXT, seed=5)(0)
     torch.nn.functional.cross_entropy(model(inputs).transpose(1, 2), targets).backward()
     assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1) > 0.1
@@ -290,7 +285,7 @@ def test_no_checkpoint_amid_bad_steps(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"diverged at step 4.*2 steps in a row"):
         made.fit()
     assert [step for name, step in diary.events if name == "checkpoint"] == [1, 2]
-    assert load_progress(made.checkpoints.find("last", "run")).step == 2
+    assert load_progress(made.reports.checkpoints.find("last", "run")).step == 2
 
 
 def test_a_checkpoint_that_bad_steps_delay_is_made_up(tmp_path: Path) -> None:
@@ -303,18 +298,21 @@ def test_a_checkpoint_that_bad_steps_delay_is_made_up(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
-    made, _ = trainer(tmp_path, replace(CONFIG, checkpoint_every=1))
-    made.train_step()
-    with torch.no_grad():
-        next(made.model.parameters()).fill_(math.inf)
+    class Poisoner(Observer):
+        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+            with torch.no_grad():
+                next(made.model.parameters()).fill_(math.inf)
+
+    config = replace(CONFIG, eval_every=0, checkpoint_every=1)
+    made, _ = trainer(tmp_path, config, observers=[Poisoner()])
     with pytest.raises(UserError, match="not finite"):
-        made._save(is_end=True)
-    assert not made.checkpoints
+        made.fit()
+    assert not made.reports.checkpoints
 
 
 def test_measure_counts_every_target_once() -> None:
     torch.manual_seed(0)
-    model = GPT(ModelConfig(1, 2, 16, CONTEXT, dropout=0.5), VOCAB).train()
+    model = GPT(small_config(1, 2, 16, CONTEXT, dropout=0.5), VOCAB).train()
     text = tokens(61)
     got = measure(model, windows(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
     assert model.training

@@ -1,0 +1,44 @@
+"""A run to observe, without training one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from configs.schema import preset
+from data import Dataset, open_corpus
+from data.tokenizer import fixed_tokenizer
+from model import GPT
+from observe.observed import ObservedRun
+from tests.conftest import small_config
+
+SETTINGS = {"data.name": "text", "tokenizer.name": "byte", "optimizer.name": "adamw", "seed": 1}
+
+
+def observed_run(
+    folder: Path,
+    model: GPT | None = None,
+    max_steps: int = 100,
+    pauses: tuple[int, ...] = (),
+    floor_bpb: float | None = None,
+    sample: Callable[[], str] = lambda: "",
+) -> ObservedRun:
+    """A run with a byte tokenizer, whose validation split is all bytes in order."""
+    tokens = np.arange(256, dtype=np.uint16)
+    return ObservedRun(
+        folder=folder,
+        settings=SETTINGS,
+        settings_yaml="seed: 1\n",
+        model=model or GPT(small_config(1, 1, 4, 8), 256),
+        corpus=open_corpus(preset("data", "text", path=__file__)),
+        dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, floor_bpb, "0", None),
+        device=torch.device("cpu"),
+        first_step=0,
+        max_steps=max_steps,
+        pauses=pauses,
+        sample=sample,
+        is_sharded=False,
+    )
