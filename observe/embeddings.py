@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from model import GPT
-from observe.attention import token_label
+from observe.figures import token_label
 from training.observer import Observer, Summary
 
 # Where the projector looks in every run (tensorboard/plugins/projector/metadata.py).
@@ -68,5 +68,7 @@ def projector_labels(tokens: Sequence[bytes]) -> list[str]:
     It skips empty lines, which would move all later labels: a token without bytes (a special or
     unused one) is shown by its id.
     """
-    labels = [token_label(token, longest=100) for token in tokens]
-    return [label or f"<token·{token}>" for token, label in enumerate(labels)]
+    return [
+        token_label(token, longest=100) if token else f"<token·{number}>"
+        for number, token in enumerate(tokens)
+    ]

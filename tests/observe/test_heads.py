@@ -17,7 +17,6 @@ from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
 from model import GPT, ModelConfig, record_attention
 from observe.attention import AttentionMaps
-from observe.figures import score_image
 from observe.heads import HeadScores, copy_targets, measure_heads, repeated
 from observers import stories
 from tensorboard_attention import scores
@@ -135,13 +134,6 @@ def test_what_tensorboard_gets(tmp_path: Path) -> None:
     assert [each.step for each in events.Images("head scores/entropy")] == [0]
     # No token stands twice in these texts, but in the repeated ones all do.
     assert 0 <= events.Scalars("head duplicate token/layer 0 head 0")[0].value <= 1
-
-
-def test_a_score_image_tells_high_from_low_and_unknown() -> None:
-    image = score_image(np.array([[0.0, 1.0, float("nan")]]), top=1.0)
-    low, high, unknown = (image[30, 70 + 64 * head + 3].astype(int) for head in range(3))
-    assert low.sum() > unknown.sum() > high.sum()
-    assert len(set(unknown.tolist())) == 1
 
 
 def test_mentions_are_every_spelling_of_the_words() -> None:
