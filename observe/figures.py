@@ -19,7 +19,7 @@ from unicodedata import category
 import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
-from PIL.ImageFont import FreeTypeFont
+from PIL.ImageFont import FreeTypeFont, Layout
 
 Picture = UInt8[np.ndarray, "_ _ 3"]  # height, width, colour
 
@@ -81,10 +81,10 @@ def escape(letter: str) -> str:
 
 
 @cache
-def open_font(path: Path) -> FreeTypeFont | None:
+def open_font(path: Path, layout: Layout) -> FreeTypeFont | None:
     for size in (SIZE, 109, 160):  # bitmaps have one size: Noto's emoji 109, Apple's 160
         with suppress(OSError):
-            return ImageFont.truetype(str(path), size)
+            return ImageFont.truetype(str(path), size, layout_engine=layout)
     return None
 
 
@@ -103,16 +103,19 @@ def system_fonts() -> list[Path]:
 def font_of(letter: str) -> FreeTypeFont | None:
     """The first font that has the letter. Others draw it like U+10FFFF, which is no character."""
     for paths in (lambda: [FONT], system_fonts):
-        for font in filter(None, map(open_font, paths())):
+        for path in paths():
+            # Without shaping, which puts a circle under a lone accent.
+            font = open_font(path, Layout.BASIC)
             with suppress(OSError):  # a damaged font
-                if bytes(font.getmask(letter)) != bytes(font.getmask("\U0010ffff")):
-                    return font
+                if font and bytes(font.getmask(letter)) != bytes(font.getmask("\U0010ffff")):
+                    return open_font(path, Layout.RAQM)
     return None
 
 
 @cache
 def write(text: str) -> Picture:
     """A line of text, black on white. What no font has is escaped; what is too wide is cut."""
+    text = text.replace("\ufe0f", "")  # "as an emoji" is invisible, and may be in another font
     escaped = "".join(letter if font_of(letter) else escape(letter) for letter in text)
     parts = [np.full((LINE, 1, 3), 255, np.uint8)]
     for font, letters in groupby(escaped, font_of):

@@ -144,6 +144,7 @@ def test_the_tab_labels_tokens_alike() -> None:
 
 def test_what_no_font_has_is_escaped(fonts: Path) -> None:
     np.testing.assert_array_equal(write("a中"), write(r"a\u{4e2d}"))
+    np.testing.assert_array_equal(write("\u093f"), write(r"\u{93f}"))  # a vowel sign alone
 
 
 def test_what_the_system_has_a_font_for_is_drawn(fonts: Path) -> None:
