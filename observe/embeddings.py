@@ -68,5 +68,7 @@ def projector_labels(tokens: Sequence[bytes]) -> list[str]:
     The projector skips empty lines, which would shift all later labels: a token without bytes (a
     special or unused one) is labelled with its id.
     """
-    labels = [token_label(token, longest=100) for token in tokens]
-    return [label or f"<token·{token}>" for token, label in enumerate(labels)]
+    return [
+        token_label(token, longest=100) if token else f"<token·{number}>"
+        for number, token in enumerate(tokens)
+    ]

@@ -1,61 +1,52 @@
-"""Small pictures for TensorBoard's image tab, drawn by Pillow: Matplotlib's figures take a tenth of
-a second each."""
+"""Labelled heat maps for TensorBoard's Images tab, as RGB arrays.
+
+They are drawn while a model trains, so labels are laid out once and later steps only fill cells.
+Pillow draws them: a figure of Matplotlib, whose font is used, takes a tenth of a second.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import distribution
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from unicodedata import category
 
 import numpy as np
 from jaxtyping import Float, UInt8
+from PIL import Image, ImageDraw, ImageFont
+from PIL.ImageFont import FreeTypeFont, Layout
 
-CELL_WIDTH, CELL_HEIGHT, MARGIN, TOP = 64, 36, 70, 26
-INK, GROUND, NOTHING = (30, 30, 30), (255, 255, 255), (230, 230, 230)
-OKLAB_TO_LMS = np.array(
-    [
-        [1, 0.3963377774, 0.2158037573],
-        [1, -0.1055613458, -0.0638541728],
-        [1, -0.0894841775, -1.291485548],
-    ]
+Picture = UInt8[np.ndarray, "_ _ 3"]  # height, width, colour
+
+FONT = Path(
+    str(distribution("matplotlib").locate_file("matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"))
 )
-LMS_TO_SRGB = np.array(
-    [
-        [4.0767416621, -3.3077115913, 0.2309699292],
-        [-1.2684380046, 2.6097574011, -0.3413193965],
-        [-0.0041960863, -0.7034186147, 1.707614701],
-    ]
-)
-
-
-@cache
-def font(size: int) -> Any:
-    """DejaVu Sans, which has most of the world's letters; Matplotlib brings it."""
-    from PIL import ImageFont
-
-    matplotlib = find_spec("matplotlib")  # to import it would take as long as ten pictures
-    assert matplotlib is not None and matplotlib.origin is not None
-    path = Path(matplotlib.origin).parent / "mpl-data/fonts/ttf/DejaVuSans.ttf"
-    return ImageFont.truetype(str(path), size)
-
-
-@cache
-def is_known(letter: str) -> bool:
-    """Whether the font has it: else it draws the same box as for what nobody has."""
-    return bytes(font(10).getmask(letter)) != bytes(font(10).getmask("\U0010ffff"))
-
-
-def drawable(text: str) -> str:
-    """What the font cannot draw would be a box like any other: its code says more."""
-    return "".join(c if is_known(c) else f"U+{ord(c):04X}" for c in text)
+FONT_FOLDERS = [
+    *("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts"),
+    *("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts", "C:/Windows/Fonts"),
+]
+# In pixels: the size of letters, the height of a line, the space between parts, the width of the
+# longest label, and the size of a score's cell.
+SIZE, LINE, GAP, WIDEST, SCORE_CELL = 11, 13, 4, 165, (28, 44)
+GREY = (230, 230, 230)
+VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+OKLAB_TO_LMS = np.array([[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728],
+                         [1, -0.0894841775, -1.291485548]])  # fmt: skip
+LMS_TO_SRGB = np.array([[4.0767416621, -3.3077115913, 0.2309699292],
+                        [-1.2684380046, 2.6097574011, -0.3413193965],
+                        [-0.0041960863, -0.7034186147, 1.707614701]])  # fmt: skip
 
 
 def colours(values: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape 3"]:
-    """From nearly white (0) by way of red to dark violet (1), in 256 steps, as in the tab.
+    """From nearly white (0) through red to dark violet (1), in 256 steps, as in the Attention tab.
 
-    Lightness falls evenly (OKLab, Björn Ottosson 2020), also to colour-blind people and in print.
+    Lightness falls evenly (OKLab, Björn Ottosson 2020), so that the order of two values is also
+    visible in print and to colour-blind people. NaN has the colour of 0.
     """
     return _scale()[np.rint(np.nan_to_num(values) * 255).astype(np.uint8)]
 
@@ -65,141 +56,176 @@ def _scale() -> UInt8[np.ndarray, "256 3"]:
     t = np.linspace(0, 1, 256)
     chroma, hue = 0.18 * np.sin(np.pi * t), np.radians(90 - 165 * t)
     lab = np.stack([0.985 - 0.76 * t, chroma * np.cos(hue), chroma * np.sin(hue)])
-    cones = OKLAB_TO_LMS @ lab
-    linear = np.clip(LMS_TO_SRGB @ cones**3, 0, 1)
+    linear = np.clip(LMS_TO_SRGB @ (OKLAB_TO_LMS @ lab) ** 3, 0, 1)
     gamma = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     return np.rint(255 * gamma.T).astype(np.uint8)
 
 
-def write_upwards(picture: Any, place: tuple[int, int], text: str, size: int) -> None:
-    """Text that reads from below to above, its middle line at x and its end at y."""
-    from PIL import Image, ImageDraw
-
-    box = (math.ceil(font(size).getlength(text)) + 1, size + 4)
-    lying = Image.new("RGB", box, GROUND)
-    ImageDraw.Draw(lying).text((0, box[1] / 2), text, INK, font(size), anchor="lm")
-    x, y = place
-    picture.paste(lying.rotate(90, expand=True), (x - box[1] // 2, y))
-
-
-def score_image(
-    values: Float[np.ndarray, "layer head"], top: float
-) -> UInt8[np.ndarray, "height width 3"]:
-    """A heat map of layers by heads, each cell with its number; `top` has the darkest colour, so
-    that two steps can be compared. NaN is grey."""
-    from PIL import Image, ImageDraw
-
-    n_layers, n_heads = values.shape
-    picture = Image.new(
-        "RGB", (MARGIN + n_heads * CELL_WIDTH + 1, TOP + n_layers * CELL_HEIGHT + 1), GROUND
-    )
-    draw = ImageDraw.Draw(picture)
-    fills = colours(np.clip(values / top, 0, 1))
-    for head in range(n_heads):
-        x = MARGIN + (head + 0.5) * CELL_WIDTH
-        draw.text((x, TOP / 2), f"head {head}", INK, font(14), anchor="mm")
-    for layer in range(n_layers):
-        y = TOP + layer * CELL_HEIGHT
-        draw.text((MARGIN - 6, y + CELL_HEIGHT / 2), f"layer {layer}", INK, font(14), anchor="rm")
-        for head in range(n_heads):
-            x, value = MARGIN + head * CELL_WIDTH, values[layer, head]
-            known = np.isfinite(value)
-            fill = tuple(fills[layer, head].tolist()) if known else NOTHING
-            draw.rectangle((x, y, x + CELL_WIDTH - 1, y + CELL_HEIGHT - 1), fill)
-            ink = GROUND if known and value > 0.45 * top else INK
-            middle = (x + CELL_WIDTH / 2, y + CELL_HEIGHT / 2)
-            told = f"{value:.2f}" if value < 10 else f"{value:.1f}"
-            draw.text(middle, told if known else "-", ink, font(14), anchor="mm")
-    return np.asarray(picture)
-
-
 def token_label(token: bytes, longest: int = 14) -> str:
-    """A token as an axis label: short, with white space and lone bytes made visible."""
-    try:
-        text = token.decode()
-    except UnicodeDecodeError:
-        return "".join(f"\\x{byte:02x}" for byte in token)
-    text = text.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
-    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    """A token in at most `longest` characters, an escape being one of them.
+
+    White space, control characters and bytes that are not UTF-8 are made visible, in the same way
+    as by `tokenLabel` of the Attention tab.
+    """
+    shown = [
+        VISIBLE.get(letter) or (escape(letter) if category(letter)[0] in "CZ" else letter)
+        for letter in token.decode(errors="backslashreplace")
+    ]
+    if len(shown) > longest:
+        shown[longest - 1 :] = "…"
+    return "".join(shown) or "∅"
+
+
+def escape(letter: str) -> str:
+    return f"\\u{{{ord(letter):x}}}"
+
+
+@cache
+def open_font(path: Path, layout: Layout) -> FreeTypeFont | None:
+    for size in (SIZE, 109, 160):  # bitmaps have one size: Noto's emoji 109, Apple's 160
+        with suppress(OSError):
+            return ImageFont.truetype(str(path), size, layout_engine=layout)
+    return None
+
+
+@cache
+def system_fonts() -> list[Path]:
+    """Regular faces first: their names say so, or are the shortest of their family."""
+    folders = [Path(os.path.expanduser(each)) for each in FONT_FOLDERS]  # noqa: PTH111 (never raises)
+    # macOS's LastResort draws a box for every character.
+    fonts = [
+        path for each in folders for path in each.rglob("*.[ot]t?") if path.stem != "LastResort"
+    ]
+    return sorted(fonts, key=lambda path: ("Regular" not in path.stem, len(path.stem), path))
+
+
+@cache
+def font_of(letter: str) -> FreeTypeFont | None:
+    """The first font that has the letter. Others draw it like U+10FFFF, which is no character."""
+    for paths in (lambda: [FONT], system_fonts):
+        for path in paths():
+            # Without shaping, which puts a circle under a lone accent.
+            font = open_font(path, Layout.BASIC)
+            with suppress(OSError):  # a damaged font
+                if font and bytes(font.getmask(letter)) != bytes(font.getmask("\U0010ffff")):
+                    return open_font(path, Layout.RAQM)
+    return None
+
+
+@cache
+def write(text: str) -> Picture:
+    """A line of text, black on white. What no font has is escaped; what is too wide is cut."""
+    text = text.replace("\ufe0f", "")  # "as an emoji" is invisible, and may be in another font
+    escaped = "".join(letter if font_of(letter) else escape(letter) for letter in text)
+    parts = [np.full((LINE, 1, 3), 255, np.uint8)]
+    for font, letters in groupby(escaped, font_of):
+        assert font
+        run, scale = "".join(letters), font.size / SIZE
+        width = math.ceil(font.getlength(run) / scale) + 1
+        part = Image.new("RGB", (round(width * scale), round(LINE * scale)), "white")
+        baseline = (0, 0.8 * LINE * scale)
+        ImageDraw.Draw(part).text(baseline, run, "black", font, anchor="ls", embedded_color=True)
+        parts.append(np.asarray(part.resize((width, LINE))))
+    line = np.hstack(parts)
+    return line if line.shape[1] <= WIDEST else write(text[:-2] + "…")
+
+
+def put(
+    picture: Picture,
+    part: Picture,
+    y: int | float,
+    x: int | float,
+    above: float = 0.5,
+    before: float = 0.5,
+) -> None:
+    """Draw `part` so that these shares of its height and width are above y and before x."""
+    height, width, _ = part.shape
+    top, left = round(y - above * height), round(x - before * width)
+    place = picture[top : top + height, left : left + width]
+    np.minimum(place, part, out=place)
+
+
+class HeatMap:
+    """A map without colours: a title, a label for each row and column, and the axes' names.
+
+    `top` and `left` are where its cells begin, `height` and `width` the size of each, in pixels.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        rows: Sequence[str],
+        columns: Sequence[str],
+        axes: tuple[str, str],
+        cell: tuple[int, int],
+    ) -> None:
+        self.height, self.width = cell
+        beside, below = [write(each) for each in rows], [write(each) for each in columns]
+        if max(each.shape[1] for each in below) > self.width:
+            below = [np.rot90(each) for each in below]
+        self.top, self.left = LINE + GAP, LINE + 2 * GAP + max(each.shape[1] for each in beside)
+        bottom, right = self.top + self.height * len(rows), self.left + self.width * len(columns)
+        end = bottom + 2 * GAP + max(each.shape[0] for each in below)
+        self.empty = picture = np.full((end + LINE + GAP, right + 2 * GAP, 3), 255, np.uint8)
+        for row, label in enumerate(beside):
+            put(picture, label, self.top + (row + 0.5) * self.height, self.left - GAP, before=1.0)
+        for column, label in enumerate(below):
+            put(picture, label, bottom + GAP, self.left + (column + 0.5) * self.width, above=0.0)
+        put(picture, np.rot90(write(axes[0])), (self.top + bottom) / 2, 0, before=0.0)
+        put(picture, write(axes[1]), end, (self.left + right) / 2, above=0.0)
+        put(picture, write(title), 0, (self.left + right) / 2, above=0.0)
+
+    def fill(self, cells: UInt8[np.ndarray, "row column 3"]) -> Picture:
+        picture, cells = self.empty.copy(), cells.repeat(self.height, 0).repeat(self.width, 1)
+        height, width, _ = cells.shape
+        picture[self.top : self.top + height, self.left : self.left + width] = cells
+        return picture
 
 
 class HeadsFigure:
-    """A grid of labelled heat maps, one a head, beside one colour scale.
-
-    Only the cells change from picture to picture, and all heads have the same labels: one empty
-    map and the scale are drawn once, and `draw` fills in the cells of every head.
-    """
+    """A grid of heat maps, one per head, with tokens as labels and a colour scale."""
 
     def __init__(self, labels: list[str], n_heads: int) -> None:
-        from PIL import Image, ImageDraw
-
-        self.labels = [drawable(each) for each in labels]
-        n = len(labels)
-        self.future = np.triu(np.ones((n, n), dtype=bool), k=1)
-        self.cell = max(12, math.ceil(150 / n))
-        longest = math.ceil(max(font(10).getlength(each) for each in self.labels))
-        self.top, self.left, side = 18, longest + 26, n * self.cell
-        height = self.top + side + longest + 26
-        empty = Image.new("RGB", (self.left + side + 14, height), GROUND)
-        draw = ImageDraw.Draw(empty)
-        for index, label in enumerate(self.labels):
-            middle = round((index + 0.5) * self.cell)
-            draw.text((self.left - 5, self.top + middle), label, INK, font(10), anchor="rm")
-            draw.line((self.left - 3, self.top + middle, self.left, self.top + middle), INK)
-            x, bottom = self.left + middle, self.top + side
-            draw.line((x, bottom, x, bottom + 3), INK)
-            write_upwards(empty, (x, bottom + 5), label, 10)
-        draw.text(
-            (self.left + side / 2, height - 9), "key: attended to", INK, font(11), anchor="mm"
-        )
-        query = font(11).getlength("query: attends")
-        write_upwards(empty, (9, round(self.top + side / 2 - query / 2)), "query: attends", 11)
-        self.empty_maps = []
-        for head in range(n_heads):
-            named = empty.copy()
-            middle = self.left + side / 2
-            ImageDraw.Draw(named).text((middle, 8), f"head {head}", INK, font(12), anchor="mm")
-            self.empty_maps.append(np.asarray(named))
-
-        self.columns = math.ceil(math.sqrt(n_heads))
-        self.rows = math.ceil(n_heads / self.columns)
-        self.scale = scale(self.rows * height, self.top, self.rows * height - longest - 26)
-
-    def draw(
-        self, weights: Float[np.ndarray, "head query key"]
-    ) -> UInt8[np.ndarray, "height width 3"]:
-        """The grid with these weights as an RGB image."""
-        cells = colours(np.sqrt(weights))
-        cells[:, self.future] = NOTHING
-        cells = cells.repeat(self.cell, axis=1).repeat(self.cell, axis=2)
-        maps = [each.copy() for each in self.empty_maps]
-        for each, filled in zip(maps, cells, strict=True):
-            height, width, _ = filled.shape
-            each[self.top : self.top + height, self.left : self.left + width] = filled
-        maps += [np.full_like(maps[0], 255)] * (self.rows * self.columns - len(maps))
-        rows = [
-            np.hstack(maps[start : start + self.columns])
-            for start in range(0, len(maps), self.columns)
+        cell = max(LINE, math.ceil(150 / len(labels)))
+        axes = ("query: attends", "key: attended to")
+        self.maps = [
+            HeatMap(f"head {head}", labels, labels, axes, (cell, cell)) for head in range(n_heads)
         ]
-        return np.hstack([np.vstack(rows), self.scale])
+        # The square root lifts small weights: a head that spreads out must not look empty.
+        weights = np.array([1, 0.5, 0.25, 0.1, 0.05, 0.01, 0])
+        rows = [f"{weight:g}" for weight in weights]
+        scale = HeatMap("", rows, [""], ("attention weight", ""), (cell * len(labels) // 7, 14))
+        self.scale = scale.fill(colours(np.sqrt(weights))[:, None])
+
+    def draw(self, weights: Float[np.ndarray, "head token token"]) -> Picture:
+        """The grid with these weights. Keys after their query, which are masked, are grey."""
+        cells = colours(np.sqrt(weights))
+        cells[:, ~np.tri(cells.shape[1], dtype=bool)] = GREY
+        columns = math.ceil(math.sqrt(len(cells)))
+        height, width, _ = self.maps[0].empty.shape
+        size = (math.ceil(len(cells) / columns) * height, columns * width + self.scale.shape[1], 3)
+        picture = np.full(size, 255, np.uint8)
+        put(picture, self.scale, 0, columns * width, above=0.0, before=0.0)
+        for head, (each, filled) in enumerate(zip(self.maps, cells, strict=True)):
+            y, x = head // columns * height, head % columns * width
+            picture[y : y + height, x : x + width] = each.fill(filled)
+        return picture
 
 
-def scale(height: int, top: int, bottom: int) -> UInt8[np.ndarray, "height width 3"]:
-    """What the colours mean. The square root lifts small weights: a head that spreads out must not
-    look empty."""
-    from PIL import Image, ImageDraw
+def score_image(values: Float[np.ndarray, "layer head"], top: float) -> Picture:
+    """A heat map of layers by heads, each cell with its number; grey where there is none.
 
-    picture = Image.new("RGB", (76, height), GROUND)
-    strip = colours(np.linspace(1, 0, bottom - top)[:, None]).repeat(14, axis=1)
-    picture.paste(Image.fromarray(strip), (8, top))
-    draw = ImageDraw.Draw(picture)
-    for value in (0, 0.01, 0.05, 0.1, 0.25, 0.5, 1):
-        y = round(bottom - math.sqrt(value) * (bottom - top))
-        draw.line((22, y, 25, y), INK)
-        draw.text((28, y), f"{value:g}", INK, font(10), anchor="lm")
-    told = "attention weight (each row sums to 1)"
-    if font(11).getlength(told) > top + bottom:  # it would begin above the picture
-        told = "weight"
-    write_upwards(picture, (66, round((top + bottom - font(11).getlength(told)) / 2)), told, 11)
-    return np.asarray(picture)
+    `top` has the darkest colour at every step, so that two steps can be compared.
+    """
+    rows, columns = ([str(index) for index in range(size)] for size in values.shape)
+    empty = HeatMap("", rows, columns, ("layer", "head"), SCORE_CELL)
+    cells = colours(np.clip(values / top, 0, 1))
+    cells[~np.isfinite(values)] = GREY
+    picture = empty.fill(cells)
+    numbers = np.full_like(picture, 255)
+    for (layer, head), value in np.ndenumerate(values):
+        number = f"{value:.{2 if value < 10 else 1}f}" if np.isfinite(value) else "-"
+        y, x = empty.top + (layer + 0.5) * empty.height, empty.left + (head + 0.5) * empty.width
+        put(numbers, write(number), y, x)
+    is_dark = picture.mean(-1, keepdims=True) < 128
+    return np.where(is_dark, np.maximum(picture, 255 - numbers), np.minimum(picture, numbers))

@@ -16,8 +16,7 @@ import pytest
 import safetensors.torch
 
 from tests.conftest import ROOT, TINY, TINY_MODEL, command, files, succeed
-
-CONTENTS = ["model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"]
+from training.checkpoint import FILES, SUMS
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
-@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("name", [*FILES, SUMS])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     copied: Path, name: str, how: str
 ) -> None:
@@ -60,7 +59,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     (warning,) = done.stderr.splitlines()
     assert warning.startswith("warning: ") and warning.endswith("taking step-000004 instead")
     # A flipped bit in a checksum looks like one in what it is of.
-    assert f"step-000006/{'' if (name, how) == ('SHA256SUMS', 'flipped') else name}" in warning
+    assert f"step-000006/{'' if (name, how) == (SUMS, 'flipped') else name}" in warning
     if how != "flipped":
         return
     assert (run / "checkpoints/last/model.safetensors").read_bytes() == whole

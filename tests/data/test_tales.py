@@ -331,9 +331,7 @@ def test_quotations_are_balanced_capitalised_and_punctuated(texts):
     assert not failing(texts, r",\" [A-Z]\w+ (the|was|had|got)\b")
 
 
-GIRL_NAMES = "Amy Ida Kate Lucy Mia Zoe"
-BOY_NAMES = "Ben Dan Gus Max Otto Tom"
-GIRLS, BOYS = frozenset(GIRL_NAMES.split()), frozenset(BOY_NAMES.split())
+GIRLS, BOYS = frozenset(tales_grammar.GIRLS), frozenset(tales_grammar.BOYS)
 
 
 def test_pronouns_agree_with_the_names(texts):

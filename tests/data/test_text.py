@@ -17,7 +17,7 @@ from errors import UserError
 
 
 def split_texts(path: Path | str, **settings: object) -> tuple[str, str]:
-    corpus = Text(preset("data", "text", path=str(path), **settings))  # type: ignore[arg-type]
+    corpus = Text(preset("data", "text", path=str(path), **settings))
     return "".join(corpus.pieces("train")), "".join(corpus.pieces("val"))
 
 

@@ -247,4 +247,3 @@ def test_a_setting_out_of_range_is_refused(name: str, vocab_size: int | None, fi
 
 
 def test_the_default_is_bpe() -> None:
-    assert TokenizerConfig() == TokenizerConfig("bpe", 1024)

@@ -43,7 +43,7 @@ def family(request: pytest.FixtureRequest) -> dict[str, object]:
 def make_config() -> Callable[..., ModelConfig]:
     def make(**settings: object) -> ModelConfig:
         sizes = {"n_layers": 2, "n_heads": 4, "d_model": 16, "context_length": 8}
-        return preset("model", "nano", **{**sizes, **settings})  # type: ignore[arg-type]
+        return preset("model", "nano", **{**sizes, **settings})
 
     return make
 

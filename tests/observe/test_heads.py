@@ -17,23 +17,13 @@ from data.mentions import copy_targets, copy_texts
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
 from model import GPT, record_attention
-from observe.attention import AttentionMaps
-from observe.figures import score_image
-from observe.heads import copy_targets, measure_heads, repeated
+from observe.attention import AttentionConfig, AttentionMaps
+from observe.heads import Texts, measure_heads, repeated
 from tensorboard_attention import scores
 from tests.conftest import small_config
 from tests.observe.conftest import observed_run
 
-NAMES = {
-    "entropy",
-    "mean distance",
-    "previous token",
-    "first token",
-    "same token",
-    "duplicate token",
-    "induction",
-    "copy",
-}
+NAMES = {score.name for score in scores.SCORES}
 
 
 def model(vocab_size: int = 256) -> GPT:
@@ -94,8 +84,8 @@ def test_the_scores_are_those_of_the_recorded_maps() -> None:
     texts, again = torch.randint(256, (2, 20)), repeated(256, 64)
     assert torch.equal(again[:, :32], again[:, 32:])
     tokens, targets = texts[:1], np.tril(np.ones((1, 20, 20), dtype=bool), -3)
-    inputs = {"maps": Texts(texts), "tokens": Texts(again), "targets": Texts(tokens, targets)}
-    found = measure_heads(gpt, inputs)
+    by_need = {"maps": Texts(texts), "tokens": Texts(again), "targets": Texts(tokens, targets)}
+    found = measure_heads(gpt, by_need)
     assert found.keys() == NAMES and gpt.training
     gpt.eval()
     for inputs, name in ((texts, "entropy"), (again, "induction"), (tokens, "copy")):
@@ -139,13 +129,6 @@ def test_what_tensorboard_gets(tmp_path: Path) -> None:
     assert [each.step for each in events.Images("head scores/entropy")] == [0]
     # No token stands twice in these texts, but in the repeated ones all do.
     assert 0 <= events.Scalars("head duplicate token/layer 0 head 0")[0].value <= 1
-
-
-def test_a_score_image_tells_high_from_low_and_unknown() -> None:
-    image = score_image(np.array([[0.0, 1.0, float("nan")]]), top=1.0)
-    low, high, unknown = (image[30, 70 + 64 * head + 3].astype(int) for head in range(3))
-    assert low.sum() > unknown.sum() > high.sum()
-    assert len(set(unknown.tolist())) == 1
 
 
 def test_mentions_are_every_spelling_of_the_words() -> None:
