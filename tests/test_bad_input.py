@@ -137,11 +137,11 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["model=nan"], ["model", "nan"]),
     ("train", ["optimizer=-inf"], ["optimizer", "inf"]),
     # Looking at attention
-    ("attention", ["run={tiny}"], ["text", "empty"]),
-    ("attention", ["run=nowhere", "text=a hen"], ["run", "no run"]),
-    ("attention", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
-    ("attention", ["run={tiny}", "text=a", "html=nowhere/a.html"], ["html", "nowhere", "folder"]),
-    ("attention", ["run={tiny}", "text=a\udcff"], ["text", "UTF-8"]),
+    ("look", ["run={tiny}"], ["text", "empty"]),
+    ("look", ["run=nowhere", "text=a hen"], ["run", "no run"]),
+    ("look", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
+    ("look", ["run={tiny}", "text=a", "html=nowhere/a.html"], ["html", "nowhere", "folder"]),
+    ("look", ["run={tiny}", "text=a\udcff"], ["text", "UTF-8"]),
 ]
 
 

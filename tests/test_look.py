@@ -1,4 +1,4 @@
-"""attention.py: any text, after training, beside what the run logged."""
+"""look.py: any text, after training, beside what the run logged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
 
 
 def test_a_text_becomes_one_more_probe(run: Path) -> None:
-    told = succeed("attention", "run=run", "text=Once there was a hen.", cwd=run.parent)
+    told = succeed("look", "run=run", "text=Once there was a hen.", cwd=run.parent)
     assert "step 6" in told and "tensorboard --logdir ." in told
     events = EventAccumulator(str(run)).Reload()
     tag = "text: Once there was a hen."
@@ -33,7 +33,7 @@ def test_a_text_becomes_one_more_probe(run: Path) -> None:
 
 def test_the_page_holds_what_was_logged(run: Path) -> None:
     text = "Once there was a hen, and <b>once</b> there was none."
-    told = succeed("attention", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
+    told = succeed("look", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
     assert "written: hen.html" in told
     page = (run.parent / "hen.html").read_text("utf-8")
     (entry,) = json.loads(page.split('id="data">')[1].split("</script>")[0])
@@ -47,11 +47,11 @@ def test_the_page_holds_what_was_logged(run: Path) -> None:
 def test_texts_that_begin_alike_are_two_probes(run: Path) -> None:
     begin = "Once upon a time there was a small hen who lived. "
     for end in "AB":
-        succeed("attention", "run=run", f"text={begin}{end}", cwd=run.parent)
+        succeed("look", "run=run", f"text={begin}{end}", cwd=run.parent)
     tags = EventAccumulator(str(run)).Reload().Tags()["tensors"]
     assert sum(tag.startswith(f"text: {begin[:40]}… ") for tag in tags) == 2
 
 
 def test_a_text_that_is_too_long_is_cut_and_told(run: Path) -> None:
-    told = succeed("attention", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
+    told = succeed("look", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
     assert "the first 32: the model reads no more" in told

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from data import Tokenizer
-from inference import SamplingConfig, Writer
+from inference import SamplingConfig, Writer, open_run
 from model import GPT
 from tests.conftest import small_config, succeed
 
