@@ -76,7 +76,7 @@ def _download(url: str, sha256: str) -> bytes:
             raise ValueError("its SHA-256 differs from data.sha256")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise UserError(
-            f"data.url: tiny Shakespeare could not be downloaded from {url} ({error}); "
+            f"data.url: {url} did not return tiny Shakespeare ({error}); "
             "try again, or give a local copy with data.path=FILE"
         ) from error
     return text

@@ -214,7 +214,7 @@ def test_where_runs_go_is_no_folder(tmp_path: Path, name: str) -> None:
     before = files(tmp_path)
     done = command("train", "run_dir=other", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(f"error: {name}: is no folder")
+    assert done.stderr.startswith(f"error: {name}: is not a folder")
     assert files(tmp_path) == before
 
 

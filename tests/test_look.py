@@ -54,4 +54,4 @@ def test_texts_that_begin_alike_are_two_probes(run: Path) -> None:
 
 def test_a_text_that_is_too_long_is_cut_and_told(run: Path) -> None:
     told = succeed("look", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
-    assert "the first 32: the model reads no more" in told
+    assert "using the first 32 of " in told

@@ -81,7 +81,7 @@ def test_over_the_epochs_every_token_is_a_first_token_and_a_target() -> None:
 
 def test_too_few_tokens_are_refused() -> None:
     Batches(counting(9), 4, 8, seed=0)
-    with pytest.raises(ValueError, match="8 tokens hold no window of 8"):
+    with pytest.raises(ValueError, match="8 tokens are too few for a window of 8"):
         Batches(counting(8), 4, 8, seed=0)
 
 

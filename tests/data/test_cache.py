@@ -47,7 +47,7 @@ def test_an_entry_that_stands_there_already_gets_the_new_files(tmp_path: Path) -
 
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     with (
-        pytest.raises(UserError, match=r"^cache_dir: cannot write in .*\(No space left[^\n]*$"),
+        pytest.raises(UserError, match=r"^cache_dir: cannot write to .*\(No space left[^\n]*$"),
         publish(tmp_path / "cache" / "entry"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -80,9 +80,9 @@ def test_a_damaged_cached_file_is_downloaded_again(
 @pytest.mark.parametrize(
     ("page", "problem"),
     [
-        ("/wrong", "its SHA-256 is not"),
+        ("/wrong", "its SHA-256 differs"),
         ("/error", "HTTP Error 500"),
-        ("/broken", f"broke off after {len(PLAY) // 2} of {len(PLAY)} bytes"),
+        ("/broken", f"the connection was lost after {len(PLAY) // 2} of {len(PLAY)} bytes"),
     ],
 )
 @pytest.mark.parametrize("existing", [True, False])

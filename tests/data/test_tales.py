@@ -273,12 +273,12 @@ def test_fingerprint_follows_settings_and_source(monkeypatch, tmp_path):
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(setting, value):
-    with pytest.raises(ValueError, match=rf"^{setting}: .*; choose"):
+    with pytest.raises(ValueError, match=rf"^{setting}: .*; give"):
         preset("data", "tales", **{setting: value})
 
 
 def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match="train or val"):
+    with pytest.raises(ValueError, match="train, val"):
         next(Tales(SMALL).pieces("test"))
 
 

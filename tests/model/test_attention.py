@@ -168,7 +168,7 @@ def loop_module(module, config, x):
     def heads_of(linear, norm, count):
         heads = []
         for h in range(count):
-            rows = slice(h * config.head_width, (h + 1) * config.head_width)
+            rows = slice(h * config.d_head, (h + 1) * config.d_head)
             vectors = []
             for position, token in enumerate(x):
                 vector = linear.weight[rows] @ token
@@ -184,9 +184,9 @@ def loop_module(module, config, x):
         return heads
 
     queries = heads_of(module.query, module.query_norm, config.n_heads)
-    keys = heads_of(module.key, module.key_norm, config.kv_heads)
-    values = heads_of(module.value, None, config.kv_heads)
-    shared_by = config.n_heads // config.kv_heads
+    keys = heads_of(module.key, module.key_norm, config.n_kv_heads)
+    values = heads_of(module.value, None, config.n_kv_heads)
+    shared_by = config.n_heads // config.n_kv_heads
     contexts = [
         loop_head(queries[h], keys[h // shared_by], values[h // shared_by])
         for h in range(config.n_heads)

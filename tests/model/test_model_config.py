@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -58,11 +59,11 @@ def test_the_remedies_work(make_config):
 
 def test_sizes_that_are_left_out(make_config):
     config = make_config(d_model=48, mlp="gelu")
-    assert (config.kv_heads, config.head_width, config.mlp_width) == (4, 12, 192)
-    assert make_config(d_model=48, mlp="swiglu").mlp_width == 128
-    assert make_config(d_model=64, mlp="swiglu").mlp_width == 192  # 170.7, rounded up
+    assert (config.n_kv_heads, config.d_head, config.d_mlp) == (4, 12, 192)
+    assert make_config(d_model=48, mlp="swiglu").d_mlp == 128
+    assert make_config(d_model=64, mlp="swiglu").d_mlp == 192  # 170.7, rounded up
     chosen = make_config(n_kv_heads=2, d_head=6, d_mlp=7)
-    assert (chosen.kv_heads, chosen.head_width, chosen.mlp_width) == (2, 6, 7)
+    assert (chosen.n_kv_heads, chosen.d_head, chosen.d_mlp) == (2, 6, 7)
 
 
 def test_every_family_can_be_built(make_config, family):
@@ -70,10 +71,17 @@ def test_every_family_can_be_built(make_config, family):
         GPT(make_config(**family), 13)
 
 
+@pytest.mark.parametrize("name", ["norm", "position", "mlp"])
+def test_a_choice_without_an_implementation_is_refused(make_config, monkeypatch, name):
+    """A name that was added to the list of choices alone does not silently build another part."""
+    choices = {"norm": "NORMS", "position": "POSITIONS", "mlp": "MLPS"}[name]
+    monkeypatch.setattr(f"model.config.{choices}", ("new",))
+    config = make_config(**{name: "new"})
+    with pytest.raises(ValueError, match=f"{name}: 'new' is not implemented"):
+        GPT(config, 13)
+
+
 def test_it_is_a_structured_config():
-    schema = OmegaConf.structured(ModelConfig)
-    merged = OmegaConf.merge(
-        schema, {"n_layers": 2, "n_heads": 4, "d_model": 16, "context_length": 8, "d_mlp": None}
-    )
-    config = OmegaConf.to_object(merged)
+    values = {**asdict(small_config(2, 4, 16, 8)), "d_mlp": None}
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ModelConfig), values))
     assert config == small_config(2, 4, 16, 8)
