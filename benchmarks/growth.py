@@ -45,8 +45,8 @@ def main() -> None:
 def print_table(axis: str, points: dict[int, tuple[int, int, int]]) -> None:
     """Measure points, given by their place on the axis: (context length, width, batch size)."""
     print(
-        f"| {axis} | ms a step | tokens/s | peak memory above start, MB | share of fp32 peak "
-        "| ms a step, bf16 | share of bf16 peak |"
+        f"| {axis} | ms per step | tokens/s | peak memory above start, MB | share of fp32 peak "
+        "| ms per step, bf16 | share of bf16 peak |"
     )
     print("|---|---|---|---|---|---|---|")
     rows = []

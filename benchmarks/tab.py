@@ -66,7 +66,7 @@ def main() -> None:
         kb = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e3 / arguments.steps
         print(
             f"{LAYERS} x {HEADS} heads, {arguments.tokens} tokens, {arguments.steps} steps: "
-            f"{kb:,.0f} kB a step, logged in {ms:.0f} ms each",
+            f"{kb:,.0f} kB per step, logged in {ms:.0f} ms each",
             flush=True,
         )
         with tensorboard(folder) as (url, memory):
