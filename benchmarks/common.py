@@ -15,10 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from configs.schema import TrainConfig
@@ -87,24 +86,23 @@ def start(main: Callable[[], None], child: Callable[..., Any]) -> None:
         main()
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The sizes that a model of nanoGPT and one of this project have in common."""
+class Shape(NamedTuple):
+    """The sizes that a model of nanoGPT and one of this project share, in nanoGPT's order."""
 
+    context_length: int
+    vocab_size: int
     n_layers: int
     n_heads: int
     d_model: int
-    context_length: int
-    vocab_size: int
 
 
 def configure(shape: Shape, *settings: str) -> TrainConfig:
-    """The config of a run with these settings of train.py and a model of this shape."""
+    """The config of a run with these settings and a model of this shape, vocabulary aside."""
     from hydra import compose, initialize_config_dir
 
     from configs.schema import TrainConfig, build, register
 
-    sizes = [f"model.{name}={size}" for name, size in asdict(shape).items() if name != "vocab_size"]
+    sizes = [f"model.{name}={n}" for name, n in shape._asdict().items() if name != "vocab_size"]
     register()
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         return build(compose("train", [*settings, *sizes]), TrainConfig)
@@ -117,5 +115,4 @@ def nanogpt(checkout: Path, shape: Shape) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclass looks itself up there
     spec.loader.exec_module(module)
-    sizes = (shape.context_length, shape.vocab_size, shape.n_layers, shape.n_heads, shape.d_model)
-    return module.GPT(module.GPTConfig(*sizes, dropout=0.0, bias=False))
+    return module.GPT(module.GPTConfig(*shape, dropout=0.0, bias=False))

@@ -74,7 +74,7 @@ def child(context: int, width: int, batch: int, precision: str) -> dict[str, flo
     from training.evaluation import cross_entropy
     from training.optimizer import Optimizer
 
-    shape = Shape(2, 4, width, context, VOCABULARY)
+    shape = Shape(context, VOCABULARY, n_layers=2, n_heads=4, d_model=width)
     config = configure(shape, "model=nano", "optimizer=adamw", "optimizer.lr=1e-3")
     model = GPT(config.model, VOCABULARY)
     optimizer = Optimizer(model, config.optimizer)

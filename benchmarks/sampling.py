@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.common import GPT2_BLOCK, Shape, configure, in_turn, make_parser, nanogpt, spread
 from model import GPT, generate
 
-SHAPE = Shape(n_layers=6, n_heads=6, d_model=384, context_length=256, vocab_size=65)
+SHAPE = Shape(context_length=256, vocab_size=65, n_layers=6, n_heads=6, d_model=384)
 
 
 def main() -> None:
@@ -54,11 +54,9 @@ def compare(peer: Any, ours: GPT, prompt: Tensor, rounds: int) -> None:
         return len(prompt) * n_new / (time.perf_counter() - began)
 
     rates = in_turn(("nanoGPT", "glassgpt"), range(rounds), rate)
-    results = ", ".join(
-        f"{side} {spread(each, ',.0f', ' tokens/s')}" for side, each in rates.items()
-    )
+    results = [f"{side} {spread(found, ',.0f', ' tokens/s')}" for side, found in rates.items()]
     ratio = median(rates["glassgpt"]) / median(rates["nanoGPT"])
-    print(f"{len(prompt)} at once: {results}, {ratio:.1f} x", flush=True)
+    print(f"{len(prompt)} at once: {', '.join(results)}, {ratio:.1f} x", flush=True)
 
 
 if __name__ == "__main__":

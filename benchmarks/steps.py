@@ -28,9 +28,9 @@ PEER = "nanoGPT"
 BLOCKS = {"glassgpt, GPT-2's block": common.GPT2_BLOCK, "glassgpt, default block": ("model=nano",)}
 # Shape, batch size, and whether with bfloat16 and torch.compile.
 TASKS = {
-    "quick_start": (common.Shape(4, 4, 128, 64, 65), 12, False),
+    "quick_start": (common.Shape(64, 65, n_layers=4, n_heads=4, d_model=128), 12, False),
     # nanoGPT pads the vocabulary of 50,257 to a multiple of 64; so do both sides here.
-    "gpt2": (common.Shape(12, 12, 768, 1024, 50304), 16, True),
+    "gpt2": (common.Shape(1024, 50304, n_layers=12, n_heads=12, d_model=768), 16, True),
 }
 
 
@@ -52,15 +52,14 @@ def main() -> None:
     for side, found in rates.items():
         # By round, because the machine's speed changes from minute to minute.
         ratios = [ours / peer for ours, peer in zip(found, rates[PEER], strict=True)]
-        spreads = common.spread(found, ",.0f", " tokens/s"), common.spread(ratios, ".2f", " x")
-        print(f"{side}: {', '.join(spreads)}", end="")
+        results = [common.spread(found, ",.0f", " tokens/s"), common.spread(ratios, ".2f", " x")]
         if arguments.peak_tflops:
             from model import GPT
 
             config = common.configure(shape, *BLOCKS.get(side, common.GPT2_BLOCK))
             flops = median(found) * GPT(config.model, shape.vocab_size).flops_per_token()
-            print(f", {flops / 1e12 / arguments.peak_tflops:.1%} of the peak", end="")
-        print()
+            results.append(f"{flops / 1e12 / arguments.peak_tflops:.1%} of the peak")
+        print(f"{side}: {', '.join(results)}")
 
 
 def child(side: str, task: str, device: str, n_steps: int, checkout: str) -> float:

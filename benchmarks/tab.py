@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import openmp  # noqa: F401  # isort: skip
 
 import torch
-from torch import Tensor
 
 from benchmarks.common import make_parser, spread
 from tensorboard_attention import add_attention
@@ -83,25 +82,22 @@ def log(folder: str, n_tokens: int, n_steps: int) -> None:
     torch.manual_seed(0)
     half = n_tokens // 2
     tokens = [f" w{i % half}" for i in range(n_tokens)]
-    goals, onsets = patterns(n_tokens), torch.rand(LAYERS, HEADS) * n_steps
+    # Heads learn to attend to the previous token, the first one, the token itself, or what followed
+    # an earlier occurrence.
+    eye, first = torch.eye(n_tokens), torch.zeros(n_tokens, n_tokens)
+    first[:, 0] = 1
+    goals = torch.stack([eye.roll(-1, 1).tril(), first, eye, eye.roll(1 - half, 1).tril()])
+    onsets = torch.rand(LAYERS, HEADS) * n_steps
     noise = torch.randn(LAYERS, HEADS, n_tokens, n_tokens)
     kinds = torch.randint(len(goals), (LAYERS, HEADS))
     for step in range(n_steps):
         strength = 6 * torch.sigmoid((step - onsets) / 8)[..., None, None]
         drift = 0.3 * torch.randn_like(noise)
         logits = strength * goals[kinds] + noise + drift
-        future = torch.ones(n_tokens, n_tokens).triu(1).bool()
+        future = torch.ones_like(eye).triu(1).bool()
         maps = logits.masked_fill(future, -torch.inf).softmax(-1)
         add_attention(writer, "probe", list(maps[:, None]), tokens, step * 10)
     writer.close()
-
-
-def patterns(n: int) -> Tensor:
-    """What heads learn to attend to: the previous token, the first token, the token itself, and the
-    token after an earlier occurrence."""
-    eye, first = torch.eye(n), torch.zeros(n, n)
-    first[:, 0] = 1
-    return torch.stack([eye.roll(-1, 1).tril(), first, eye, eye.roll(1 - n // 2, 1).tril()])
 
 
 @contextmanager
