@@ -1,7 +1,7 @@
 """What the benchmarks share: processes, rounds in turn, medians, and models of equal shape.
 
-Knows nothing of what a benchmark measures. Importing it imports neither torch nor the project: a
-benchmark's child process first decides how PyTorch's threads wait.
+Knows nothing of what a benchmark measures. Importing it imports neither torch nor the project, so
+that a benchmark can set how PyTorch's threads wait (openmp.py) first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make_parser(doc: str, rounds: int) -> argparse.ArgumentParser:
 def in_turn(
     sides: Iterable[str], rounds: Iterable[int], measure: Callable[[str, int], Result]
 ) -> dict[str, list[Result]]:
-    """The results of each side by round; a machine that slows down then slows down all sides."""
+    """Results of each side, by round. The sides alternate: a slow phase affects all of them."""
     results: dict[str, list[Result]] = {side: [] for side in sides}
     for number in rounds:
         for side, found in results.items():
@@ -52,7 +52,7 @@ def spread(values: Collection[float], spec: str, unit: str = "") -> str:
 
 
 def run(command: list[str], folder: Path, **variables: str) -> float:
-    """Seconds of a whole process, which must succeed, with these environment variables added."""
+    """Seconds of a whole process, which must succeed, with additional environment variables."""
     environment = {**os.environ, **variables}
     began = time.perf_counter()
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)

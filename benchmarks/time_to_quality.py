@@ -59,7 +59,9 @@ def main() -> None:
     parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
     parser.add_argument("--shakespeare", type=Path, required=True, help="text of tiny Shakespeare")
-    parser.add_argument("--first-seed", type=int, default=1, help="ours; each round adds one")
+    parser.add_argument(
+        "--first-seed", type=int, default=1, help="of our runs; each round adds one"
+    )
     parser.add_argument("--gpu", action="store_true", help="compare the quick start for GPUs")
     parser.add_argument("--settings", nargs="*", default=[], help="more settings for our runs")
     arguments = parser.parse_args()

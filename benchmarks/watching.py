@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def measure(how: str, settings: list[str]) -> tuple[float, dict[str, float], float]:
-    """Of one run: seconds of the whole process, what its child measured, seconds of the script."""
+    """Seconds of a whole process, what its `child` measured, and seconds inside the script."""
     with tempfile.TemporaryDirectory() as folder:
         # `script` gives the process its own terminal.
         terminal = ["script", "--quiet", "--return", "/dev/null", "--command"]
