@@ -2,10 +2,10 @@
 
     python benchmarks/tokenizing.py [--megabytes 20 200] [--text FILE]
 
-The text is tales, or the contents of a file, repeated to reach the size. Our side is everything that
-`data=text` does with a new file and a trained tokenizer (check, hash, cut, encode, write, sync); a
-second variant also trains the tokenizer. tiktoken's sides encode the same text, already in memory and
-cut, with one thread per core: to lists with `encode_ordinary_batch`, and to arrays with
+The text is tales, or the contents of a file, repeated to reach the size. Our side is everything
+that `data=text` does with a new file and a trained tokenizer (check, hash, cut, encode, write,
+sync); a second variant also trains the tokenizer. tiktoken's sides encode the same text, already in
+memory and cut, with one thread per core: to lists with `encode_ordinary_batch`, and to arrays with
 `encode_to_numpy` in a pool of threads. The sides run in turn, each in its own process.
 """
 
