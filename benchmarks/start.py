@@ -1,48 +1,44 @@
-"""Seconds from `python train.py` to the end of the first training step, on a warm cache.
+"""Seconds from `python train.py` to the end of the first training step, with a warm cache.
 
     python benchmarks/start.py [--rounds 7] [setting=value ...]
 
-The cache is filled by a first run that is not counted. The step is over when its line stands in
-`metrics.jsonl`.
+A first run fills the cache; its time is reported as "cold". The first step has ended when its line
+appears in `metrics.jsonl`.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-TRAIN = Path(__file__).resolve().parent.parent / "train.py"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.common import TRAIN, make_parser, spread
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("settings", nargs="*")
-    arguments = parser.parse_args()
+    parser = make_parser(__doc__, rounds=7)
+    parser.add_argument("settings", nargs="*", help="settings of train.py")
+    arguments = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as folder:
-        first, *times = (
-            first_step(Path(folder), f"run{number}", arguments.settings)
+        cold, *warm = (
+            first_step(Path(folder) / str(number), arguments.settings)
             for number in range(arguments.rounds + 1)
         )
-    print(
-        f"first step after {statistics.median(times):.2f} s "
-        f"(median of {len(times)}, {min(times):.2f} to {max(times):.2f}); cold {first:.2f} s"
-    )
+    print(f"first step: median {spread(warm, '.2f', ' s')} of {len(warm)} runs; cold {cold:.2f} s")
 
 
-def first_step(folder: Path, run: str, settings: list[str]) -> float:
-    command = [sys.executable, str(TRAIN), f"run_dir={run}", "trainer.log_every=1", *settings]
-    metrics = folder / run / "metrics.jsonl"
+def first_step(run: Path, settings: list[str]) -> float:
+    command = [*TRAIN, f"run_dir={run.name}", "trainer.log_every=1", *settings]
+    metrics = run / "metrics.jsonl"
     began = time.perf_counter()
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=run.parent, stdout=subprocess.DEVNULL) as process:
         while not (metrics.exists() and metrics.stat().st_size):
             if process.poll() is not None:
-                raise SystemExit(f"train.py ended with status {process.returncode}")
+                raise SystemExit(f"train.py exited with status {process.returncode}")
             time.sleep(0.005)
         seconds = time.perf_counter() - began
         process.kill()

@@ -1,21 +1,20 @@
-"""How quick the Attention tab is: 12 layers x 12 heads x 64 tokens at 200 logged steps.
+"""How fast the Attention tab is: 12 layers x 12 heads x 64 tokens at 200 logged steps.
 
     python benchmarks/tab.py [--rounds 5] [--tokens 64] [--steps 200]
 
-Logs maps that form as heads do (from even to previous-token, first-token and copying heads), starts
-TensorBoard and looks at them in headless Chromium. First view: from the frame's own start to the
-drawn grid, in a new browser context every round; beside it, from the opening of TensorBoard's
-address. Step change: from the slider's event to the frame after the drawing, at steps far apart
-(never fetched before) and next to each other. Memory is the resident set of TensorBoard's
-processes, the largest seen. Prints medians of the rounds.
+Logs maps that change as those of heads in training do (from uniform to previous-token, first-token
+and copying heads), starts TensorBoard and opens the tab in headless Chromium. First view: from the
+start of the tab's frame to the drawn grid, in a new browser every round; also reported from the
+opening of TensorBoard's address. Step change: from the slider's event to the frame after the
+drawing, for steps far apart (never fetched before) and for neighbouring steps. Memory is the
+largest resident set of TensorBoard's processes. Prints medians of the rounds.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
+import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,14 +23,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import openmp  # noqa: F401  # isort: skip
 
 import torch
-from torch import Tensor
 
+from benchmarks.common import make_parser, spread
 from tensorboard_attention import add_attention
 
 LAYERS = HEADS = 12
@@ -54,27 +54,24 @@ CHANGE = """(input, value) => new Promise((resolve) => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=200)
+    parser = make_parser(__doc__, rounds=5)
+    parser.add_argument("--tokens", type=int, default=64, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=200, help="default: %(default)s")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         log(folder, arguments.tokens, arguments.steps)
-        size = sum(path.stat().st_size for path in Path(folder).iterdir())
+        ms = (time.perf_counter() - began) * 1e3 / arguments.steps
+        kb = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e3 / arguments.steps
         print(
             f"{LAYERS} x {HEADS} heads, {arguments.tokens} tokens, {arguments.steps} steps: "
-            f"{size / arguments.steps / 1e3:,.0f} kB a step, "
-            f"logged in {(time.perf_counter() - began) / arguments.steps * 1e3:.0f} ms each",
+            f"{kb:,.0f} kB per step, logged in {ms:.0f} ms each",
             flush=True,
         )
         with tensorboard(folder) as (url, memory):
             rounds = [look(url, arguments.steps) for _ in range(arguments.rounds)]
             for name in rounds[0]:
-                values = [each[name] for each in rounds]
-                told = ", ".join(f"{value:.0f}" for value in values)
-                print(f"{name}: {statistics.median(values):.0f} ms ({told})")
+                print(f"{name}: {spread([each[name] for each in rounds], '.0f', ' ms')}")
             print(f"memory of TensorBoard: {max(memory) / 1e6:.0f} MB")
 
 
@@ -85,65 +82,58 @@ def log(folder: str, n_tokens: int, n_steps: int) -> None:
     torch.manual_seed(0)
     half = n_tokens // 2
     tokens = [f" w{i % half}" for i in range(n_tokens)]
-    goals, onsets = patterns(n_tokens), torch.rand(LAYERS, HEADS) * n_steps
+    # Heads learn to attend to the previous token, the first one, the token itself, or what followed
+    # an earlier occurrence.
+    eye, first = torch.eye(n_tokens), torch.zeros(n_tokens, n_tokens)
+    first[:, 0] = 1
+    goals = torch.stack([eye.roll(-1, 1).tril(), first, eye, eye.roll(1 - half, 1).tril()])
+    onsets = torch.rand(LAYERS, HEADS) * n_steps
     noise = torch.randn(LAYERS, HEADS, n_tokens, n_tokens)
     kinds = torch.randint(len(goals), (LAYERS, HEADS))
     for step in range(n_steps):
         strength = 6 * torch.sigmoid((step - onsets) / 8)[..., None, None]
         drift = 0.3 * torch.randn_like(noise)
         logits = strength * goals[kinds] + noise + drift
-        future = torch.ones(n_tokens, n_tokens).triu(1).bool()
+        future = torch.ones_like(eye).triu(1).bool()
         maps = logits.masked_fill(future, -torch.inf).softmax(-1)
         add_attention(writer, "probe", list(maps[:, None]), tokens, step * 10)
     writer.close()
 
 
-def patterns(n: int) -> Tensor:
-    """What heads come to look for: the token before, the first, themselves, what came after."""
-    eye, first = torch.eye(n), torch.zeros(n, n)
-    first[:, 0] = 1
-    return torch.stack([eye.roll(-1, 1).tril(), first, eye, eye.roll(1 - n // 2, 1).tril()])
-
-
 @contextmanager
 def tensorboard(folder: str) -> Iterator[tuple[str, list[int]]]:
-    """Its address, and a list that fills with its memory in bytes while it runs."""
+    """Its address, and a list to which its memory in bytes is appended while it runs."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
-        found = next(
-            match for line in process.stderr if (match := re.search(r"http://\S+:\d+/", line))
-        )
+        addresses = (re.search(r"http://\S+:\d+/", line) for line in process.stderr)
+        url = next(found.group() for found in addresses if found)
         memory: list[int] = []
         over = threading.Event()
 
         def watch() -> None:
             while not over.wait(0.2):
-                memory.append(sum(resident(pid) for pid in family(process.pid)))
+                memory.append(resident(process.pid))
 
         thread = threading.Thread(target=watch)
         thread.start()
         try:
-            yield found.group(), memory
+            yield url, memory
         finally:
             over.set()
             thread.join()
             process.terminate()
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that it started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in children for each in family(int(child)))]
-
-
 def resident(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return 1024 * int(re.findall(r"VmRSS:\s+(\d+)", status)[0])
+    """Bytes of memory in use by a process and all its descendants."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return pages * resource.getpagesize() + sum(resident(int(child)) for child in children)
 
 
 def look(url: str, n_steps: int) -> dict[str, float]:
-    """Milliseconds of everything that is measured, in a browser of its own."""
+    """Milliseconds of each measurement, in a new browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -156,7 +146,7 @@ def look(url: str, n_steps: int) -> dict[str, float]:
         drawn = frame.locator("main[data-shown]")
         drawn.wait_for(timeout=60000)
         whole = (time.perf_counter() - began) * 1e3
-        page.wait_for_timeout(1500)  # the curves come after the first view
+        page.wait_for_timeout(1500)  # the curves are fetched after the first view
         first = drawn.evaluate("() => window.firstView")
         slider = frame.locator("input[type=range] >> nth=0")
         far = [slider.evaluate(CHANGE, n_steps * i // 8) for i in (1, 5, 3, 7, 2, 6)]
@@ -168,8 +158,8 @@ def look(url: str, n_steps: int) -> dict[str, float]:
     return {
         "first view": first,
         "first view with TensorBoard's own start": whole,
-        "step change, far": statistics.median(far),
-        "step change, near": statistics.median(near),
+        "step change, far": median(far),
+        "step change, near": median(near),
     }
 
 

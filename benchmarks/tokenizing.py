@@ -1,30 +1,28 @@
-"""MB/s and peak memory of encoding text into token files, against tiktoken's own threads.
+"""MB/s and peak memory of encoding text into token files, compared with tiktoken's own threads.
 
     python benchmarks/tokenizing.py [--megabytes 20 200] [--text FILE]
 
-The text is tales, or that of a file, as often as it takes. Ours is everything that `data=text` does
-with a new file and a trained tokenizer (check, hash, cut, encode, write, sync), and last with one
-to train as well. tiktoken's sides encode the same text, already in memory and cut, with a thread a
-core: to lists by `encode_ordinary_batch`, and to arrays by `encode_to_numpy` in a pool of threads.
-Each side runs in a process of its own, in turn.
+The text is tales, or the contents of a file, repeated to reach the size. Our side is everything
+that `data=text` does with a new file and a trained tokenizer (check, hash, cut, encode, write,
+sync); a second variant also trains the tokenizer. tiktoken's sides encode the same text, already in
+memory and cut, with one thread per core: to lists with `encode_ordinary_batch`, and to arrays with
+`encode_to_numpy` in a pool of threads. The sides run in turn, each in its own process.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.common import in_child, in_turn, make_parser, spread, start
 from data import TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.tokenizer import train_bpe
 from data.tokens import cut
@@ -35,18 +33,16 @@ SIDES = ("glassgpt", "tiktoken, lists", "tiktoken, arrays", "glassgpt, training 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[20, 200])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--text", type=Path, help="instead of tales")
+    parser.add_argument("--text", type=Path, help="a file to read instead of tales")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        piece = (
-            arguments.text.read_text(encoding="utf-8")
-            if arguments.text
-            else "".join(open_corpus(TalesConfig(n_bytes=4 * MB)).pieces("train"))
-        )
+        if arguments.text:
+            piece = arguments.text.read_text(encoding="utf-8")
+        else:
+            piece = "".join(open_corpus(TalesConfig(n_bytes=4 * MB)).pieces("train"))
         train_bpe(cut([piece]), VOCABULARY).save(folder)
         for megabytes in arguments.megabytes:
             text = folder / f"{megabytes}.txt"
@@ -58,38 +54,32 @@ def main() -> None:
 
 def compare(folder: Path, text: Path, rounds: int) -> None:
     size = text.stat().st_size / MB
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    for number in range(rounds):
-        for side, results in found.items():
-            child = [sys.executable, __file__, "--child", side, str(folder), str(text), str(number)]
-            results.append(json.loads(subprocess.check_output(child)))
-    rates = {
-        side: size / statistics.median(each["seconds"] for each in results)
-        for side, results in found.items()
-    }
-    for side, rate in rates.items():
-        peak = max(each["peak"] for each in found[side])
-        ratio = rates["glassgpt"] / rate
+
+    def measure(side: str, number: int) -> tuple[float, float]:
+        seconds, peak = in_child(__file__, side, folder, text, number)
+        return size / seconds, peak
+
+    results = in_turn(SIDES, range(rounds), measure)
+    ours = median(rate for rate, _ in results["glassgpt"])
+    for side, found in results.items():
+        rates, peaks = zip(*found, strict=True)
         print(
-            f"{size:.0f} MB, {side}: {rate:.1f} MB/s, peak memory {peak:.0f} MB; "
-            f"glassgpt is {ratio:.2f} x as fast",
+            f"{size:.0f} MB, {side}: {spread(rates, '.1f', ' MB/s')}, "
+            f"peak memory {max(peaks):.0f} MB; glassgpt is {ours / median(rates):.2f} x as fast",
             flush=True,
         )
 
 
-def child(side: str, folder: Path, text: Path, number: str) -> dict[str, float]:
-    tokenizer = Tokenizer.load(folder)
+def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]:
+    """Seconds of encoding the file `text`, and the peak memory of the process in MB."""
+    tokenizer = Tokenizer.load(Path(folder))
     if side.startswith("glassgpt"):
-        is_trained = side == "glassgpt"
+        trained = tokenizer if side == "glassgpt" else TokenizerConfig("bpe", VOCABULARY)
+        cache = Path(folder) / f"{side}-{Path(text).stem}-{number}"
         began = time.perf_counter()
-        prepare(
-            open_corpus(TextConfig(path=str(text))),
-            tokenizer if is_trained else TokenizerConfig("bpe", VOCABULARY),
-            folder / f"{side}-{text.stem}-{number}",
-            64,
-        )
+        prepare(open_corpus(TextConfig(path=text)), trained, cache, 64)
     else:
-        pieces = list(cut([text.read_text(encoding="utf-8")]))
+        pieces = list(cut([Path(text).read_text(encoding="utf-8")]))
         encoding, threads = tokenizer._encoding, os.cpu_count() or 1
         began = time.perf_counter()
         if side == "tiktoken, lists":
@@ -99,13 +89,8 @@ def child(side: str, folder: Path, text: Path, number: str) -> dict[str, float]:
                 for _ in pool.map(encoding.encode_to_numpy, pieces):
                     pass
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB
-    return {"seconds": seconds, "peak": peak}
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        side, folder, text, number = sys.argv[2:]
-        print(json.dumps(child(side, Path(folder), Path(text), number)))
-    else:
-        main()
+    start(main, child)

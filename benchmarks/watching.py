@@ -1,149 +1,132 @@
-"""What watching costs: the time inside every observer of a default run against the whole run.
+"""What watching costs: the time that a default run spends inside its observers.
 
     python benchmarks/watching.py [--rounds 3] [setting=value ...]
 
-Counted are all calls of all observers, with the imports that they cause, from the first step to the
-closing sample; the run writes to a terminal, so that its bar is live. What watching might cost
-besides, by slower steps after a look, is measured in a second run, which is watched for ten steps
-and left alone for ten in turn: the time of a step outside of the observers. Each round also takes
-a run with nothing watched (but its metrics file, which every run has): whole process against whole
-process, of which two equal ones differ by more on a shared machine than watching costs.
+The time includes all calls of all observers, and the imports that they cause, from the first step
+to the final sample. The run writes to a terminal, so that its progress bar is live. Observers could
+also slow down the steps that follow. A second run measures this: it alternates between ten steps
+with observers and ten without, and compares the step times outside of the observers. Each round
+also compares the whole process with that of a run without observers (except the metrics file, which
+every run has). On a shared machine, two equal processes differ by more than watching costs.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shlex
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-NOBODY = ["observe.terminal=false", "observe.tensorboard=false"]
+from benchmarks.common import child_command, make_parser, run, spread, start
+
+UNWATCHED = ["observe.terminal=false", "observe.tensorboard=false"]
 BLOCK = 10  # steps
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("settings", nargs="*")
+    parser = make_parser(__doc__, rounds=3)
+    parser.add_argument("settings", nargs="*", help="settings of train.py, for all runs")
     arguments = parser.parse_intermixed_args()
     shares, slower, ratios = [], [], []
     for number in range(arguments.rounds):
-        spent, whole, watched = measure("--whole", arguments.settings)
-        *_, alone = measure("--whole", [*arguments.settings, *NOBODY])
-        outside, *_ = measure("--in-turn", arguments.settings)
-        shares.append(sum(spent.values()) / whole)
-        slower.append(statistics.mean(outside.values()) - 1)
-        error = statistics.stdev(outside.values()) / len(outside) ** 0.5
-        ratios.append(watched / alone - 1)
-        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in spent.items())
+        watched, inside, whole = measure("whole", arguments.settings)
+        unwatched, *_ = measure("whole", [*arguments.settings, *UNWATCHED])
+        _, outside, _ = measure("in turn", arguments.settings)
+        shares.append(sum(inside.values()) / whole)
+        slower.append(mean(outside.values()) - 1)
+        error = stdev(outside.values()) / len(outside) ** 0.5
+        ratios.append(watched / unwatched - 1)
+        parts = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in inside.items())
         print(
-            f"round {number + 1}: {shares[-1]:.2%} of {whole:.1f} s: {told}; "
+            f"round {number + 1}: {shares[-1]:.2%} of {whole:.1f} s: {parts}; "
             f"steps outside {slower[-1]:+.1%} (standard error {error:.1%}); "
-            f"process {watched:.1f} s, unwatched {alone:.1f} s: {ratios[-1]:+.1%}",
+            f"process {watched:.1f} s, unwatched {unwatched:.1f} s: {ratios[-1]:+.1%}",
             flush=True,
         )
     print(
-        f"median: inside {statistics.median(shares):.2%}, "
-        f"steps outside {statistics.median(slower):+.1%}, whole {statistics.median(ratios):+.1%}"
+        f"median: inside {spread(shares, '.2%')}, steps outside {spread(slower, '+.1%')}, "
+        f"whole {spread(ratios, '+.1%')}"
     )
 
 
-def measure(how: str, settings: list[str]) -> tuple[dict[str, float], float, float]:
-    """Of one run: what the child measured, seconds in the script, and of the whole process."""
+def measure(how: str, settings: list[str]) -> tuple[float, dict[str, float], float]:
+    """Seconds of a whole process, what its `child` measured, and seconds inside the script."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--child", how, *settings]
-        # `script` gives the process a terminal of its own.
-        began = time.perf_counter()
-        subprocess.run(
-            ["script", "--quiet", "--return", "--command", shlex.join(command), "/dev/null"],
-            cwd=folder,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, "COLUMNS": "100"},
-        )
-        seconds = time.perf_counter() - began
-        measured, whole = json.loads((Path(folder) / "measured.json").read_text())
-    return measured, whole, seconds
+        # `script` gives the process its own terminal.
+        terminal = ["script", "--quiet", "--return", "/dev/null", "--command"]
+        command = shlex.join(child_command(__file__, how, settings))
+        seconds = run([*terminal, command], Path(folder), COLUMNS="100")
+        return seconds, *json.loads((Path(folder) / "measured.json").read_text())
 
 
-class Timed:
-    """An observer whose every call is timed."""
+class Watched:
+    """An observer whose every call is handed to `call(method, *arguments)`."""
 
-    def __init__(self, observer: Any, spent: dict[str, float]) -> None:
-        self.observer, self.spent, self.name = observer, spent, type(observer).__name__
-        spent[self.name] = 0.0
+    def __init__(self, call: Callable[..., None]) -> None:
+        self.call = call
 
-    def __getattr__(self, method: str) -> Any:
-        def call(*arguments: Any) -> None:
-            began = time.perf_counter()
-            getattr(self.observer, method)(*arguments)
-            self.spent[self.name] += time.perf_counter() - began
-
-        return call
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        return partial(self.call, method)
 
 
-class InTurn:
-    """Observers who watch every other block of steps; the time between their calls, by block."""
-
-    def __init__(self, observers: list[Any], outside: dict[int, float]) -> None:
-        self.observers, self.outside, self.left = observers, outside, 0.0
-
-    def __getattr__(self, method: str) -> Any:
-        def call(step: int, *arguments: Any) -> None:
-            block = (step - 1) // BLOCK
-            within_step = method in ("on_gradients", "on_step")
-            if within_step:
-                self.outside[block] += time.perf_counter() - self.left
-            if block % 2 == 0 or not within_step:
-                for observer in self.observers:
-                    getattr(observer, method)(step, *arguments)
-            self.left = time.perf_counter()
-
-        return call
-
-
-def child(how: str) -> None:
+def child(how: str, settings: list[str]) -> None:
+    """Write measured.json: what was measured in a run with these settings, and its seconds."""
     import train
 
-    spent: dict[str, float] = {}
+    inside: dict[str, float] = {}
     outside: dict[int, float] = defaultdict(float)
-    make = train.build_observers
+    left = 0.0
+    observers: list[Any] = []
+    build_observers = train.build_observers
 
-    def observers(*arguments: Any) -> list[Any]:
+    def timed(observer: Any, method: str, *arguments: Any) -> None:
         began = time.perf_counter()
-        made = make(*arguments)
-        spent["imports"] = time.perf_counter() - began
-        if how == "--in-turn":
-            return [InTurn(made, outside)]
-        return [Timed(each, spent) for each in made]
+        getattr(observer, method)(*arguments)
+        inside[type(observer).__name__] += time.perf_counter() - began
 
-    vars(train)["build_observers"] = observers
+    def every_other_block(method: str, step: int, *arguments: Any) -> None:
+        nonlocal left
+        block = (step - 1) // BLOCK
+        within_step = method in ("on_gradients", "on_step")
+        if within_step:
+            outside[block] += time.perf_counter() - left
+        if block % 2 == 0 or not within_step:
+            for observer in observers:
+                getattr(observer, method)(step, *arguments)
+        left = time.perf_counter()
+
+    def build(*arguments: Any) -> list[Watched]:
+        began = time.perf_counter()
+        observers.extend(build_observers(*arguments))
+        inside["imports"] = time.perf_counter() - began
+        if how == "in turn":
+            return [Watched(every_other_block)]
+        inside.update({type(observer).__name__: 0.0 for observer in observers})
+        return [Watched(partial(timed, observer)) for observer in observers]
+
+    vars(train)["build_observers"] = build
+    sys.argv[1:] = settings
     began = time.perf_counter()
     train.run_script("train", train.main)
-    whole = time.perf_counter() - began
-    # Each watched block against the mean of its neighbours; the first is slow for other reasons.
+    seconds = time.perf_counter() - began
+    # Each watched block relative to the mean of its neighbours, without the first, which is slow
+    # for other reasons.
     slower = {
         block: 2 * outside[block] / (outside[block - 1] + outside[block + 1])
         for block in range(2, max(outside, default=0), 2)
     }
-    measured = slower if how == "--in-turn" else spent
-    Path("measured.json").write_text(json.dumps([measured, whole]))
+    measured = slower if how == "in turn" else inside
+    Path("measured.json").write_text(json.dumps([measured, seconds]))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        _, how = sys.argv.pop(1), sys.argv.pop(1)
-        child(how)
-    else:
-        main()
+    start(main, child)

@@ -1,0 +1,118 @@
+"""What the benchmarks share: processes, rounds in turn, medians, and models of equal shape.
+
+Knows nothing of what a benchmark measures. Importing it imports neither torch nor the project, so
+that a benchmark can set how PyTorch's threads wait (openmp.py) first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from configs.schema import TrainConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAIN = [sys.executable, str(ROOT / "train.py")]
+GPT2_BLOCK = ("model=nano_gpt2", "model.bias=false")  # nanoGPT's quick starts have no biases either
+Result = TypeVar("Result")
+
+
+def make_parser(doc: str, rounds: int) -> argparse.ArgumentParser:
+    """A parser with the first line of a benchmark's docstring as description, and `--rounds`."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=rounds, help="default: %(default)s")
+    return parser
+
+
+def in_turn(
+    sides: Iterable[str], rounds: Iterable[int], measure: Callable[[str, int], Result]
+) -> dict[str, list[Result]]:
+    """Results of each side, by round. The sides alternate: a slow phase affects all of them."""
+    results: dict[str, list[Result]] = {side: [] for side in sides}
+    for number in rounds:
+        for side, found in results.items():
+            found.append(measure(side, number))
+    return results
+
+
+def spread(values: Collection[float], spec: str, unit: str = "") -> str:
+    """Median, minimum and maximum, each formatted with `spec`: "3.8 s (3.7 to 4.1)"."""
+    return f"{median(values):{spec}}{unit} ({min(values):{spec}} to {max(values):{spec}})"
+
+
+def run(command: list[str], folder: Path, **variables: str) -> float:
+    """Seconds of a whole process, which must succeed, with additional environment variables."""
+    environment = {**os.environ, **variables}
+    began = time.perf_counter()
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
+    return time.perf_counter() - began
+
+
+def train(*settings: str) -> tuple[float, dict[str, Any]]:
+    """Seconds of a whole `python train.py` with a cold cache, and its summary."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        seconds = run([*TRAIN, "run_dir=run", *settings], folder)
+        return seconds, json.loads((folder / "run/summary.json").read_text())
+
+
+def child_command(script: str, *arguments: Any) -> list[str]:
+    """The command that calls a script's `child(*arguments)`; the arguments travel as JSON."""
+    return [sys.executable, script, "--child", json.dumps(arguments, default=str)]
+
+
+def in_child(script: str, *arguments: Any) -> Any:
+    """What a script's `child(*arguments)` returns in a new process."""
+    output = subprocess.check_output(child_command(script, *arguments), text=True)
+    return json.loads(output.splitlines()[-1])
+
+
+def start(main: Callable[[], None], child: Callable[..., Any]) -> None:
+    """Call `main`, or in a process started by `child_command` call `child` and print its result."""
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(*json.loads(sys.argv[2]))))
+    else:
+        main()
+
+
+class Shape(NamedTuple):
+    """The sizes that a model of nanoGPT and one of this project share, in nanoGPT's order."""
+
+    context_length: int
+    vocab_size: int
+    n_layers: int
+    n_heads: int
+    d_model: int
+
+
+def configure(shape: Shape, *settings: str) -> TrainConfig:
+    """The config of a run with these settings and a model of this shape, vocabulary aside."""
+    from hydra import compose, initialize_config_dir
+
+    from configs.schema import TrainConfig, build, register
+
+    sizes = [f"model.{name}={n}" for name, n in shape._asdict().items() if name != "vocab_size"]
+    register()
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return build(compose("train", [*settings, *sizes]), TrainConfig)
+
+
+def nanogpt(checkout: Path, shape: Shape) -> Any:
+    """A model of this shape from `model.py` of a nanoGPT checkout, which the user provides."""
+    spec = importlib.util.spec_from_file_location("nanogpt_model", checkout / "model.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclass looks itself up there
+    spec.loader.exec_module(module)
+    return module.GPT(module.GPTConfig(*shape, dropout=0.0, bias=False))
