@@ -21,7 +21,8 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import GPT2_BLOCK, Shape, configure, in_turn, make_parser, nanogpt, spread
-from model import GPT, generate
+from inference import generate
+from model import GPT
 
 SHAPE = Shape(context_length=256, vocab_size=65, n_layers=6, n_heads=6, d_model=384)
 

@@ -90,34 +90,32 @@ def our_step(
     from training.checkpoint import Checkpoints
     from training.device import keep_freed_memory
     from training.optimizer import Optimizer
-    from training.trainer import Trainer
+    from training.ranks import Ranks
+    from training.trainer import Reports, Trainer, TrainingData
 
     keep_freed_memory()
     shape, batch_size, is_fast = TASKS[task]
     config = common.configure(
         shape,
         *block,
-        *("optimizer=adamw", "optimizer.lr=1e-3", "optimizer.beta2=0.99"),
+        *(
+            "optimizer=adamw",
+            "optimizer.lr=1e-3",
+            "optimizer.beta2=0.99",
+            "optimizer.warmup_steps=0",
+        ),
         *("trainer.max_steps=1_000_000_000", "trainer.log_every=1_000_000"),
         *("trainer.eval_every=0", "trainer.checkpoint_every=0"),
         *(f"trainer.batch_size={batch_size}", f"trainer.device={device}"),
         *(f"trainer.precision={'bf16' if is_fast else 'fp32'}", f"trainer.compile={is_fast}"),
     )
     model = GPT(config.model, shape.vocab_size).to(device)
-    trainer = Trainer(
-        config.trainer,
-        model,
-        Optimizer(model, config.optimizer),
-        seed=0,
-        device=torch.device(device),
-        batch=Batches(tokens, batch_size, shape.context_length, seed=0),
-        validation=lambda: (),
-        token_bytes=torch.ones(shape.vocab_size, dtype=torch.int64),
-        floor_bpb=None,
-        lr_scale=lambda step: 1.0,
-        checkpoints=Checkpoints(Path("never-written")),
-    )
-    return trainer.train_step
+    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
+    batches = Batches(tokens, batch_size, shape.context_length, seed=0)
+    token_bytes = torch.ones(shape.vocab_size, dtype=torch.int64)
+    data = TrainingData(seed=0, batch=batches, validation=tuple, token_bytes=token_bytes)
+    reports, ranks = Reports(Checkpoints(Path("never-written"))), Ranks(torch.device(device))
+    return Trainer(config.trainer, model, optimizer, data, reports, ranks=ranks).train_step
 
 
 def peer_step(task: str, tokens: np.ndarray, device: str, checkout: Path) -> Callable[[], object]:

@@ -42,7 +42,9 @@ def main() -> None:
         if arguments.text:
             piece = arguments.text.read_text(encoding="utf-8")
         else:
-            piece = "".join(open_corpus(TalesConfig(n_bytes=4 * MB)).pieces("train"))
+            piece = "".join(
+                open_corpus(TalesConfig("tales", 4 * MB, seed=0, val_fraction=0.1)).pieces("train")
+            )
         train_bpe(cut([piece]), VOCABULARY).save(folder)
         for megabytes in arguments.megabytes:
             text = folder / f"{megabytes}.txt"
@@ -77,7 +79,7 @@ def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]
         trained = tokenizer if side == "glassgpt" else TokenizerConfig("bpe", VOCABULARY)
         cache = Path(folder) / f"{side}-{Path(text).stem}-{number}"
         began = time.perf_counter()
-        prepare(open_corpus(TextConfig(path=text)), trained, cache, 64)
+        prepare(open_corpus(TextConfig("text", text, 0.1, separator="")), trained, cache, 64)
     else:
         pieces = list(cut([Path(text).read_text(encoding="utf-8")]))
         encoding, threads = tokenizer._encoding, os.cpu_count() or 1
