@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,3 +83,9 @@ def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
     exact = score.measure(maps, *inputs)
     assert exact.shape == (3,) and np.isfinite(exact).all()
     assert_allclose(score.measure(maps.astype(np.float32), *inputs), exact, rtol=1e-5)
+
+
+def test_the_readme_explains_every_score() -> None:
+    readme = (Path(scores.__file__).parent / "README.md").read_text()
+    table = "".join(f"| `{score.name}` | {score.meaning} |\n" for score in scores.SCORES)
+    assert table in readme
