@@ -86,8 +86,8 @@ def test_the_example_runs_where_only_the_wheel_is_installed(wheel: Path, tmp_pat
     python = tmp_path / "new" / "bin" / "python"
     (packages,) = (tmp_path / "new").glob("lib/python*/site-packages")
     (packages / "others.pth").write_text(str(others))
-    command = ["-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel]
-    run(sys.executable, *command, cwd=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
     absent = ("model", "training", "glassgpt")
     check = f"from importlib.util import find_spec; assert not any(map(find_spec, {absent}))"
     run(python, "-c", check, cwd=tmp_path)
