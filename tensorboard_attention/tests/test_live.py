@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention, encode, page
+from tensorboard_attention.scores import SCORES
 from tensorboard_attention.tests.conftest import Tab
 
 REFRESH = 10_000  # milliseconds between checks for new steps
@@ -85,6 +87,9 @@ def test_scores_and_curves_are_those_that_were_logged(
     assert score.locator(".bounds").inner_text().split() == ["0.750", "0.250"]
     low, high, middle = (float(point.split(",")[1]) for point in curve.split())
     assert low > middle > high and middle == pytest.approx((low + high) / 2, abs=0.1)
+    assert score.locator("[title]").get_attribute("title") == ""
+    entropy = tab["[data-score=entropy]"].locator("[title]")
+    assert entropy.get_attribute("title") == SCORES[0].meaning
     # Four tokens that attend evenly: the means of log2 of 1, 2, 3, 4, and of 0, 1/2, 1, 3/2.
     assert tab["[data-score=entropy] b"].inner_text() == "1.146"
     assert tab["[data-score='mean distance'] b"].inner_text() == "0.750"
@@ -139,13 +144,16 @@ def test_an_empty_token_can_be_selected(logs: Path, open_tab: Callable[..., Tab]
 
 
 def test_a_page_in_a_page(browser: sync_api.Browser, tmp_path: Path) -> None:
-    """In a sandboxed frame, with an odd tag and a score that the first step lacks."""
+    """In a sandboxed frame, with an odd tag, no meanings, and a score that the first step lacks."""
     mine = {"mine": [torch.tensor([0.5, 0.25])]}
     entries = [
         ("constructor", 0, encode(uniform(3), list("abc"))),
         ("constructor", 1, encode(to_itself(3), list("abc"), mine)),
         ("constructor", 2, encode(to_itself(3), list("abc"), mine)),
     ]
+    for _, _, logged in entries:  # as older logs are
+        header = json.loads(logged[0])
+        logged[0] = json.dumps({key: header[key] for key in header if key != "meanings"}).encode()
     page(tmp_path / "heads.html", entries)
     inner = html.escape((tmp_path / "heads.html").read_text("utf-8"))
     outer = f'<iframe sandbox="allow-scripts" width=1200 height=900 srcdoc="{inner}"></iframe>'
