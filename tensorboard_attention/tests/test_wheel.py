@@ -45,7 +45,7 @@ def test_the_wheel_has_the_package_and_declares_what_it_imports(wheel: Path) -> 
     with ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        declared = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist")
+        required = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist", [])
     modules = [*SOURCES.glob("*.py")]
     files = [*modules, *(SOURCES / "static").iterdir()]
     assert names == {f"tensorboard_attention/{each.relative_to(SOURCES)}" for each in files}
@@ -58,7 +58,8 @@ def test_the_wheel_has_the_package_and_declares_what_it_imports(wheel: Path) -> 
                 imported |= {each.name.split(".")[0] for each in node.names}
     # torch only for annotations: another test asserts that nothing imports it.
     imported -= {*sys.stdlib_module_names, "tensorboard_attention", "torch"}
-    assert sorted(declared or ()) == sorted(NAMES.get(each, each) for each in imported)
+    declared = {each for each in required if "extra ==" not in each}
+    assert declared == {NAMES.get(each, each) for each in imported}
 
 
 def runs_after(example: str, python: Path, folder: Path) -> dict:
