@@ -43,10 +43,12 @@ def browser() -> Iterator[sync_api.Browser]:
 
 
 @contextmanager
-def tensorboard(logs: Path, python: str | Path = sys.executable) -> Iterator[str]:
+def tensorboard(
+    logs: Path, python: str | Path = sys.executable, cwd: Path | None = None
+) -> Iterator[str]:
     """The address of a TensorBoard over a log folder."""
     command = [str(python), "-m", "tensorboard.main", "--logdir", str(logs), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=logs) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=cwd) as process:
         assert process.stderr
         lines: list[str] = []
         for line in process.stderr:
