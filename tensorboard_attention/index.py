@@ -73,8 +73,7 @@ class Index:
             return {name: run.version for name, run in self._runs.items()}
 
     def maps(self, run: str, tag: str, step: int) -> tuple[bytes, bytes]:
-        """Header and maps as logged. Raises KeyError if there are none, OSError if the file is
-        gone."""
+        """Header and maps as logged. Raises KeyError if there are none, OSError if unreadable."""
         place = self._places(run, tag)[step]
         with place.path.open("rb") as file:
             return _read(file, place.header), _read(file, place.maps)
@@ -110,11 +109,8 @@ class _Run:
         self._offsets: dict[Path, int] = {}
 
     def continues_in(self, paths: list[Path]) -> bool:
-        """Whether all files are still there and none is shorter. If not, the folder was written
-        anew."""
-        return all(
-            path in paths and _size(path) >= offset for path, offset in self._offsets.items()
-        )
+        """Whether no file is gone or shorter. Otherwise the folder was written anew."""
+        return all(path in paths and _size(path) >= end for path, end in self._offsets.items())
 
     def read(self, path: Path) -> None:
         """Read the new records, up to one that is incomplete or damaged."""

@@ -6,8 +6,7 @@
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
 The last two respond with the length of the JSON as a uint32, the JSON, and the binary data.
-Requests name runs, not files; a run that is not in the index is not found. Only a local --logdir is
-read.
+Requests name runs, not files; unknown runs are not found. --logdir has to be a local folder.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorboard.backend.http_util import Respond
@@ -27,7 +26,6 @@ from tensorboard_attention.index import Index
 from tensorboard_attention.summary import PLUGIN_NAME
 
 ENTRY = "index.js"
-ABSENT = (LookupError, ValueError, OSError)
 
 
 class AttentionPlugin(TBPlugin):
@@ -48,38 +46,35 @@ class AttentionPlugin(TBPlugin):
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         apps = {f"/{name}": _file(name) for name in (*MODULES, ENTRY, STYLE)}
-        answers = {"/runs": self._runs, "/maps": self._maps, "/scores": self._scores}
-        return apps | {route: Request.application(answer) for route, answer in answers.items()}
+        apps["/runs"] = Request.application(self._runs)
+        apps["/maps"], apps["/scores"] = _framed(self._maps), _framed(self._scores)
+        return apps
 
     def _runs(self, request: Request) -> Response:
         self._index.refresh()
         found = {"steps": self._index.steps(), "versions": self._index.versions()}
         return Respond(request, json.dumps(found), "application/json")
 
-    def _maps(self, request: Request) -> Response:
+    def _maps(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
+        return self._index.maps(query["run"], query["tag"], int(query["step"]))
+
+    def _scores(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
+        header, values = self._index.scores(query["run"], query["tag"])
+        return json.dumps(header).encode(), values.tobytes()
+
+
+def _framed(find: Callable[[Mapping[str, str]], tuple[bytes, bytes]]) -> Callable[..., Any]:
+    @Request.application
+    def respond(request: Request) -> Response:
         try:
-            query = request.args
-            header, maps = self._index.maps(query["run"], query["tag"], int(query["step"]))
-        except ABSENT:
-            return _not_found(request)
-        return _framed(request, header, maps)
+            header, data = find(request.args)
+        except (LookupError, ValueError, OSError, TypeError, MemoryError):  # or a damaged header
+            return Respond(request, "no such maps", "text/plain", code=404)
+        header += b" " * (-len(header) % 4)  # aligns the floats; JSON may end in spaces
+        body = struct.pack("<I", len(header)) + header + data
+        return Respond(request, body, "application/octet-stream")
 
-    def _scores(self, request: Request) -> Response:
-        try:
-            header, values = self._index.scores(request.args["run"], request.args["tag"])
-        except (*ABSENT, TypeError, MemoryError):  # or the header is damaged
-            return _not_found(request)
-        return _framed(request, json.dumps(header).encode(), values.tobytes())
-
-
-def _framed(request: Request, header: bytes, rest: bytes) -> Response:
-    header += b" " * (-len(header) % 4)  # aligns the floats; JSON may end in spaces
-    body = struct.pack("<I", len(header)) + header + rest
-    return Respond(request, body, "application/octet-stream")
-
-
-def _not_found(request: Request) -> Response:
-    return Respond(request, "no such maps", "text/plain", code=404)
+    return respond
 
 
 def _file(name: str) -> Callable[..., Any]:

@@ -14,8 +14,7 @@ import numpy as np
 
 
 def entropy(maps: np.ndarray) -> np.ndarray:
-    """Mean entropy of a query's weights in bits (Shannon 1948): 0 for a single key, log2 n for n
-    equal weights."""
+    """Mean entropy of a query's weights in bits (Shannon 1948): log2 n for n equal weights."""
     with np.errstate(invalid="ignore"):  # NaN for negative weights
         logs = np.log2(maps, out=np.zeros_like(maps), where=maps != 0)
     return 0.0 - (maps * logs).sum(-1).mean((0, 2))
@@ -38,9 +37,8 @@ def first_token(maps: np.ndarray) -> np.ndarray:
     """Share on the first token, the attention sink (Xiao et al. 2023, "Efficient Streaming Language
     Models with Attention Sinks"). A causal first query can attend to nothing else, so the first
     query does not count."""
-    targets = np.zeros(maps.shape[-2:], dtype=bool)
-    targets[1:, 0] = True
-    return share(maps, targets)
+    n = maps.shape[-1]
+    return share(maps, np.tri(n, k=-1, dtype=bool) & (np.arange(n) == 0))
 
 
 def same_token(maps: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
     from torch.utils.tensorboard import SummaryWriter
 
+Layers = Sequence[Any]  # one array per layer
 PLUGIN_NAME = "attention"
 VERSION = 1
 ROUNDING = 0.01  # bfloat16 may add this much to a weight of 1
@@ -34,10 +35,10 @@ MAX_TOKENS = 512  # 12 x 12 causal maps of 512 tokens are 19 MB per step before 
 def add_attention(
     writer: SummaryWriter,
     tag: str,
-    maps: Sequence[Any],
+    maps: Layers,
     tokens: Sequence[str],
     step: int,
-    scores: Mapping[str, Sequence[Any]] | None = None,
+    scores: Mapping[str, Layers] | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -57,10 +58,7 @@ def add_attention(
 
 
 def attention_summary(
-    tag: str,
-    maps: Sequence[Any],
-    tokens: Sequence[str],
-    scores: Mapping[str, Sequence[Any]] | None = None,
+    tag: str, maps: Layers, tokens: Sequence[str], scores: Mapping[str, Layers] | None = None
 ) -> Summary:
     """The summary that `add_attention` writes, for writers other than torch's."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -68,19 +66,13 @@ def attention_summary(
 
     # Without a data class: TensorBoard would keep up to a hundred tensors per tag in memory, but
     # the plugin reads the event files itself.
-    plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME, content=b"1")
-    value = Summary.Value(
-        tag=tag,
-        metadata=SummaryMetadata(plugin_data=plugin),
-        tensor=make_tensor_proto(encode(maps, tokens, scores)),
-    )
-    return Summary(value=[value])
+    metadata = SummaryMetadata(plugin_data={"plugin_name": PLUGIN_NAME, "content": b"1"})
+    tensor = make_tensor_proto(encode(maps, tokens, scores))
+    return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
 def encode(
-    maps: Sequence[Any],
-    tokens: Sequence[str],
-    scores: Mapping[str, Sequence[Any]] | None = None,
+    maps: Layers, tokens: Sequence[str], scores: Mapping[str, Layers] | None = None
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     tokens = [str(token) for token in tokens]
@@ -122,7 +114,7 @@ def measure(
     }
 
 
-def _check(maps: Sequence[Any], tokens: Sequence[str]) -> list[np.ndarray]:
+def _check(maps: Layers, tokens: Sequence[str]) -> list[np.ndarray]:
     """The first text's maps: a float32 array of shape (1, head, query, key) per layer."""
     n = len(tokens)
     if not len(maps):
@@ -172,8 +164,7 @@ def _pack(layers: Sequence[np.ndarray]) -> tuple[bool, bytes]:
 
 
 def _floats(values: Any) -> np.ndarray:
-    """As float32. NumPy itself refuses torch tensors that are bfloat16, not on the CPU, or require
-    a gradient."""
+    """As float32. NumPy refuses torch tensors of bfloat16, on a GPU, or that require gradients."""
     if hasattr(values, "detach"):
         values = values.detach().float().cpu()
     return np.asarray(values, dtype=np.float32)

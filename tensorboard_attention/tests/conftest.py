@@ -1,4 +1,4 @@
-"""A real browser on a real TensorBoard over a run of the real train.py."""
+"""A real browser on a real TensorBoard. Needs nothing of the rest of the repository."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 import torch
+from hypothesis import settings
 from playwright import sync_api
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
+
+# Tests assert no timings.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -35,12 +42,13 @@ def browser() -> Iterator[sync_api.Browser]:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A TensorBoard over a folder that is empty as yet."""
-    logs = tmp_path_factory.mktemp("logs")
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logs), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+@contextmanager
+def tensorboard(
+    logs: Path, python: str | Path = sys.executable, cwd: Path | None = None
+) -> Iterator[str]:
+    """The address of a TensorBoard over a log folder."""
+    command = [str(python), "-m", "tensorboard.main", "--logdir", str(logs), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=cwd) as process:
         assert process.stderr
         lines: list[str] = []
         for line in process.stderr:
@@ -49,12 +57,27 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
                 break
         else:
             pytest.fail("".join(lines))
-        yield found.group(), logs
+        yield found.group()
         process.terminate()
 
 
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A TensorBoard, and its log folder, which is still empty."""
+    logs = tmp_path_factory.mktemp("logs")
+    with tensorboard(logs) as url:
+        yield url, logs
+
+
+def causal_maps(step: int, layers: int = 2, heads: int = 2, n: int = 24) -> list[Tensor]:
+    """Random causal attention, the same for every call."""
+    logits = torch.randn(layers, 1, heads, n, n, generator=torch.Generator().manual_seed(step))
+    future = torch.ones(n, n).triu(1).bool()
+    return [*logits.masked_fill(future, -torch.inf).softmax(-1)]
+
+
 class Tab:
-    """The Attention tab in a page of its own. Errors in it fail the test that closes it."""
+    """The Attention tab in a new browser page. JavaScript errors fail the test that closes it."""
 
     def __init__(self, browser: sync_api.Browser, url: str, frame: bool = True, width: int = 1280):
         self.errors: list[str] = []
@@ -62,7 +85,7 @@ class Tab:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, has_touch=width < 800
         )
-        context.clock.install()  # time goes on as ever, and further where a test asks
+        context.clock.install()  # time passes as usual until a test moves it forward
         self.page = context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
@@ -74,16 +97,16 @@ class Tab:
         return self.root.locator(selector)
 
     def shown(self, *views: list) -> Any:
-        """Waits for these views (or any) to be drawn; what is drawn."""
+        """Wait until these views (or any) are drawn; return what is drawn."""
         wanted = "[data-shown]"
         if views:
             text = json.dumps(views, separators=(",", ":"), ensure_ascii=False)
             wanted = f"[data-shown={json.dumps(text)}]"
-        told = self[f"main{wanted}"].get_attribute("data-shown", timeout=15000)
-        return told if told == "empty" else json.loads(told or "")
+        found = self[f"main{wanted}"].get_attribute("data-shown", timeout=15000)
+        return found if found == "empty" else json.loads(found or "")
 
     def listed(self, way: str) -> dict[int, float]:
-        """The listed weights of the token in focus, by place."""
+        """The listed weights of the token in focus, by position."""
         rows = self[f".panel:not([hidden]) .lists .{way} li[data-place]"]
         return dict(rows.evaluate_all(READ))
 
@@ -93,13 +116,16 @@ class Tab:
 
 
 @pytest.fixture(scope="module")
-def site(address: tuple[str, Path], browser: sync_api.Browser, tiny_run: Path) -> dict[str, str]:
-    """The address, and what the tab said while the folder was empty. Now it holds runs."""
+def site(address: tuple[str, Path], browser: sync_api.Browser) -> dict[str, str]:
+    """The address, now of a folder with runs, and the text of the tab while it was empty."""
     url, logs = address
     empty = Tab(browser, f"{url}#attention")
     said = {"url": url, "empty": empty["main"].inner_text()}
     empty.close()
-    (logs / "trained").symlink_to(tiny_run, target_is_directory=True)
+    trained = SummaryWriter(str(logs / "trained"))
+    for step in (0, 3, 6):
+        add_attention(trained, "attention", causal_maps(step), [f" w{i}" for i in range(24)], step)
+    trained.close()
     scalars = SummaryWriter(str(logs / "scalars alone"))
     scalars.add_scalar("loss", 1.0, 0)
     scalars.close()

@@ -1,20 +1,21 @@
-"""What is logged is what was given, within the quantisation; what does not fit is refused."""
+"""What is logged is what was given, up to quantisation; what does not fit is refused."""
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto.summary_pb2 import DataClass
 from torch import Tensor
 
-from tensorboard_attention import encode
+from tensorboard_attention import encode, scores, summary
 from tensorboard_attention.summary import MAX_TOKENS, attention_summary
 
 
@@ -27,7 +28,7 @@ def make(n: int, heads: int = 2, causal: bool = True, seed: int = 0) -> Tensor:
 
 
 def decode(encoded: list[bytes]) -> tuple[dict, list[np.ndarray]]:
-    """As the format is described, by loops."""
+    """The described format, read by loops."""
     header, data = json.loads(encoded[0]), iter(zlib.decompress(encoded[1]))
     n, layers = len(header["tokens"]), []
     for heads in header["heads"]:
@@ -41,7 +42,7 @@ def decode(encoded: list[bytes]) -> tuple[dict, list[np.ndarray]]:
     return header, layers
 
 
-@given(
+@hypothesis.given(
     n=st.integers(2, 9),
     heads=st.lists(st.integers(1, 3), min_size=1, max_size=3),
     causal=st.booleans(),
@@ -59,30 +60,59 @@ def test_what_is_logged_comes_back(n: int, heads: list[int], causal: bool, text:
 
 
 def test_tensorboards_own_server_keeps_no_maps() -> None:
-    """It keeps up to a hundred steps of every tag in memory, but not of an unknown class."""
+    """It keeps up to a hundred steps of every tag in memory, except of an unknown data class."""
     (value,) = attention_summary("probe", [make(3, 1, True, 0)], ["a", "b", "c"]).value
     assert value.metadata.plugin_data.plugin_name == "attention"
     assert value.metadata.data_class == DataClass.Value("DATA_CLASS_UNKNOWN")
 
 
-def test_scores_stand_beside_the_maps() -> None:
+def test_scores_are_logged_with_the_maps() -> None:
     maps = [torch.eye(3)[[0, 0, 1]][None, None]]
     more = {"mine": [torch.tensor([0.25])]}
     header, _ = decode(encode(maps, ["a", "b", "c"], more))
     assert header["scores"]["previous token"] == [[1]]
-    assert header["scores"]["induction"] == [[None]], "no token comes twice"
+    assert header["scores"]["induction"] == [[None]], "no token occurs twice"
     assert header["scores"]["mine"] == [[0.25]]
+    assert set(header["meanings"]) == set(header["scores"]) - {"mine"}
+
+
+def test_given_scores_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: object) -> np.ndarray:
+        raise AssertionError
+
+    refuse = [each._replace(measure=measured) for each in scores.SCORES if each.needs != "targets"]
+    monkeypatch.setattr(summary, "SCORES", [*refuse, scores.SCORES[-1]])
+    mine = {name: [[0.5]] for name in ("copy", *(each.name for each in refuse))}
+    header, _ = decode(encode([make(3, 1)], list("abc"), mine))
+    assert list(header["scores"]) == [each.name for each in scores.SCORES], "in the table's order"
+    assert header["meanings"] == {each.name: each.meaning for each in scores.SCORES}
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda maps: maps.bfloat16(),
+        lambda maps: maps.double().requires_grad_(),
+        lambda maps: maps.numpy(),
+        lambda maps: maps.tolist(),
+    ],
+)
+def test_arrays_of_any_kind_are_logged(convert: Callable[[Tensor], Any]) -> None:
+    maps = torch.tensor([[[[1.0, 0.0], [0.25, 0.75]]]])  # exact in bfloat16
+    assert encode([convert(maps)], "ab") == encode([maps], "ab")
 
 
 def test_long_maps_are_cut_and_say_so() -> None:
     n = MAX_TOKENS + 3
     header, data = encode([make(n, 1)], ["x"] * n)
     assert len(json.loads(header)["tokens"]) == MAX_TOKENS
-    assert json.loads(header)["note"] == f"The first {MAX_TOKENS} of {n} tokens; scores are of all."
+    assert json.loads(header)["note"] == (
+        f"Only the first {MAX_TOKENS} of {n} tokens are shown; scores use all."
+    )
     assert len(zlib.decompress(data)) == MAX_TOKENS * (MAX_TOKENS + 1) // 2
 
 
-def test_weights_that_are_no_shares_are_noted() -> None:
+def test_weights_outside_0_to_1_are_noted() -> None:
     maps = torch.tensor([[[[1.0, 0.0], [-7.0, 3.0]]]])
     header, (decoded,) = decode(encode([maps], ["a", "b"]))
     assert "outside 0 to 1" in header["note"]
@@ -96,19 +126,19 @@ def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("maps", "tokens", "scores", "told"),
+    ("maps", "tokens", "given", "message"),
     [
-        ([], ["a"], None, "maps: are empty"),
-        ([torch.ones(1, 1, 0, 0)], [], None, "tokens: are empty"),
+        ([], ["a"], None, "maps: is empty"),
+        ([torch.ones(1, 1, 0, 0)], [], None, "tokens: is empty"),
         ([torch.ones(1, 2, 3, 3), torch.ones(2, 3, 3)], "abc", None, "maps: layer 1 has the shape"),
         ([torch.ones(1, 2, 3, 4)], "abc", None, "maps: layer 0 has the shape (1, 2, 3, 4)"),
-        ([None, None], "abc", None, "maps: are None"),
+        ([None, None], "abc", None, "maps: contains None"),
         ([torch.ones(0, 2, 3, 3)], "abc", None, "maps: layer 0 has the shape (0, 2, 3, 3)"),
         ([torch.ones(1, 2, 3, 3)], "abcd", None, "4 tokens need (batch, head, 4, 4)"),
         ([torch.ones(1, 2, 3, 3)], "abc", {"mine": [torch.ones(3)]}, "scores: mine"),
         ([torch.ones(1, 2, 3, 3)], "abc", {"mine": []}, "scores: mine"),
     ],
 )
-def test_what_does_not_fit_is_refused(maps: Any, tokens: Any, scores: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told.replace("(", r"\(").replace(")", r"\)")):
-        encode(maps, list(tokens), scores)
+def test_what_does_not_fit_is_refused(maps: Any, tokens: Any, given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        encode(maps, list(tokens), given)

@@ -1,8 +1,9 @@
-"""The Attention tab in a real browser, while its log changes, and where a page of it is shown."""
+"""The Attention tab in a real browser while its log changes, and as a page inside another page."""
 
 from __future__ import annotations
 
 import html
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,14 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention, encode, page
-from tests.tensorboard_attention.conftest import Tab
+from tensorboard_attention.scores import SCORES
+from tensorboard_attention.tests.conftest import Tab
 
-AGAIN = 10_000  # milliseconds between two looks at the log
+REFRESH = 10_000  # milliseconds between checks for new steps
 
 
 def uniform(n: int, heads: tuple[int, ...] = (2,)) -> list[Tensor]:
-    """Every query attends equally to all that it may."""
+    """Every query attends equally to all earlier tokens and itself."""
     rows = torch.ones(n, n).tril() / torch.arange(1, n + 1)[:, None]
     return [rows.repeat(1, count, 1, 1) for count in heads]
 
@@ -30,7 +32,7 @@ def to_itself(n: int, heads: tuple[int, ...] = (2,)) -> list[Tensor]:
 
 
 def log(folder: Path, *steps: list[Tensor], mine: list[float] | None = None) -> SummaryWriter:
-    """Maps at every step, in a log that stays open; `mine`: a score for all heads, one a step."""
+    """Maps at every step, in a log that stays open. mine: a score for all heads, one per step."""
     writer = SummaryWriter(str(folder))
     for step, maps in enumerate(steps):
         tokens = [chr(ord("a") + place) for place in range(maps[0].shape[-1])]
@@ -45,20 +47,20 @@ def logs(site: dict[str, str], address: tuple[str, Path]) -> Path:
     return address[1]
 
 
-def test_a_run_that_goes_on_is_followed(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: Callable[..., Tab]) -> None:
     writer = log(logs / "growing", uniform(4))
     tab = open_tab(run="growing", token=2)
     assert tab.shown() == [["growing", "probe", 0]]
     add_attention(writer, "probe", to_itself(4), list("abcd"), 1)
     writer.close()
-    tab.page.clock.run_for(AGAIN)
+    tab.page.clock.run_for(REFRESH)
     tab.shown(["growing", "probe", 1])
     assert tab.listed("to") == {2: 1.0}
     tab[".picker select >> nth=0"].select_option("trained")
-    tab.shown(["trained", "attention", 6])  # who looks at the end looks at the end
+    tab.shown(["trained", "attention", 6])  # from the last step to the last step
 
 
-def test_a_run_that_is_made_anew_is_not_remembered(
+def test_a_run_that_is_written_anew_is_not_shown_from_the_cache(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
     log(logs / "anew", uniform(4), uniform(4)).close()
@@ -66,11 +68,11 @@ def test_a_run_that_is_made_anew_is_not_remembered(
     assert sorted(tab.listed("to")) == [0, 1]
     shutil.rmtree(logs / "anew")
     log(logs / "anew", to_itself(4), to_itself(4)).close()
-    tab.page.clock.run_for(AGAIN)
+    tab.page.clock.run_for(REFRESH)
     sync_api.expect(tab[".lists .to li[data-place] >> nth=0"]).to_contain_text("1.000")
     assert tab.listed("to") == {1: 1.0}
     shutil.rmtree(logs / "anew")
-    tab.page.clock.run_for(AGAIN)
+    tab.page.clock.run_for(REFRESH)
     sync_api.expect(tab[".notice"]).to_have_text("anew is no longer in the log.")
 
 
@@ -85,12 +87,17 @@ def test_scores_and_curves_are_those_that_were_logged(
     assert score.locator(".bounds").inner_text().split() == ["0.750", "0.250"]
     low, high, middle = (float(point.split(",")[1]) for point in curve.split())
     assert low > middle > high and middle == pytest.approx((low + high) / 2, abs=0.1)
-    # Of four tokens that attend evenly: means of log2 of 1, 2, 3, 4, and of 0, 1/2, 1, 3/2.
+    assert score.locator("[title]").get_attribute("title") == ""
+    entropy = tab["[data-score=entropy]"].locator("[title]")
+    assert entropy.get_attribute("title") == SCORES[0].meaning
+    # Four tokens that attend evenly: the means of log2 of 1, 2, 3, 4, and of 0, 1/2, 1, 3/2.
     assert tab["[data-score=entropy] b"].inner_text() == "1.146"
     assert tab["[data-score='mean distance'] b"].inner_text() == "0.750"
 
 
-def test_scores_that_failed_are_asked_for_again(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_scores_that_failed_to_load_are_loaded_again(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
     log(logs / "shaky", uniform(4), uniform(4)).close()
     tab = open_tab(run="trained")
     tab.page.route("**/scores?run=shaky*", lambda route: route.abort(), times=1)
@@ -116,7 +123,7 @@ def test_a_longer_text_beside_a_shorter_one(logs: Path, open_tab: Callable[..., 
     assert tab[".readout >> nth=1"].inner_text().startswith("Row:")
 
 
-def test_what_plays_stops_with_the_comparison(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_playback_stops_with_the_comparison(logs: Path, open_tab: Callable[..., Tab]) -> None:
     log(logs / "played", *[uniform(4)] * 40).close()
     tab = open_tab(run="played", run2="played", step2=0)
     tab["button.play >> nth=1"].click()
@@ -127,7 +134,7 @@ def test_what_plays_stops_with_the_comparison(logs: Path, open_tab: Callable[...
     assert tab.shown() == [["played", "probe", 39]]
 
 
-def test_an_empty_token_can_be_looked_at(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_an_empty_token_can_be_selected(logs: Path, open_tab: Callable[..., Tab]) -> None:
     writer = SummaryWriter(str(logs / "empty token"))
     add_attention(writer, "probe", uniform(3), ["", "b", ""], 0)
     writer.close()
@@ -137,13 +144,16 @@ def test_an_empty_token_can_be_looked_at(logs: Path, open_tab: Callable[..., Tab
 
 
 def test_a_page_in_a_page(browser: sync_api.Browser, tmp_path: Path) -> None:
-    """Published in a frame that may not look outside; an odd tag; a score that comes late."""
+    """In a sandboxed frame, with an odd tag, no meanings, and a score that the first step lacks."""
     mine = {"mine": [torch.tensor([0.5, 0.25])]}
     entries = [
         ("constructor", 0, encode(uniform(3), list("abc"))),
         ("constructor", 1, encode(to_itself(3), list("abc"), mine)),
         ("constructor", 2, encode(to_itself(3), list("abc"), mine)),
     ]
+    for _, _, logged in entries:  # as older logs are
+        header = json.loads(logged[0])
+        logged[0] = json.dumps({key: header[key] for key in header if key != "meanings"}).encode()
     page(tmp_path / "heads.html", entries)
     inner = html.escape((tmp_path / "heads.html").read_text("utf-8"))
     outer = f'<iframe sandbox="allow-scripts" width=1200 height=900 srcdoc="{inner}"></iframe>'

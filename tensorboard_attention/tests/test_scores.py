@@ -1,0 +1,91 @@
+"""Each score on patterns with a known value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from tensorboard_attention import scores
+
+LENGTHS = st.integers(2, 12)
+
+
+def uniform(n: int) -> np.ndarray:
+    """Every query attends equally to all keys up to itself."""
+    return (np.tri(n) / np.arange(1, n + 1)[:, None])[None, None]
+
+
+def pointing(targets: list[int]) -> np.ndarray:
+    """Every query attends to a single key."""
+    return np.eye(len(targets))[targets][None, None]
+
+
+@given(LENGTHS)
+def test_uniform_causal_attention(n: int) -> None:
+    maps, shares = uniform(n), 1 / np.arange(1, n + 1)
+    assert_allclose(scores.entropy(maps), [np.log2(np.arange(1, n + 1)).mean()])
+    assert_allclose(scores.mean_distance(maps), [(n - 1) / 4])
+    assert_allclose(scores.same_token(maps), [shares.mean()])
+    assert_allclose(scores.previous_token(maps), [shares[1:].mean()])
+    assert_allclose(scores.first_token(maps), [shares[1:].mean()])
+
+
+@given(LENGTHS)
+def test_heads_that_do_one_thing(n: int) -> None:
+    """Several heads in one map, each with a single pattern."""
+    patterns = {
+        "previous_token": [max(0, query - 1) for query in range(n)],
+        "first_token": [0] * n,
+        "same_token": list(range(n)),
+    }
+    maps = np.concatenate([pointing(targets) for targets in patterns.values()], 1)
+    for head, name in enumerate(patterns):
+        assert getattr(scores, name)(maps)[head] == 1
+    assert_allclose(scores.entropy(maps), np.zeros(3))
+    assert_allclose(scores.mean_distance(maps), [(n - 1) / n, (n - 1) / 2, 0])
+
+
+@given(st.integers(2, 8))
+def test_copying_heads_on_a_repeated_sequence(n: int) -> None:
+    tokens = np.tile(np.random.default_rng(n).permutation(50)[:n], 2)[None]
+    induction = pointing([*range(n), *(query - n + 1 for query in range(n, 2 * n))])
+    duplicate = pointing([*range(n), *(query - n for query in range(n, 2 * n))])
+    maps = np.concatenate([induction, duplicate], 1)
+    assert_allclose(scores.induction(maps, tokens), [1, 0])
+    assert_allclose(scores.duplicate_token(maps, tokens), [0, 1])
+    # TransformerLens counts every query, so the same head scores one half there.
+    repeats = np.eye(2 * n, k=1 - n)
+    assert_allclose((induction[0, 0] * repeats).sum() / induction.sum(), 0.5)
+
+
+@pytest.mark.parametrize("score", [scores.induction, scores.duplicate_token])
+def test_without_a_repeated_token_the_score_is_nan(score: Callable[..., np.ndarray]) -> None:
+    assert np.isnan(score(uniform(4), np.arange(4)[None])).all()
+
+
+def test_texts_of_a_batch_are_averaged() -> None:
+    maps = np.concatenate([pointing([0, 0, 0]), pointing([0, 1, 2])])
+    assert_allclose(scores.first_token(maps), [0.5])
+
+
+@pytest.mark.parametrize("score", scores.SCORES, ids=lambda score: score.name)
+def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
+    """From what it needs: one number per head, and the same for float32 as for float64."""
+    maps, tokens = np.tile(uniform(4), (2, 3, 1, 1)), np.array([[0, 1, 0, 1]] * 2)
+    targets = np.tri(4, dtype=bool)
+    inputs = {"maps": (), "tokens": (tokens,), "targets": (targets,)}[score.needs]
+    exact = score.measure(maps, *inputs)
+    assert exact.shape == (3,) and np.isfinite(exact).all()
+    assert_allclose(score.measure(maps.astype(np.float32), *inputs), exact, rtol=1e-5)
+
+
+def test_the_readme_explains_every_score() -> None:
+    readme = (Path(scores.__file__).parent / "README.md").read_text()
+    table = "".join(f"| `{score.name}` | {score.meaning} |\n" for score in scores.SCORES)
+    assert table in readme
