@@ -77,17 +77,17 @@ def child(context: int, width: int, batch: int, precision: str) -> dict[str, flo
     shape = Shape(context, VOCABULARY, n_layers=2, n_heads=4, d_model=width)
     config = configure(shape, "model=nano", "optimizer=adamw", "optimizer.lr=1e-3")
     model = GPT(config.model, VOCABULARY)
-    optimizer = Optimizer(model, config.optimizer)
+    optimizer = Optimizer(model, config.optimizer, STEPS)
     keep_freed_memory()
     tokens = torch.randint(VOCABULARY, (batch, context + 1))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times = []
-    for _ in range(STEPS):
+    for step in range(1, STEPS + 1):
         began = time.perf_counter()
         with autocast(torch.device("cpu"), precision):
             logits = model(tokens[:, :-1])
         cross_entropy(logits, tokens[:, 1:]).backward()
-        optimizer.step(1.0)
+        optimizer.step(step)
         times.append(time.perf_counter() - began)
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     rate = batch * context / median(times[2:])
