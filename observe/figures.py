@@ -34,7 +34,7 @@ FONT_FOLDERS = [
 # longest label, and the size of a score's cell.
 SIZE, LINE, GAP, WIDEST, SCORE_CELL = 11, 13, 4, 165, (28, 44)
 GREY = (230, 230, 230)
-VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 OKLAB_TO_LMS = np.array([[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728],
                          [1, -0.0894841775, -1.291485548]])  # fmt: skip
 LMS_TO_SRGB = np.array([[4.0767416621, -3.3077115913, 0.2309699292],

@@ -17,9 +17,9 @@ from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
 from data import open_corpus, prepare
+from inference import open_run
 from model import record_attention
 from observe.figures import colours
-from sample import open_model
 from tensorboard_attention import encode
 from tensorboard_attention.export import STATIC
 from tensorboard_attention.plugin import AttentionPlugin
@@ -34,8 +34,9 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
     logged = client.get(query_string={"run": ".", "tag": "attention", "step": "6"}).data
     (length,) = struct.unpack("<I", logged[:4])
     header, packed = json.loads(logged[4 : 4 + length]), logged[4 + length :]
-    config, tokenizer, model, _ = open_model(str(tiny_run), "last", torch.device("cpu"))
-    dataset = prepare(open_corpus(config.data), tokenizer, str(tiny / ".cache"), 1, ("val",))
+    opened = open_run(tiny_run, "last")
+    tokenizer, model = opened.tokenizer, opened.model
+    dataset = prepare(open_corpus(opened.config.data), tokenizer, str(tiny / ".cache"), 1, ("val",))
     ids = dataset.val[: model.config.context_length].tolist()
     with torch.no_grad(), record_attention(model) as maps:
         model(torch.tensor(ids)[None])

@@ -18,7 +18,7 @@ function fill(node, attributes, children) {
   return node;
 }
 
-const VISIBLE = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍" };
+const VISIBLE = { " ": "·", "\n": "⏎", "\t": "⇥" };
 
 // A token as a short label, with visible white space and control characters.
 export function tokenLabel(token, most = 24) {

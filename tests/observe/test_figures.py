@@ -105,7 +105,7 @@ def test_labels_are_beside_and_below_their_cells() -> None:
         (b" the", "·the"),
         (b"\n\n", "⏎⏎"),
         (b"\t", "⇥"),
-        (b"\r", "␍"),
+        (b"\r", r"\u{d}"),
         (b"", "∅"),
         (b"\xe2\x82", r"\xe2\x82"),
         (b"a\xff", r"a\xff"),
