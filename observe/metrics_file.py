@@ -26,10 +26,10 @@ class MetricsFile(Observer):
         self.floor_bpb = observed.dataset.floor_bpb
 
     def on_start(self, step: int) -> None:
-        if self.path.exists():
-            lines = self.path.read_text(errors="replace").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and _is_before(step, line)]
-            replace_text(self.path, "".join(kept))
+        self.path.touch()
+        lines = self.path.read_text(errors="replace").splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and _is_before(step, line)]
+        replace_text(self.path, "".join(kept))
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if metrics is not None:

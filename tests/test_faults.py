@@ -57,7 +57,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     done = command(*settings, cwd=copied)
     assert done.returncode == 0, done.stderr
     (warning,) = done.stderr.splitlines()
-    assert warning.startswith("warning: ") and warning.endswith("taking step-000004 instead")
+    assert warning.startswith("warning: ") and warning.endswith("; using step-000004")
     # A flipped bit in a checksum looks like one in what it is of.
     assert f"step-000006/{'' if (name, how) == (SUMS, 'flipped') else name}" in warning
     if how != "flipped":
@@ -85,7 +85,7 @@ def test_a_missing_checkpoint_and_a_damaged_best_are_told(copied: Path) -> None:
     damage(checkpoints / "step-000006/model.safetensors", "flipped")
     done = command("sample", "run=run", "checkpoint=best", "max_new_tokens=5", cwd=copied)
     assert done.returncode == 0
-    assert "step-000006/model.safetensors" in done.stderr and "step-000004 instead" in done.stderr
+    assert "step-000006/model.safetensors" in done.stderr and "using step-000004" in done.stderr
     shutil.rmtree(checkpoints / "step-000006")
     done = command("evaluate", "run=run", cwd=copied)
     assert done.returncode == 0 and "is missing" in done.stderr
@@ -119,7 +119,7 @@ def test_a_disk_that_is_full_costs_no_checkpoint(copied: Path, file_size: int) -
     done = limited(*resume, cwd=copied, file_size=file_size)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and "File too large" in line and "room" in line
+    assert line.startswith("error: ") and "File too large" in line and "space" in line
     assert files(copied / "run/checkpoints") == before
     succeed("train", *resume, cwd=copied)
 

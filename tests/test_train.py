@@ -227,7 +227,9 @@ def test_what_a_resume_changes_stays_changed(tiny: Path, tiny_run: Path, tmp_pat
     succeed("train", "resume=run", "trainer.max_steps=8", "optimizer.lr=1e-3", cache, cwd=tmp_path)
     assert (tmp_path / "run/config.yaml").read_bytes() == config
     assert "lr: 0.001, max_steps: 8\n" in (tmp_path / "run/train.log").read_text()
-    assert "has its 8 steps: nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
+    assert "has completed its 8 steps: nothing to do" in succeed(
+        "train", "resume=run", cwd=tmp_path
+    )
     succeed("train", "resume=run", "trainer.max_steps=9", cwd=tmp_path)
     stored = yaml.safe_load((tmp_path / "run/resumed.yaml").read_text())
     assert stored["optimizer"]["lr"] == 1e-3 and stored["trainer"]["max_steps"] == 9
@@ -294,4 +296,6 @@ def test_settings_before_the_flag_of_a_sweep(tmp_path: Path) -> None:
 
 def test_a_sweep_under_torchrun_is_refused(tmp_path: Path) -> None:
     done = command("train", "-m", "seed=1,2", cwd=tmp_path, LOCAL_RANK="0")
-    assert done.returncode == 2 and done.stderr.startswith("error: -m: torchrun trains one run")
+    assert done.returncode == 2 and done.stderr.startswith(
+        "error: -m: cannot be combined with torchrun"
+    )

@@ -100,7 +100,7 @@ class Checkpoints:
             reason = getattr(error, "strerror", None) or error
             raise UserError(
                 f"{self.folder}: the checkpoint cannot be written ({reason}); earlier ones are "
-                f"intact: make room there, then continue with resume={self.folder.parent}"
+                f"intact: free some space, then continue with resume={self.folder.parent}"
             ) from error
         self._prune(keep)
         return target

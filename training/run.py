@@ -24,7 +24,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -176,6 +176,8 @@ class Run:
             raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
         if not isinstance(settings, dict):
             raise UserError(f"{file}: does not contain settings; choose another run")
+        if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
+            raise UserError(f"{file}: {reserved} is not a setting; choose another run")
         return settings
 
     def store_settings(self, config: str) -> None:
@@ -200,6 +202,14 @@ class Run:
         """Replace summary.json."""
         contents = {**asdict(summary), "floor_bpb": floor_bpb}
         replace_text(self.summary_file, json.dumps(contents, indent=2) + "\n")
+
+
+def _reserved_keys(node: object) -> Iterator[str]:
+    """Keys that begin with an underscore, anywhere in nested settings."""
+    if isinstance(node, dict):
+        yield from (str(key) for key in node if str(key).startswith("_"))
+        for value in node.values():
+            yield from _reserved_keys(value)
 
 
 class _LogFile(logging.FileHandler):
