@@ -1,8 +1,8 @@
-"""How PyTorch's CPU threads wait for one another. Imported before torch, which reads it once.
+"""How PyTorch's CPU threads wait for each other. Import this before torch, which reads it once.
 
-GNU OpenMP's threads spin for milliseconds before they sleep. Where another program keeps a core
-busy, a thread then spins for one that is not running, and a training step takes ten times as long
-and more. This many rounds outlast the pauses within a step, and little else.
+GNU OpenMP's threads spin for milliseconds before they sleep. If another program keeps a core busy,
+they spin for a thread that is not running, and a training step takes ten times as long or more.
+This number of rounds is just longer than the pauses within a step.
 """
 
 import os

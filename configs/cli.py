@@ -124,7 +124,7 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     settings = list(all_settings(SCRIPTS[script]))
     groups = {each.name for each in settings if each.marks.get("group")}
     free_text = {each.name: each.may_be_null for each in settings if each.marks.get("free_text")}
-    if "-m" in arguments:  # wherever it stands
+    if "-m" in arguments:  # at any position
         arguments = ["-m", *(each for each in arguments if each != "-m")]
     known, unknown = get_args_parser().parse_known_args(arguments)
     if unknown:
@@ -158,8 +158,8 @@ def _quote(argument: str, groups: Collection[str], free_text: Mapping[str, bool]
     is_quoted = re.fullmatch(r"'([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\"", value, re.DOTALL)
     if key not in free_text or not equals or is_quoted or (value == "null" and free_text[key]):
         return argument
-    # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes right before one;
-    # OmegaConf's: an escaped ${ is no interpolation.
+    # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes directly before one.
+    # OmegaConf's grammar: an escaped ${ is not an interpolation.
     value = re.sub(r"(\\*)\$\{", lambda m: m[1] * 2 + r"\${", value)
     value = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
     return f"{key}='{value}'"

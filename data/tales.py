@@ -1,12 +1,13 @@
-"""The default corpus: children's tales whose exact information is known.
+"""The default corpus: children's tales with exactly known information content.
 
-The grammar in `data/tales_grammar.py` writes each tale by a chain of choices, every one with a
-known probability, and no two chains spell the same text. So the sum of -log2 p over the choices is
--log2 P(text), the exact information of a tale in bits: no model can beat its mean in expectation.
+The grammar in `data/tales_grammar.py` generates each tale by a sequence of choices with known
+probabilities, and no two sequences produce the same text. The sum of -log2 p over the choices is
+therefore -log2 P(text), the information of a tale in bits, whose mean no model can beat in
+expectation.
 
 Promises: the same seed gives the same bytes on every platform and Python version, because a choice
-uses `random.Random(seed).random()`, whose sequence Python guarantees, and integer weights alone.
-Knows nothing of tokens, files or caches.
+depends only on `random.Random(seed).random()`, whose sequence Python guarantees, and on integer
+weights. Knows nothing of tokens, files or caches.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Slot(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """Where a slot's word stands in a tale: `text[start:end]`, as characters (all are ASCII)."""
+    """The position of a slot's word in a tale: `text[start:end]`; all characters are ASCII."""
 
     name: str
     start: int
@@ -45,7 +46,7 @@ class Mention(NamedTuple):
 
 
 class Option(NamedTuple):
-    """One way to fill a slot. A single string is a word, which the slot then remembers."""
+    """One way to fill a slot. A single string is a word, which the slot remembers."""
 
     parts: tuple[str | Slot, ...]
     weight: int
@@ -55,7 +56,7 @@ Grammar = Mapping[str, Sequence[Option]]
 
 
 def read_rules(rules: Mapping[str, Sequence[str]]) -> Grammar:
-    """The grammar that rules of templates such as `"{He hero} had {a object}.*3"` spell."""
+    """The grammar given by rules with templates such as `"{He hero} had {a object}.*3"`."""
     return {rule: tuple(map(_read_template, templates)) for rule, templates in rules.items()}
 
 
@@ -75,14 +76,14 @@ GRAMMAR = read_rules(tales_grammar.RULES)
 
 
 class Draft(NamedTuple):
-    """A tale up to its next choice; the one interface for sampling, enumerating and parsing."""
+    """A tale up to its next choice, for sampling, enumerating and parsing."""
 
     text: str
     bits: float  # of the choices made so far
-    slot: Slot | None  # what is chosen next; None when the tale is complete
+    slot: Slot | None  # the slot to fill next; None when the tale is complete
     rest: tuple | None  # the parts after it, as a linked list
-    words: dict[str, str]  # what the slots remember
-    mentions: tuple[Mention, ...] = ()  # of them, those that are spelled out
+    words: dict[str, str]  # by slot
+    mentions: tuple[Mention, ...] = ()  # where they occur
 
     @classmethod
     def start(cls) -> Draft:
@@ -90,7 +91,7 @@ class Draft(NamedTuple):
         return cls("", 0.0, Slot("story", "story", None, None), None, {})
 
     def options(self, grammar: Grammar) -> list[Option]:
-        """What may fill the slot: the options of its rule, less the words that the tale holds."""
+        """The options of the slot's rule, without words that the tale already contains."""
         assert self.slot is not None
         rule = self.slot.rule
         if self.slot.other:
@@ -117,7 +118,7 @@ class Draft(NamedTuple):
             elif part.name in words:
                 word = words[part.name]
                 text += tales_grammar.FORMS[part.form](word) if part.form else word
-                if text[-len(word) + 1 :] == word[1:]:  # no pronoun; a capital may begin it
+                if text[-len(word) + 1 :] == word[1:]:  # not a pronoun; it may be capitalised
                     mentions += (Mention(part.name, len(text) - len(word), len(text)),)
             else:
                 slot = part
@@ -128,8 +129,8 @@ class Draft(NamedTuple):
 
 @dataclass(frozen=True)
 class Tale:
-    """A tale and its information, -log2 P(text), in bits; `mentions` are the words in it that
-    come from the slots, in order: a slot's later ones repeat its first."""
+    """A tale and its information, -log2 P(text), in bits. `mentions` are the words from slots, in
+    order: later mentions of a slot repeat the word of the first."""
 
     text: str
     bits: float
@@ -154,7 +155,7 @@ def tale(rng: random.Random, grammar: Grammar = GRAMMAR) -> Tale:
 def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator[Tale]:
     """Every derivation of `text`, or of every tale of the grammar if None, by exhaustive search.
 
-    A search for `text` drops a draft as soon as what it has written is no prefix of `text`.
+    A search for `text` drops a draft as soon as it is not a prefix of `text`.
     """
     drafts = [Draft.start()]
     while drafts:
@@ -166,7 +167,7 @@ def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator
         options = draft.options(grammar)
         total = sum(option.weight for option in options)
         for option in options:
-            # Most options fail at their first word; building their drafts would take the time.
+            # Most options fail at their first word: skip them before building their drafts.
             head = "" if draft.slot.form else option.parts[0]
             if text and isinstance(head, str) and not text.startswith(head, len(draft.text)):
                 continue
@@ -193,7 +194,7 @@ class TalesConfig:
 
 
 class Tales:
-    """The corpus: independent draws of `tale`, split into "train" and "val"."""
+    """The corpus: independent samples of `tale`, split into "train" and "val"."""
 
     document_end = TalesConfig.document_end
 
@@ -201,27 +202,27 @@ class Tales:
         self.config = config
 
     def fingerprint(self) -> str:
-        """A hash of settings and source code, so that a changed grammar is another corpus."""
+        """A hash of settings and source code, so that a changed grammar is a different corpus."""
         digest = hashlib.sha256(json.dumps(asdict(self.config), sort_keys=True).encode())
         for source in (__file__, tales_grammar.__file__):
             digest.update(Path(source).read_bytes())
         return digest.hexdigest()
 
     def pieces(self, split: str) -> Iterator[str]:
-        """The text of `split` ("train" or "val"), a whole tale and its `document_end` a piece."""
+        """The text of `split` ("train" or "val"); each piece is a tale and its `document_end`."""
         return (tale.text + self.document_end for tale in self.tales(split))
 
     def floor_bits(self, split: str) -> float:
-        """The information of the whole split in bits (what separates the tales holds none)."""
+        """The information of the whole split in bits (the separators have none)."""
         return math.fsum(tale.bits for tale in self.tales(split))
 
     def tales(self, split: str) -> Iterator[Tale]:
-        """The tales of `split` ("train" or "val"), drawn anew at each call, no two the same.
+        """The tales of `split` ("train" or "val"), all different, generated at each call.
 
-        Validation is drawn first, so that reading it need not write the training split. A tale
-        that was drawn before is passed over, which moves no floor measurably: two draws agree with
-        a probability of at most 2^-b, where b, the fewest bits of a tale, is above 100, so the
-        chance of even one repetition among n tales is below n^2 / 2^101.
+        Validation tales come first, so that they can be read without generating the training split.
+        A repeated tale is skipped. This does not change the floor measurably: two samples agree
+        with a probability of at most 2^-b, where b, the fewest bits of a tale, is above 100, so the
+        probability of a repetition among n tales is below n^2 / 2^101.
 
         Raises ValueError for any other split.
         """
@@ -232,7 +233,7 @@ class Tales:
         written = 0
         while written < (val_bytes if split == "val" else self.config.n_bytes):
             drawn = tale(rng)
-            # Digests, because whole tales would fill the memory for a long corpus.
+            # Digests, because the tales of a large corpus would fill the memory.
             digest = hashlib.blake2b(drawn.text.encode(), digest_size=16).digest()
             if digest in seen:
                 continue

@@ -1,17 +1,17 @@
 """The words and sentences of the tales: a grammar with memory.
 
 A rule is a list of options. An option that is plain text is a word, and its slot remembers it:
-the first `{object}` of a tale chooses a word, every later `{object}` repeats it. Thus a sentence
-can refer back to any other. An option with slots is a template and is written out where it stands.
+the first `{object}` of a tale chooses a word, every later `{object}` repeats it. A sentence can
+thus refer to any earlier one. An option with slots is a template, which is expanded in place.
 
     {object}          choose, or repeat, the word of this slot
-    {object.friend}   another slot of the same rule: the tag after the dot keeps the two apart
-    {a object}        written in a form of FORMS: with its article, as a pronoun, ...
+    {object.friend}   another slot of the same rule: the tag after the dot distinguishes the two
+    {a object}        in a form of FORMS: with its article, as a pronoun, ...
     {use:object}      choose from the rule "use:" + KIND[the word of the slot object]
-    ...*3             an option three times as likely
+    ...*3             an option that is three times as likely
 
-A word is never chosen twice in one tale. Nothing here checks that no text has two derivations, the
-tests do: keep the options of a rule apart, and let a sentence be written by one rule only.
+A word is never chosen twice in one tale. No text may have two derivations, which the tests check:
+keep the options of a rule distinct, and let only one rule generate a sentence.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _words(text: str) -> list[str]:
     return text.split(", ")
 
 
-# Names and objects come back later in a tale. A small model learns to copy a word by meeting it
-# often, so these lists are short. Words that stay in their sentence have other, longer lists.
+# Names and objects are mentioned again later in a tale. A small model learns to copy a word that
+# occurs often, so these lists are short. Words that occur only once come from longer lists.
 GIRLS = _words("Amy, Ida, Kate, Lucy, Mia, Zoe")
 BOYS = _words("Ben, Dan, Gus, Max, Otto, Tom")
 OBJECTS = {

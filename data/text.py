@@ -35,7 +35,7 @@ class TextConfig:
     separator: inserted between two files, except for the part that the first one already ends with.
     """
 
-    document_end: ClassVar[str | None] = None  # free text has no such mark
+    document_end: ClassVar[str | None] = None  # no such mark in free text
 
     name: str
     path: str | None = field(metadata={"free_text": True, "may_move": True})
@@ -155,7 +155,7 @@ def _find(path: str) -> tuple[list[Path], object]:
             for file in chosen.rglob("*")
             if not any(part.startswith(".") for part in file.relative_to(chosen).parts)
         ]
-        problem = "holds no files"
+        problem = "contains no files"
     elif chosen.exists():
         if not chosen.is_file():
             with chosen.open("rb") as stream:

@@ -1,9 +1,8 @@
-"""Tokenizers: every one a tiktoken `Encoding` behind one small face.
+"""Tokenizers: tiktoken `Encoding`s behind one small interface.
 
-Promises: text that spells a special token is plain text, never the token; any Unicode text comes
-back from its tokens; a saved tokenizer needs neither network nor trust, for loading it executes
-nothing.
-Knows nothing of corpora: training takes any iterable of text.
+Promises: text that spells a special token is encoded as plain text, never as the token; decoding
+the tokens of any Unicode text returns that text; loading a saved tokenizer needs no network and
+executes nothing. Knows nothing of corpora: training takes any iterable of text.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from errors import UserError, check_choice, check_range
 
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
 
-# Merges never cross these: a contraction, a word or symbols with their leading space, up to three
-# digits, a line end with the blank before it ("\n\n" is one piece), other blanks.
+# Merges never cross the boundaries of these pieces: a contraction, a word or symbols with a leading
+# space, up to three digits, line ends with the white space before them, other white space.
 BPE_PATTERN = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++"
     r"|\s*[\r\n]++|\s+(?!\S)|\s+"
 )
-# Nothing ever merges, so any cut will do; pieces of this length encode fastest.
+# Bytes never merge, so any cut is valid; pieces of this length encode fastest.
 _BYTE_PATTERN = r"(?s:.{1,64})"
 
 
@@ -78,7 +77,7 @@ class Tokenizer:
 
     @cached_property
     def token_bytes(self) -> Int64[np.ndarray, " vocabulary"]:
-        """The length of each token in bytes; 0 for those that no text holds (special, unused)."""
+        """The length of each token in bytes; 0 for special and unused ones."""
         return np.array([len(token) for token in self._bytes], dtype=np.int64)
 
     @cached_property
@@ -91,16 +90,16 @@ class Tokenizer:
         return self._encoding.encode_ordinary(text)
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
-        """As `encode`, without Python integers; other Python threads run meanwhile.
+        """Like `encode`, but without Python integers, and without the global interpreter lock.
 
-        Raises UnicodeEncodeError for a lone surrogate, which no UTF-8 text holds.
+        Raises UnicodeEncodeError for a lone surrogate, which does not occur in UTF-8 text.
         """
         return self._for_arrays.encode_to_numpy(text, disallowed_special=())
 
     @cached_property
     def _for_arrays(self) -> tiktoken.Encoding:
-        """The same encoding, with a special token if it has none: `encode_to_numpy` looks for them,
-        and looking for nothing takes it as long as all else."""
+        """The same encoding, with a special token if it has none: `encode_to_numpy` searches for
+        special tokens, and searching for none takes as long as everything else."""
         encoding = self._encoding
         if encoding._special_tokens:
             return encoding
@@ -134,12 +133,12 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """The tokenizer that `save` wrote. Raises UserError if a file is missing or damaged."""
-        # tiktoken's own loader is not used: it caches a file by its path and misses later changes.
+        # Not with tiktoken's own loader, which caches a file by its path and misses later changes.
         try:
             about = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
             ranks = (folder / "tokenizer.tiktoken").read_bytes()
             if hashlib.sha256(ranks).hexdigest() != about["ranks_sha256"]:
-                raise ValueError("tokenizer.tiktoken is not the file that was saved")
+                raise ValueError("the checksum of tokenizer.tiktoken differs")
             return cls(_encoding(about, ranks))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
@@ -149,31 +148,31 @@ class Tokenizer:
 
 
 class StreamDecoder:
-    """Decodes a stream of tokens; a character cut across tokens waits for its last byte."""
+    """Decodes a stream of tokens. A character in several tokens is returned with its last byte."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, token: int) -> str:
-        """The text that `token` completes, possibly none."""
+        """The text that `token` completes, possibly empty."""
         return self._decoder.decode(self._tokenizer.decode_bytes([token]))
 
     def flush(self) -> str:
-        """What was still waiting at the end, as U+FFFD; nothing if the text ended well."""
+        """U+FFFD for an incomplete character at the end; empty if there is none."""
         return self._decoder.decode(b"", final=True)
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Byte pair encoding with the most frequent merges of `texts`; the same texts, the same merges.
+    """Byte pair encoding with the most frequent merges of `texts`; deterministic.
 
-    Texts with too few distinct pairs give a smaller vocabulary. `texts` should be of moderate size
-    and cut where words end.
+    Texts with too few distinct pairs give a smaller vocabulary. Each text should be of moderate
+    size and end where a word ends.
     """
     import rustbpe
 
     trainer = rustbpe.Tokenizer()
-    # By default it buffers 8192 texts before it counts them, which would hold a corpus in memory.
+    # The default buffer of 8192 texts would keep a whole corpus in memory.
     trainer.train_from_iterator(iter(texts), vocab_size, buffer_size=16, pattern=BPE_PATTERN)
     ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
     return Tokenizer(
@@ -198,19 +197,19 @@ def fixed_tokenizer(name: str) -> Tokenizer:
     except (OSError, ValueError) as error:
         raise UserError(
             f"tokenizer.name: the vocabulary of {name} could not be downloaded "
-            f"({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a folder that holds its files, "
+            f"({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a folder with its files, "
             "or choose tokenizer=bpe"
         ) from error
 
 
 def _dump(encoding: tiktoken.Encoding) -> str:
-    """One line a token: its bytes in base64, a space, its rank."""
+    """One line per token: its bytes in base64, a space, its rank."""
     ranks = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
     return "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks)
 
 
 def _encoding(about: Any, dump: bytes) -> tiktoken.Encoding:
-    """The encoding of a saved tokenizer, checked first, for tiktoken panics on some faults."""
+    """The encoding of a saved tokenizer, checked first, since tiktoken panics on some errors."""
     name, pattern, special = about["name"], about["pattern"], about["special_tokens"]
     if not isinstance(name, str):
         raise TypeError("the name in tokenizer.json is not a string")
@@ -221,7 +220,7 @@ def _encoding(about: Any, dump: bytes) -> tiktoken.Encoding:
     if sorted(ranks.values()) != list(range(len(ranks))):
         raise ValueError("the ranks in tokenizer.tiktoken are not 0, 1, 2, ...")
     if any(bytes([byte]) not in ranks for byte in range(256)):
-        raise ValueError("tokenizer.tiktoken lacks a single byte")
+        raise ValueError("a single byte is missing in tokenizer.tiktoken")
     if any(not len(ranks) <= token < len(ranks) + 1024 for token in special.values()):
         raise ValueError("a special token in tokenizer.json has an id out of range")
     return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)

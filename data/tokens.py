@@ -1,8 +1,9 @@
-"""Token files: a corpus and a tokenizer become memory-mapped arrays of token ids.
+"""Token files: a corpus, encoded by a tokenizer, as memory-mapped arrays of token ids.
 
-Promises: encoding in pieces gives the tokens of the whole text; memory stays flat; a corpus is
-encoded once, into a folder of `cache_dir` named by its text and its tokenizer, which appears whole
-or not at all and may be deleted at any time. Knows nothing of batches or models.
+Promises: encoding in pieces gives the tokens of the whole text; memory use does not grow with the
+text; a corpus is encoded once, into a folder of `cache_dir` whose name depends on the text and the
+tokenizer. The folder is complete if it exists, and may be deleted at any time. Knows nothing of
+batches or models.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from errors import UserError
 
 Result = TypeVar("Result")
 
-_FORMAT = 2  # part of every cache key; raise it when a change here changes the files
+_FORMAT = 2  # part of every cache key; increment it when a change here changes the files
 _PIECE = 1 << 18  # characters
 _THREADS = min(os.cpu_count() or 1, 8)
 
-# Places where every tokenizer here begins a new piece whatever stands around: before a space that
+# Positions where every tokenizer here begins a new piece in any context: before a space that
 # follows a visible character; after a line end between visible characters, except before a slash
 # (o200k_base joins punctuation, line ends and slashes).
 _BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
@@ -40,12 +41,12 @@ _BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
 
 @dataclass(frozen=True)
 class Dataset:
-    """The tokens of both splits, read from disk as they are used.
+    """The tokens of both splits, read from disk when they are used.
 
     train, val: token ids, uint16 or uint32.
-    floor_bpb: bits per byte of the validation text that no model can beat; None where unknown.
-    sha256: of the tokens of both splits, so that a changed text is noticed.
-    document_end: the text that closes every document; None if the corpus has no such mark.
+    floor_bpb: bits per byte of the validation text that no model can beat; None if unknown.
+    sha256: of the tokens of both splits, to detect a changed text.
+    document_end: the text that ends every document; None if the corpus has no such mark.
     """
 
     tokenizer: Tokenizer
@@ -65,11 +66,11 @@ def prepare(
 ) -> Dataset:
     """Encode `corpus`, or find it encoded in `cache_dir`.
 
-    tokenizer: a config (bpe is trained on the training split, once), or one ready to use.
-    splits: those that must hold at least one window of `context_length` + 1 tokens.
+    tokenizer: a config (bpe is trained once, on the training split), or a tokenizer.
+    splits: those that must have at least `context_length` + 1 tokens.
 
-    Raises UserError if one does not, or if the tokenizer or the cache folder cannot be had; then
-    nothing new is left on disk.
+    Raises UserError if one has fewer, or if the tokenizer or the cache folder is not available;
+    nothing new is then left on disk.
     """
     cache = Path(cache_dir).expanduser()
     fingerprint = corpus.fingerprint()
@@ -83,7 +84,7 @@ def prepare(
             trained = cache / f"bpe-{_key(fingerprint, str(vocab_size), BPE_PATTERN)}"
             try:
                 tokenizer = Tokenizer.load(trained)
-            except UserError:  # not there, or damaged
+            except UserError:  # missing or damaged
                 tokenizer = fresh = train_bpe(cut(corpus.pieces("train")), vocab_size)
 
     folder = cache / f"tokens-{_key(fingerprint, tokenizer.digest)}"
@@ -116,11 +117,11 @@ def prepare(
 
 
 def cut(texts: Iterable[str], size: int = _PIECE) -> Iterator[str]:
-    """The same text in pieces of about `size` characters, cut where every tokenizer begins anew.
+    """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
 
-    So the tokens of the pieces, joined, are the tokens of the whole. Only a stretch of more than
-    `size` characters that has no such place (no space after a visible character, no plain line
-    end) is cut after any character, and there the tokens may differ.
+    The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Only a
+    passage of more than `size` characters without such a position (no space after a visible
+    character, no plain line end) is cut after any character, and its tokens may differ.
     """
     waiting: list[str] = []
     length = 0
@@ -143,7 +144,7 @@ def cut(texts: Iterable[str], size: int = _PIECE) -> Iterator[str]:
 
 
 def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """Write the token files of both splits and `meta.json`, and return what that holds."""
+    """Write the token files of both splits and `meta.json`; return the content of the latter."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     digest = hashlib.sha256()
     about: dict[str, Any] = {"dtype": dtype, "val_floor_bits": corpus.floor_bits("val")}
@@ -170,7 +171,7 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
 def _ahead(
     pool: Executor, function: Callable[[str], Result], items: Iterable[str]
 ) -> Iterator[Result]:
-    """The results in order, of which a few are worked on before they are asked for."""
+    """The results in order; a few are computed ahead of their use."""
     running: deque[Future[Result]] = deque()
     for item in items:
         running.append(pool.submit(function, item))
@@ -181,7 +182,7 @@ def _ahead(
 
 
 def _read_about(folder: Path) -> dict[str, Any] | None:
-    """What `meta.json` holds; None if the folder is missing or damaged."""
+    """The content of `meta.json`; None if the folder is missing or damaged."""
     try:
         about = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         width = np.dtype(about["dtype"]).itemsize

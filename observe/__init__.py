@@ -1,1 +1,1 @@
-"""What watches a run. Each observer is one file; what two of them share, one of them holds."""
+"""Observers of a run: each is one file."""

@@ -101,7 +101,7 @@ def system_fonts() -> list[Path]:
 
 @cache
 def font_of(letter: str) -> FreeTypeFont | None:
-    """The first font that has the letter. Others draw it like U+10FFFF, which is no character."""
+    """The first font that has the letter. Others draw it like the noncharacter U+10FFFF."""
     for paths in (lambda: [FONT], system_fonts):
         for path in paths():
             # Without shaping, which puts a circle under a lone accent.

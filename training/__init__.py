@@ -1,1 +1,1 @@
-"""The loop and what it needs: optimizer, schedule, evaluation, checkpoints, run directories."""
+"""Training: the loop, optimizers, evaluation, checkpoints, run directories, signals, ranks."""

@@ -98,7 +98,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """A full tensor sharded like `other`: unchanged if `other` is no DTensor."""
+    """A full tensor sharded like `other`: unchanged if `other` is not a DTensor."""
     if not hasattr(other, "device_mesh"):
         return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor

@@ -170,7 +170,7 @@ def test_the_fingerprint_is_that_of_the_two_splits(tmp_path: Path) -> None:
         (None, "is not set"),
         ("", "is not set"),
         ("absent.txt", "absent.txt does not exist"),
-        ("bare", "bare holds no files"),
+        ("bare", "bare contains no files"),
         ("*.nothing", "*.nothing matches no files"),
         ("empty.txt", "empty.txt is empty"),
         ("mark.txt", "mark.txt is empty"),
