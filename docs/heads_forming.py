@@ -7,9 +7,7 @@ python docs/heads_forming.py RUN      # draws a run that logged its attention ma
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import zlib
 from pathlib import Path
 
@@ -78,8 +76,5 @@ def main(run: Path) -> None:
     frames[0].save(target, save_all=True, append_images=frames[1:], duration=times, loop=0)
 
 
-with tempfile.TemporaryDirectory() as folder:
-    settings = ["seed=1", "observe.attention.every=50", f"run_dir={folder}/run"]
-    if len(sys.argv) == 1:
-        subprocess.run([sys.executable, str(ROOT / "train.py"), *settings], check=True)
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else f"{folder}/run"))
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
