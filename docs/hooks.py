@@ -7,6 +7,7 @@ A page says where its part goes with a comment such as `<!-- settings -->`.
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import re
@@ -91,8 +92,8 @@ def settings() -> str:
         page += f"### {group}\n\n{meaning} Choose one with `{group}=...`.\n\n"
         chosen = next(line for line in _lines("train.yaml") if line.startswith(f"- {group}:"))
         default = chosen.partition(":")[2].strip()
-        options = sorted((CONFIGS / group).glob("*.yaml"), key=lambda each: each.stem != default)
-        for path in options:
+        options = sorted((CONFIGS / group).glob("*.yaml"))
+        for path in sorted(options, key=lambda each: each.stem != default):
             is_default = " (default)" if path.stem == default else ""
             page += f"#### {group}={path.stem}{is_default}\n\n{about(path)}\n\n"
             page += table(read_settings(path, f"{group}."))
@@ -130,8 +131,9 @@ def notebook() -> str:
     for cell in stored["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            # One page has one title, and each part of the notebook is a section of it.
-            parts.append(render_formulas(re.sub(r"^# .*step by step\n", "", source)))
+            # The page has a title of its own, and the parts of the notebook are sections of it.
+            source = source if parts else source.partition("\n")[2]
+            parts.append(render_formulas(re.sub(r"\A# ", "## ", source)))
             continue
         parts.append(f"```python\n{source}\n```")
         for output in cell["outputs"]:
@@ -144,9 +146,9 @@ def notebook() -> str:
 
 
 def render_formulas(text: str) -> str:
-    """`$formulas$` as inline drawings in the colour of the text: no script renders them."""
-    text = re.sub(r"\$\$(.+?)\$\$", lambda found: draw_formula(found[1], 15, "math-block"), text)
-    return re.sub(r"\$(.+?)\$", lambda found: draw_formula(found[1], 11, "math"), text)
+    """`$formulas$` as inline drawings in the colour of the text: no script has to render them."""
+    text = re.sub(r"\$\$(.+?)\$\$", lambda found: draw_formula(found[1], 14, "math-block"), text)
+    return re.sub(r"\$(.+?)\$", lambda found: draw_formula(found[1], 12, "math"), text)
 
 
 def draw_formula(formula: str, size: int, kind: str) -> str:
@@ -155,12 +157,19 @@ def draw_formula(formula: str, size: int, kind: str) -> str:
     from matplotlib.mathtext import math_to_image
 
     drawing = io.BytesIO()
-    with rc_context({"svg.hashsalt": formula, "mathtext.fontset": "cm"}):
+    # The same formula always gives the same file.
+    settings = {"svg.hashsalt": formula, "mathtext.fontset": "cm", "savefig.transparent": True}
+    with rc_context(settings):
         font = FontProperties(size=size)
-        math_to_image(f"${formula}$", drawing, prop=font, format="svg", color="#123456")
+        depth = math_to_image(f"${formula}$", drawing, font, format="svg", color="#123456")
     svg = drawing.getvalue().decode()
     svg = svg[svg.index("<svg") :].replace("#123456", "currentColor")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"\s*\n\s*", " ", svg)
-    label = formula.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return svg.replace("<svg ", f'<svg class="{kind}" role="img" aria-label="{label}" ', 1)
+    # Markdown would take these for text.
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s*\n\s*", " ", svg).strip()
+    return svg.replace(
+        "<svg ",
+        f'<svg class="{kind}" role="img" aria-label="{html.escape(formula)}" '
+        f'style="vertical-align: -{depth:.1f}pt" ',
+        1,
+    )
