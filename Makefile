@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: train test test-long bench lint format clean
+.PHONY: train test test-long bench lint docs format clean
 
 train: $(VENV)/.installed
 	$(BIN)/python train.py $(ARGS)
@@ -20,6 +20,15 @@ lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy .
+
+# Builds the guide in site/. A broken link is an error.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) --editable ".[docs]"
+	$(INSTALL_TAB)
+	@touch $@
 
 # Those that need no other project's checkout; an hour or so, on a machine that does nothing else.
 bench: $(VENV)/.installed-test

@@ -1,0 +1,175 @@
+"""Parts of the site that are generated when it is built, so that they cannot differ from their
+source: the settings from the comments in configs/, the head scores from their table, and the
+notebook with its formulas.
+
+A page says where its part goes with a comment such as `<!-- settings -->`.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = ROOT / "configs"
+GROUPS = {
+    "data": "The corpus.",
+    "tokenizer": "How text becomes tokens.",
+    "model": "The size and design of the model. Every preset has all settings of `nano`.",
+    "optimizer": "How the weights are updated.",
+}
+SCRIPTS = ("sample", "evaluate", "look")
+# Hydra's own keys, which are not settings of the project.
+NOT_SETTINGS = ("defaults", "hydra")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """MkDocs calls this for every page."""
+    for name, make in {"settings": settings, "scores": scores, "notebook": notebook}.items():
+        if (mark := f"<!-- {name} -->") in markdown:
+            markdown = markdown.replace(mark, make())
+    return markdown
+
+
+class Setting(NamedTuple):
+    """A line of a YAML file."""
+
+    name: str
+    default: str
+    comment: str
+
+
+def read_settings(path: Path, prefix: str = "") -> list[Setting]:
+    """The settings of a YAML file by their full names, with the comments behind them."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+
+    def walk(node: yaml.MappingNode, prefix: str) -> Iterator[Setting]:
+        for key, value in node.value:
+            if key.value in NOT_SETTINGS:
+                continue
+            if isinstance(value, yaml.MappingNode):
+                yield from walk(value, f"{prefix}{key.value}.")
+                continue
+            end = value.end_mark
+            default = text[value.start_mark.index : end.index]
+            comment = lines[end.line][end.column :].strip().removeprefix("#").strip()
+            yield Setting(prefix + key.value, default, comment)
+
+    root = yaml.compose(text)
+    assert isinstance(root, yaml.MappingNode)
+    return list(walk(root, prefix))
+
+
+def about(path: Path) -> str:
+    """The comment at the top of a YAML file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = next(n for n, line in enumerate(lines) if not line.startswith("#"))
+    return " ".join(line.lstrip("# ") for line in lines[:first] if "@package" not in line)
+
+
+def table(found: list[Setting]) -> str:
+    rows = (f"| `{name}` | `{default}` | {comment} |" for name, default, comment in found)
+    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows]) + "\n\n"
+
+
+def settings() -> str:
+    """All settings, grouped as on the command line."""
+    train = read_settings(CONFIGS / "train.yaml")
+    page = "## train.py\n\n" + table([each for each in train if "." not in each.name])
+    for group in ("trainer", "observe"):
+        page += f"### {group}\n\n"
+        page += table([each for each in train if each.name.startswith(f"{group}.")])
+    for group, meaning in GROUPS.items():
+        page += f"### {group}\n\n{meaning} Choose one with `{group}=...`.\n\n"
+        chosen = next(line for line in _lines("train.yaml") if line.startswith(f"- {group}:"))
+        default = chosen.partition(":")[2].strip()
+        options = sorted((CONFIGS / group).glob("*.yaml"))
+        for path in sorted(options, key=lambda each: each.stem != default):
+            is_default = " (default)" if path.stem == default else ""
+            page += f"#### {group}={path.stem}{is_default}\n\n{about(path)}\n\n"
+            page += table(read_settings(path, f"{group}."))
+    page += "### experiment\n\nSets of overrides. Choose one with `experiment=...`.\n\n"
+    for path in sorted((CONFIGS / "experiment").glob("*.yaml")):
+        page += f"#### experiment={path.stem}\n\n{about(path)} It sets:\n\n"
+        chosen = [line.removeprefix("- override /") for line in _lines(f"experiment/{path.name}")]
+        groups = [line.split(": ") for line in chosen if re.match(r"(data|tokenizer): ", line)]
+        given = [*map(tuple, groups), *((name, value) for name, value, _ in read_settings(path))]
+        page += " ".join(f"`{name}={value}`" for name, value in given) + "\n\n"
+    for script in SCRIPTS:
+        page += f"## {script}.py\n\n" + table(read_settings(CONFIGS / f"{script}.yaml"))
+    page += "## shapes.py\n\nHas the settings of [`model`](#model): `model=...`, `model.n_heads=...`"
+    return page + ".\n"
+
+
+def _lines(name: str) -> list[str]:
+    return [line.strip() for line in (CONFIGS / name).read_text(encoding="utf-8").splitlines()]
+
+
+def scores() -> str:
+    """The table of head scores."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from tensorboard_attention.scores import SCORES
+
+    rows = [f"| `{each.name}` | {each.meaning} |" for each in SCORES]
+    return "\n".join(["| score | meaning |", "|---|---|", *rows])
+
+
+def notebook() -> str:
+    """The notebook with its outputs, as Markdown."""
+    stored = json.loads((ROOT / "notebooks/attention.ipynb").read_text(encoding="utf-8"))
+    parts = []
+    for cell in stored["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            # The page has a title of its own, and the parts of the notebook are sections of it.
+            source = source if parts else source.partition("\n")[2]
+            parts.append(render_formulas(re.sub(r"\A# ", "## ", source)))
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            if output["output_type"] == "stream":
+                parts.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
+            elif "image/png" in output.get("data", {}):
+                image = "".join(output["data"]["image/png"]).replace("\n", "")
+                parts.append(f'<img class="output" alt="" src="data:image/png;base64,{image}">')
+    return "\n\n".join(parts)
+
+
+def render_formulas(text: str) -> str:
+    """`$formulas$` as inline drawings in the colour of the text: no script has to render them."""
+    text = re.sub(r"\$\$(.+?)\$\$", lambda found: draw_formula(found[1], 14, "math-block"), text)
+    return re.sub(r"\$(.+?)\$", lambda found: draw_formula(found[1], 12, "math"), text)
+
+
+def draw_formula(formula: str, size: int, kind: str) -> str:
+    from matplotlib import rc_context
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.mathtext import math_to_image
+
+    drawing = io.BytesIO()
+    # The same formula always gives the same file.
+    settings = {"svg.hashsalt": formula, "mathtext.fontset": "cm", "savefig.transparent": True}
+    with rc_context(settings):
+        font = FontProperties(size=size)
+        depth = math_to_image(f"${formula}$", drawing, font, format="svg", color="#123456")
+    svg = drawing.getvalue().decode()
+    svg = svg[svg.index("<svg") :].replace("#123456", "currentColor")
+    # Markdown would take these for text.
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s*\n\s*", " ", svg).strip()
+    return svg.replace(
+        "<svg ",
+        f'<svg class="{kind}" role="img" aria-label="{html.escape(formula)}" '
+        f'style="vertical-align: -{depth:.1f}pt" ',
+        1,
+    )
