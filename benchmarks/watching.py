@@ -13,6 +13,7 @@ every run has). On a shared machine, two equal processes differ by more than wat
 from __future__ import annotations
 
 import json
+import runpy
 import shlex
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import child_command, make_parser, run, spread, start
+from benchmarks.common import TRAIN, child_command, make_parser, run, spread, start
 
 UNWATCHED = ["observe.terminal=false", "observe.tensorboard=false"]
 BLOCK = 10  # steps
@@ -80,13 +81,14 @@ class Watched:
 
 def child(how: str, settings: list[str]) -> None:
     """Write measured.json: what was measured in a run with these settings, and its seconds."""
-    import train
+    import openmp  # noqa: F401  # isort: skip
+    import observe.build as observe
 
     inside: dict[str, float] = {}
     outside: dict[int, float] = defaultdict(float)
     left = 0.0
     observers: list[Any] = []
-    build_observers = train.build_observers
+    build_observers = observe.build_observers
 
     def timed(observer: Any, method: str, *arguments: Any) -> None:
         began = time.perf_counter()
@@ -113,10 +115,10 @@ def child(how: str, settings: list[str]) -> None:
         inside.update({type(observer).__name__: 0.0 for observer in observers})
         return [Watched(partial(timed, observer)) for observer in observers]
 
-    vars(train)["build_observers"] = build
+    observe.build_observers = build  # type: ignore[assignment]
     sys.argv[1:] = settings
     began = time.perf_counter()
-    train.run_script("train", train.main)
+    runpy.run_path(TRAIN[1], run_name="__main__")
     seconds = time.perf_counter() - began
     # Each watched block relative to the mean of its neighbours, without the first, which is slow
     # for other reasons.

@@ -106,7 +106,9 @@ def settings() -> str:
         page += " ".join(f"`{name}={value}`" for name, value in given) + "\n\n"
     for script in SCRIPTS:
         page += f"## {script}.py\n\n" + table(read_settings(CONFIGS / f"{script}.yaml"))
-    page += "## shapes.py\n\nHas the settings of [`model`](#model): `model=...`, `model.n_heads=...`"
+    page += (
+        "## shapes.py\n\nHas the settings of [`model`](#model): `model=...`, `model.n_heads=...`"
+    )
     return page + ".\n"
 
 

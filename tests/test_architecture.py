@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import yaml
 
 from tests.conftest import ROOT
 
+DISTRIBUTIONS = packages_distributions()
 SCRIPTS = ("train", "sample", "evaluate", "look", "shapes")
 MAY_IMPORT = {
     "model": {"model", "errors", "files"},
@@ -34,10 +38,14 @@ FILES = [
 ]
 
 
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports, wherever in it the import stands."""
+def imported(path: Path, at_run_time: bool = False) -> set[str]:
+    """The modules that a file imports anywhere, or only those outside `if TYPE_CHECKING`."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if at_run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -64,6 +72,34 @@ def test_the_parts_know_nothing_of_hydra() -> None:
     for path in FILES:
         if path.parent != ROOT / "configs":
             assert not {name.split(".")[0] for name in imported(path)} & {"hydra", "omegaconf"}
+
+
+def declared(distribution: str, *extras: str) -> set[str]:
+    """The distributions that an installed one requires, with normalised names."""
+    wanted = set()
+    for requirement in requires(distribution) or ():
+        extra = re.search(r"extra == ['\"](\w+)", requirement)
+        if extra is None or extra[1] in extras:
+            wanted.add(re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-"))
+    return wanted
+
+
+def test_every_imported_package_is_declared() -> None:
+    """By the distribution that imports it; packages of tests and benchmarks by an extra."""
+    runtime = declared("glassgpt", "sweep")
+    everything = declared("glassgpt", "sweep", "test", "notebook", "docs")
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).parts
+        if any(part.startswith(".") for part in parts) or parts[0] in ("build", "site", "runs"):
+            continue
+        known = everything if {"tests", "benchmarks", "docs"} & {*parts} else runtime
+        if parts[0] == "tensorboard_attention":
+            known = declared("tensorboard-attention", *(["test"] if "tests" in parts else []))
+        for name in {each.split(".")[0] for each in imported(path, at_run_time=True)}:
+            if name in OURS | {"openmp", "tests", "benchmarks"} | sys.stdlib_module_names:
+                continue
+            providers = {each.lower().replace("_", "-") for each in DISTRIBUTIONS.get(name, [name])}
+            assert providers & known, f"{path.relative_to(ROOT)} imports {name}"
 
 
 def test_no_config_names_code_to_run() -> None:

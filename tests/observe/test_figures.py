@@ -9,8 +9,8 @@ from unicodedata import category
 
 import numpy as np
 import pytest
-from fontTools.fontBuilder import FontBuilder  # type: ignore[import-untyped]
-from fontTools.pens.ttGlyphPen import TTGlyphPen  # type: ignore[import-untyped]
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
 from playwright import sync_api
 
 import tensorboard_attention
