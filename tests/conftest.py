@@ -1,4 +1,4 @@
-"""Real command lines, and one small run that many tests look at."""
+"""Helpers that run the real command line, and a small training run that many tests share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import settings
 from configs.schema import preset
 from model import ModelConfig
 
-# Tests assert no timings, and the first call of a kernel is slow.
+# The first call of a kernel is slow, and no test asserts timings.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
@@ -51,7 +51,7 @@ TINY = (
 def small_config(
     n_layers: int, n_heads: int, d_model: int, context_length: int, **choices: object
 ) -> ModelConfig:
-    """The default model with other sizes."""
+    """Return the config of the default model with the given sizes."""
     sizes = {"n_layers": n_layers, "n_heads": n_heads, "d_model": d_model}
     return preset("model", "nano", **sizes, context_length=context_length, **choices)
 
@@ -64,6 +64,7 @@ ONE_AT_A_TIME = Lock()
 
 @cache
 def zygote() -> subprocess.Popen[str]:
+    """Start the process that runs scripts in forks of itself; see `tests/zygote.py`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.zygote"],
         cwd=ROOT,
@@ -76,8 +77,11 @@ def zygote() -> subprocess.Popen[str]:
 def command(
     script: str, *arguments: str, cwd: Path, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """`python <script>.py <arguments>` in `cwd`: in a fork of a process that has imported PyTorch
-    already, or with other variables of the `environment`, in one of its own."""
+    """Run `python <script>.py <arguments>` in `cwd`.
+
+    The script runs in a fork of a process that has already imported PyTorch. If `environment` sets
+    variables, it runs in a new interpreter instead.
+    """
     path = str(ROOT / f"{script}.py")
     if environment:
         return subprocess.run(
@@ -107,14 +111,14 @@ def command(
 
 
 def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
-    """Standard output of a command that must succeed."""
+    """Run a command that must succeed, and return its standard output."""
     done = command(script, *arguments, cwd=cwd, stdin=stdin)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
-    """Python with these arguments, in the background and on one thread, so that runs repeat."""
+    """Start Python in the background, on one thread so that runs are reproducible."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -126,14 +130,14 @@ def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[st
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """Standard output of a process that must succeed."""
+    """Wait for a process that must succeed, and return its standard output."""
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return output
 
 
 def files(folder: Path) -> dict[str, bytes | None]:
-    """Every path below a folder, with its bytes if it is a file: what a mistake must not change."""
+    """Map every path below `folder` to its contents, or to None if it is not a file."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -142,7 +146,7 @@ def files(folder: Path) -> dict[str, bytes | None]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a tiny run was trained: `runs/latest` is it."""
+    """A folder with one tiny trained run, which `runs/latest` points to."""
     folder = tmp_path_factory.mktemp("a folder with spaces")
     output = succeed("train", *TINY, cwd=folder)
     (folder / "output.txt").write_text(output)
@@ -151,6 +155,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_run(tiny: Path) -> Path:
-    """The directory of that run."""
+    """The directory of the run in `tiny`."""
     (run,) = (path for path in (tiny / "runs").iterdir() if path.name != "latest")
     return run

@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom, and that a config executes nothing."""
+"""Architecture rules: which package may import which, and configs never execute code."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ def imported(path: Path, at_run_time: bool = False) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
+            assert node.level == 0, f"{path} has a relative import"
             names.add(node.module or "")
     return names
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_go_one_way(path: Path) -> None:
-    """Nobody imports a script, and only configs/schema.py sees every part."""
+    """A package imports only what `MAY_IMPORT` lists, and never a script."""
     folder = path.relative_to(ROOT).parts[0]
     for name in imported(path):
         if name.split(".")[0] in OURS:
             assert any(name == each or name.startswith(each + ".") for each in MAY_IMPORT[folder])
 
 
-def test_no_script_is_imported_by_a_script() -> None:
+def test_no_script_imports_another_script() -> None:
     for path in ROOT.glob("*.py"):
         assert not imported(path) & set(SCRIPTS), path
 
 
-def test_the_parts_know_nothing_of_hydra() -> None:
+def test_only_configs_import_hydra() -> None:
     for path in FILES:
         if path.parent != ROOT / "configs":
             assert not {name.split(".")[0] for name in imported(path)} & {"hydra", "omegaconf"}
@@ -102,7 +102,7 @@ def test_every_imported_package_is_declared() -> None:
             assert providers & known, f"{path.relative_to(ROOT)} imports {name}"
 
 
-def test_no_config_names_code_to_run() -> None:
+def test_no_config_names_code_to_execute() -> None:
     def keys(node: object) -> set[str]:
         if isinstance(node, dict):
             return set(node).union(*map(keys, node.values()))
@@ -115,6 +115,6 @@ def test_no_config_names_code_to_run() -> None:
         assert not [key for key in found if str(key).startswith("_")], path
 
 
-def test_every_file_says_what_it_promises() -> None:
+def test_every_file_has_a_docstring() -> None:
     for path in [*ROOT.glob("*.py"), *FILES]:
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"

@@ -1,4 +1,4 @@
-"""Every mistake ends with status 2, one line that names it, and nothing changed on disk."""
+"""Every user error exits with status 2, prints one line and changes nothing on disk."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import TINY, command, files
 
-# (script, arguments, words that the line must hold). `{tiny}` is a folder with a run,
-# `{here}` the folder that the command runs in.
+# (script, arguments, words that the error line must contain). `{tiny}` is replaced by the
+# directory of a trained run, `{here}` by the current directory of the command.
 MISTAKES: list[tuple[str, list[str], list[str]]] = [
     # Unknown names
     ("train", ["model.n_layer=4"], ["model.n_layer", "no such setting"]),
@@ -136,7 +136,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("shapes", ["model.n_heads=7"], ["model.n_heads"]),
     ("train", ["model=nan"], ["model", "nan"]),
     ("train", ["optimizer=-inf"], ["optimizer", "inf"]),
-    # Looking at attention
+    # Attention of a text
     ("look", ["run={tiny}"], ["text", "empty"]),
     ("look", ["run=nowhere", "text=a hen"], ["run", "not a run"]),
     ("look", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
@@ -146,7 +146,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
 
 
 def prepare_folder(folder: Path) -> None:
-    """Files that are wrong in one way each."""
+    """Create files, each of which is invalid in one way."""
     (folder / "empty.txt").touch()
     (folder / "empty_folder").mkdir()
     (folder / "binary.bin").write_bytes(bytes(range(256)) * 40)
@@ -157,7 +157,7 @@ def prepare_folder(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "arguments", "words"), MISTAKES, ids=[" ".join([s, *a])[:70] for s, a, _ in MISTAKES]
 )
-def test_a_mistake_is_told_in_one_line(
+def test_a_mistake_ends_in_one_line(
     tiny_run: Path, tmp_path: Path, script: str, arguments: list[str], words: list[str]
 ) -> None:
     prepare_folder(tmp_path)
@@ -171,8 +171,8 @@ def test_a_mistake_is_told_in_one_line(
     for word in words:
         assert word in lines[0]
     assert done.stdout == ""
-    assert files(tmp_path) == before, "the mistake left something on disk"
-    assert files(tiny_run) == run_before, "the mistake changed the run"
+    assert files(tmp_path) == before, "the command changed its folder"
+    assert files(tiny_run) == run_before, "the command changed the run"
 
 
 DAMAGES = [
@@ -199,7 +199,7 @@ def test_damaged_runs(
     assert files(run) == before
 
 
-def test_training_that_diverges_is_told_in_one_line(tmp_path: Path) -> None:
+def test_training_that_diverges_ends_in_one_line(tmp_path: Path) -> None:
     done = command("train", *TINY, "optimizer.lr=1e9", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
@@ -208,7 +208,7 @@ def test_training_that_diverges_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["runs", "runs/latest"])
-def test_where_runs_go_is_no_folder(tmp_path: Path, name: str) -> None:
+def test_runs_is_not_a_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     before = files(tmp_path)
@@ -218,8 +218,8 @@ def test_where_runs_go_is_no_folder(tmp_path: Path, name: str) -> None:
     assert files(tmp_path) == before
 
 
-def test_a_fault_of_the_program_keeps_its_traceback(tmp_path: Path) -> None:
-    """The one-line form is for mistakes alone: it must not hide a bug."""
+def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
+    """Only user errors are reduced to one line; a bug must not be hidden."""
     from configs.cli import one_line_errors
 
     with pytest.raises(ZeroDivisionError), one_line_errors():

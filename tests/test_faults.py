@@ -1,4 +1,4 @@
-"""Damaged files, full disks, planted code, numbers that go wrong: told in a line, harmless."""
+"""Damaged files, full disks, malicious files and divergence end in one line and do no harm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from training.checkpoint import FILES, SUMS
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 6 steps with checkpoints at 3, 4 and 6."""
+    """A run of 6 steps with checkpoints at steps 3, 4 and 6."""
     folder = tmp_path_factory.mktemp("good")
     settings = (*TINY, "trainer.checkpoint_every=2", "trainer.keep_checkpoints=3")
     succeed("train", *settings, "run_dir=run", cwd=folder)
@@ -47,7 +47,7 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
 @pytest.mark.parametrize("name", [*FILES, SUMS])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     copied: Path, name: str, how: str
 ) -> None:
     run = copied / "run"
@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     assert done.returncode == 0, done.stderr
     (warning,) = done.stderr.splitlines()
     assert warning.startswith("warning: ") and warning.endswith("; using step-000004")
-    # A flipped bit in a checksum looks like one in what it is of.
+    # A flipped bit in a checksum looks like a flipped bit in the file that it covers.
     assert f"step-000006/{'' if (name, how) == (SUMS, 'flipped') else name}" in warning
     if how != "flipped":
         return
@@ -67,7 +67,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     assert steps == sorted(steps) and steps[-1] == 6
 
 
-def test_when_no_checkpoint_is_good_all_are_named(copied: Path) -> None:
+def test_if_all_checkpoints_are_damaged_all_are_named(copied: Path) -> None:
     for step in (3, 4, 6):
         damage(copied / f"run/checkpoints/step-00000{step}/model.safetensors", "flipped")
     for script, setting in (
@@ -80,7 +80,7 @@ def test_when_no_checkpoint_is_good_all_are_named(copied: Path) -> None:
         assert all(f"step-00000{step}/model.safetensors" in done.stderr for step in (3, 4, 6))
 
 
-def test_a_missing_checkpoint_and_a_damaged_best_are_told(copied: Path) -> None:
+def test_a_damaged_best_and_a_missing_checkpoint_are_named(copied: Path) -> None:
     checkpoints = copied / "run/checkpoints"
     damage(checkpoints / "step-000006/model.safetensors", "flipped")
     done = command("sample", "run=run", "checkpoint=best", "max_new_tokens=5", cwd=copied)
@@ -91,7 +91,7 @@ def test_a_missing_checkpoint_and_a_damaged_best_are_told(copied: Path) -> None:
     assert done.returncode == 0 and "is missing" in done.stderr
 
 
-def test_a_copy_without_links_goes_on(good: Path, tmp_path: Path) -> None:
+def test_a_copy_without_links_can_be_resumed(good: Path, tmp_path: Path) -> None:
     shutil.copytree(good / "run", tmp_path / "run", symlinks=False)
     shutil.copytree(good / ".cache", tmp_path / ".cache")
     assert (tmp_path / "run/checkpoints/best").is_dir()
@@ -112,8 +112,8 @@ def limited(*settings: str, cwd: Path, file_size: int) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("file_size", [20_000, 2_000, 100])
-def test_a_disk_that_is_full_costs_no_checkpoint(copied: Path, file_size: int) -> None:
-    """A limit on the size of files hits every writer in turn: weights, events, metrics, log."""
+def test_a_full_disk_loses_no_checkpoint(copied: Path, file_size: int) -> None:
+    """Each limit on the file size makes another writer fail: weights, events, metrics, log."""
     before = files(copied / "run/checkpoints")
     resume = ("resume=run", "trainer.max_steps=60", "trainer.keep_checkpoints=3")
     done = limited(*resume, cwd=copied, file_size=file_size)
@@ -156,8 +156,8 @@ def test_a_small_disk(copied: Path) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-class Plant:
-    """Unpickled, it would write a file."""
+class Payload:
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -167,11 +167,11 @@ class Plant:
 
 
 def test_nothing_in_a_run_is_executed(copied: Path) -> None:
-    """Malicious pickles, and a `_target_`, in the place of every file of a run and of the cache."""
+    """Each file of a run and of the cache is replaced by a malicious pickle or a `_target_`."""
     sprung = copied / "sprung"
-    pickles = [pickle.dumps(Plant(sprung), protocol) for protocol in (0, 2, 5)]
+    pickles = [pickle.dumps(Payload(sprung), protocol) for protocol in (0, 2, 5)]
     for protocol in pickles:
-        with pytest.raises(FileExistsError):  # the plants do work
+        with pytest.raises(FileExistsError):  # the payload works
             pickle.loads(protocol), pickle.loads(protocol)
         sprung.rmdir()
     target = b"_target_: os.mkdir\npath: sprung\n"
@@ -200,7 +200,7 @@ def test_nothing_in_a_run_is_executed(copied: Path) -> None:
         assert not (here / "sprung").exists() and not sprung.exists(), place
 
 
-def test_config_that_names_code_is_refused(copied: Path) -> None:
+def test_a_config_that_names_code_is_rejected(copied: Path) -> None:
     config = copied / "run/config.yaml"
     kept = config.read_text()
     for planted in (
@@ -215,7 +215,7 @@ def test_config_that_names_code_is_refused(copied: Path) -> None:
         assert not (copied / "sprung").exists()
 
 
-def test_a_run_that_diverges_stops_and_its_checkpoints_stay_good(tmp_path: Path) -> None:
+def test_a_run_that_diverges_stops_and_keeps_good_checkpoints(tmp_path: Path) -> None:
     settings = (
         *TINY_MODEL,
         "data.n_bytes=60000",

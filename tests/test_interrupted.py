@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped and resumed, over the real command line: nothing is lost."""
+"""Runs that are killed, stopped and resumed from the real command line lose nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start(*settings: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
-    """Whether the condition came true before the process ended."""
+    """Wait until `condition` is true; return False if the process ends first."""
     while process.poll() is None:
         if condition():
             return True
@@ -55,7 +55,7 @@ def grows(path: Path) -> Callable[[], bool]:
 
 
 def lines(run: Path) -> list[dict[str, float]]:
-    """The measurements of a run, without those of wall-clock time, and without half a last line."""
+    """Return the complete lines of metrics.jsonl, without values that depend on wall-clock time."""
     path = run / "metrics.jsonl"
     whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
     found = [json.loads(line) for line in whole.splitlines()]
@@ -63,14 +63,14 @@ def lines(run: Path) -> list[dict[str, float]]:
 
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """TensorBoard's scalars, as it shows them, without those of speed."""
+    """Return the scalars that TensorBoard shows, except those of speed."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed")]
     return {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags}
 
 
 def assert_same(run: Path, whole: Path) -> int:
-    """Returns how many bytes of checkpoints were compared."""
+    """Assert that two runs have the same result; return the number of checkpoint bytes compared."""
     compared = 0
     for name in ("model.safetensors", "optimizer.safetensors"):
         for which in ("last", "best"):
@@ -88,20 +88,20 @@ def assert_same(run: Path, whole: Path) -> int:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing disturbs."""
+    """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     finish(start(*LONG, "run_dir=run", cwd=folder))
     return folder / "run"
 
 
 def kill_and_resume(folder: Path, kills: int, rng: random.Random) -> tuple[int, int]:
-    """A run that is killed so many times, and then goes on to its end.
+    """Kill and resume a run `kills` times, then let it finish.
 
-    Kills come at a random moment of the start, at a random moment of the loop, or while a
-    checkpoint is being written. Returns how many processes died by a kill, and how many of them
-    with a checkpoint half-written.
+    Each kill happens at a random moment during start-up, during the training loop, or while a
+    checkpoint is being written. Returns the number of killed processes, and how many of them left
+    an incomplete checkpoint.
     """
-    run, died, amid = folder / "run", 0, 0
+    run, died, incomplete = folder / "run", 0, 0
     checkpoints, metrics = run / "checkpoints", run / "metrics.jsonl"
     for number in range(kills + 1):
         known = (run / "config.yaml").exists()
@@ -123,8 +123,8 @@ def kill_and_resume(folder: Path, kills: int, rng: random.Random) -> tuple[int, 
         process.kill()
         process.communicate(timeout=60)
         died += process.returncode == -signal.SIGKILL
-        amid += any(checkpoints.glob(".step-*"))
-    return died, amid
+        incomplete += any(checkpoints.glob(".step-*"))
+    return died, incomplete
 
 
 def test_killed_runs_end_as_if_nothing_had_happened(whole: Path, tmp_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_killed_runs_end_as_if_nothing_had_happened(whole: Path, tmp_path: Path)
 
 @pytest.mark.long
 def test_fifty_kills(whole: Path, tmp_path: Path) -> None:
-    died = amid = runs = compared = 0
-    while died < 50 or amid < 5:
+    died = incomplete = runs = compared = 0
+    while died < 50 or incomplete < 5:
         folder = tmp_path / str(runs)
         folder.mkdir()
         found = kill_and_resume(folder, 10, random.Random(100 + runs))
-        died, amid, runs = died + found[0], amid + found[1], runs + 1
+        died, incomplete, runs = died + found[0], incomplete + found[1], runs + 1
         compared += assert_same(folder / "run", whole)
-    print(f"\n{died} kills, {amid} amid a checkpoint; {runs} runs, {compared:,} bytes compared")
+    print(f"\n{died} kills, {incomplete} during a save; {runs} runs, {compared:,} bytes compared")
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
@@ -154,7 +154,7 @@ def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, s
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status
     found = re.fullmatch(
-        rf"stopped by {name} after step (\d+)\. To go on: python train\.py resume=run\n", errors
+        rf"stopped by {name} after step (\d+)\. To continue: python train\.py resume=run\n", errors
     )
     assert found, errors
     state = json.loads((run / "checkpoints/last/state.json").read_text())
@@ -166,13 +166,14 @@ def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, s
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
-    # In many parts, between which Python hears of each signal: within one, two count as one.
+    # The step has many parts, and Python handles signals between them. Two signals within the same
+    # part would count as one.
     settings = [each for each in LONG if "batch_size" not in each and "accumulation" not in each]
     long_step = ("trainer.batch_size=8192", "trainer.grad_accumulation=1024")
     process = start(*settings, *long_step, "run_dir=run", cwd=tmp_path)
     log = tmp_path / "run/train.log"
     assert wait_for(log.exists, process)
-    time.sleep(0.5)  # amid a step that takes many seconds
+    time.sleep(0.5)  # during a step that takes many seconds
     process.send_signal(signal.SIGINT)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
@@ -181,7 +182,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert errors.strip() == "stopped"
 
 
-def test_a_signal_to_save_goes_on(whole: Path, tmp_path: Path) -> None:
+def test_sigusr1_saves_a_checkpoint_and_continues(whole: Path, tmp_path: Path) -> None:
     process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
     run = tmp_path / "run"
     assert wait_for(lambda: len(lines(run)) > 10, process)
@@ -192,21 +193,21 @@ def test_a_signal_to_save_goes_on(whole: Path, tmp_path: Path) -> None:
     assert_same(run, whole)
 
 
-def test_a_run_that_trains_is_left_alone(tmp_path: Path) -> None:
+def test_a_run_in_training_is_locked(tmp_path: Path) -> None:
     process = start(*LONG, "run_dir=run", "trainer.max_steps=100000", cwd=tmp_path)
     assert wait_for((tmp_path / "run/checkpoints/last").exists, process)
     second = command("train", "resume=run", cwd=tmp_path)
     assert second.returncode == 2
-    assert "another process trains run" in second.stderr and second.stderr.count("\n") == 1
+    assert "another process is training run" in second.stderr and second.stderr.count("\n") == 1
     assert succeed("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
     process.kill()
     process.communicate()
     stopped = json.loads((tmp_path / "run/checkpoints/last/state.json").read_text())["step"]
-    # The lock died with its holder.
+    # The lock was released when its holder died.
     succeed("train", "resume=run", f"trainer.max_steps={stopped + 5}", cwd=tmp_path)
 
 
-def test_a_finished_run_has_nothing_to_do_or_is_extended(whole: Path, tmp_path: Path) -> None:
+def test_a_finished_run_does_nothing_or_is_extended(whole: Path, tmp_path: Path) -> None:
     for name in ("run", "cut"):
         shutil.copytree(whole, tmp_path / name, symlinks=True)
     before = lines(tmp_path / "run")
@@ -224,7 +225,7 @@ def test_a_finished_run_has_nothing_to_do_or_is_extended(whole: Path, tmp_path: 
     assert wait_for(lambda: lines(tmp_path / "cut")[-1]["step"] > STEPS + 6, process)
     process.kill()
     process.communicate(timeout=60)
-    finish(start("resume=cut", cwd=tmp_path))  # it knows how far it was to go
+    finish(start("resume=cut", cwd=tmp_path))  # the new max_steps was stored
     assert_same(tmp_path / "cut", tmp_path / "run")
 
 

@@ -1,4 +1,4 @@
-"""look.py: any text, after training, beside what the run logged."""
+"""look.py logs the attention over any text, next to what the run itself logged."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_text_becomes_one_more_probe(run: Path) -> None:
-    told = succeed("look", "run=run", "text=Once there was a hen.", cwd=run.parent)
-    assert "step 6" in told and "tensorboard --logdir ." in told
+def test_a_text_is_logged_as_another_probe(run: Path) -> None:
+    output = succeed("look", "run=run", "text=Once there was a hen.", cwd=run.parent)
+    assert "step 6" in output and "tensorboard --logdir ." in output
     events = EventAccumulator(str(run)).Reload()
     tag = "text: Once there was a hen."
     assert {f"{tag}/layer 0", f"{tag}/layer 1", "attention/layer 0"} <= {*events.Tags()["images"]}
     assert [each.step for each in events.Images(f"{tag}/layer 0")] == [6]
     assert {tag, "attention"} <= {*events.Tags()["tensors"]}
-    # The curves of the run are as they were.
+    # The run's own curves are unchanged.
     assert events.Scalars("loss/train")[-1].step == 6
 
 
-def test_the_page_holds_what_was_logged(run: Path) -> None:
+def test_the_page_contains_what_was_logged(run: Path) -> None:
     text = "Once there was a hen, and <b>once</b> there was none."
-    told = succeed("look", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
-    assert "written: hen.html" in told
+    output = succeed("look", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
+    assert "written: hen.html" in output
     page = (run.parent / "hen.html").read_text("utf-8")
     (entry,) = json.loads(page.split('id="data">')[1].split("</script>")[0])
     events = EventAccumulator(str(run)).Reload()
@@ -44,7 +44,7 @@ def test_the_page_holds_what_was_logged(run: Path) -> None:
     assert "".join(entry["header"]["tokens"]) == text[: len("".join(entry["header"]["tokens"]))]
 
 
-def test_texts_that_begin_alike_are_two_probes(run: Path) -> None:
+def test_texts_with_the_same_start_are_separate_probes(run: Path) -> None:
     begin = "Once upon a time there was a small hen who lived. "
     for end in "AB":
         succeed("look", "run=run", f"text={begin}{end}", cwd=run.parent)
@@ -52,6 +52,6 @@ def test_texts_that_begin_alike_are_two_probes(run: Path) -> None:
     assert sum(tag.startswith(f"text: {begin[:40]}… ") for tag in tags) == 2
 
 
-def test_a_text_that_is_too_long_is_cut_and_told(run: Path) -> None:
-    told = succeed("look", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
-    assert "using the first 32 of " in told
+def test_a_text_that_is_too_long_is_truncated(run: Path) -> None:
+    output = succeed("look", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
+    assert "using the first 32 of " in output

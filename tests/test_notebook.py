@@ -1,5 +1,4 @@
-"""The walk-through runs from top to bottom on any run, its checks bite, and it is kept with its
-outputs."""
+"""The attention notebook runs on any run, its checks detect mistakes, and it stores its outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def read() -> nbformat.NotebookNode:
 
 
 def execute(notebook: nbformat.NotebookNode, folder: Path) -> str:
-    """Runs every cell in `folder`; returns what was printed."""
+    """Run every cell in `folder`, and return the printed text."""
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=300, resources=resources).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -30,14 +29,14 @@ def execute(notebook: nbformat.NotebookNode, folder: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is written into, or read from, the home of whoever runs the tests."""
+    """Keep Jupyter from reading and writing the home directory."""
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("GLASSGPT_RUN", raising=False)
 
 
-def test_it_runs_and_its_checks_hold(
+def test_it_runs_and_its_checks_pass(
     tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLASSGPT_RUN", str(tiny_run))
@@ -80,7 +79,7 @@ def test_without_a_run_it_trains_one(tmp_path: Path) -> None:
         ("kv_head = head // queries_per_key", "kv_head = 0"),
     ],
 )
-def test_a_mistake_in_the_loop_is_found(
+def test_a_mistake_in_the_loop_is_detected(
     right: str, wrong: str, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLASSGPT_RUN", str(tiny_run))
@@ -93,7 +92,7 @@ def test_a_mistake_in_the_loop_is_found(
         execute(notebook, tmp_path)
 
 
-def test_it_is_kept_with_its_outputs() -> None:
+def test_it_is_stored_with_its_outputs() -> None:
     text = NOTEBOOK.read_text()
     assert len(text) < 700_000
     for path in (str(ROOT), str(Path.home()), "/tmp/", "site-packages"):

@@ -1,4 +1,4 @@
-"""Several ranks, started by the real torchrun on CPUs: one curve, one run, whole checkpoints."""
+"""Training on several CPU ranks with torchrun: same losses, one run, complete checkpoints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one rank makes of it, with each optimizer."""
+    """Runs on a single rank, one for each optimizer."""
     folder = tmp_path_factory.mktemp("alone")
     for optimizer in ("adamw", "muon"):
         succeed("train", *SETTINGS, f"optimizer={optimizer}", f"run_dir={optimizer}", cwd=folder)
@@ -65,13 +65,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_two_ranks_learn_what_one_does(
+def test_two_ranks_match_one_rank(
     alone: Path, tmp_path: Path, parallel: str, optimizer: str
 ) -> None:
     settings = (*SETTINGS, f"trainer.parallel={parallel}", f"optimizer={optimizer}")
     output = finish(launch(2, *settings, cwd=tmp_path))
     (run,) = (path for path in (tmp_path / "runs").iterdir() if path.name != "latest")
-    assert output.count("To watch:") == 1, "the first rank alone talks"
+    assert output.count("To watch:") == 1, "only the main process prints"
     assert_close(losses(run), losses(alone / optimizer))
     names = ("model.safetensors", "optimizer.safetensors")
     for name in names:
@@ -86,7 +86,9 @@ def test_two_ranks_learn_what_one_does(
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_from_two_ranks_to_one_and_back(alone: Path, tmp_path: Path, parallel: str) -> None:
+def test_a_run_resumes_on_another_number_of_ranks(
+    alone: Path, tmp_path: Path, parallel: str
+) -> None:
     settings = (*SETTINGS, "optimizer=muon", f"trainer.parallel={parallel}", "run_dir=run")
     run = tmp_path / "run"
     stop_after(2, 4, *settings, cwd=tmp_path)
@@ -96,7 +98,7 @@ def test_from_two_ranks_to_one_and_back(alone: Path, tmp_path: Path, parallel: s
 
 
 def stop_after(ranks: int, step: int, *settings: str, cwd: Path) -> None:
-    """Train until a checkpoint of that step is there, and kill all ranks, if they still live."""
+    """Train until the checkpoint of `step` exists, then kill all ranks that are still running."""
     process = launch(ranks, *settings, cwd=cwd)
     while process.poll() is None and not (cwd / f"run/checkpoints/step-{step:06d}").exists():
         time.sleep(0.001)
@@ -111,7 +113,7 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     return [int(each) for each in path.read_text().split()] if path.exists() else []
 
 
-def test_a_rank_that_dies_takes_the_job_down(tmp_path: Path) -> None:
+def test_the_job_ends_when_a_rank_dies(tmp_path: Path) -> None:
     settings = (*SETTINGS, "trainer.max_steps=100000", "run_dir=run")
     process = launch(2, *settings, cwd=tmp_path)
     run = tmp_path / "run"
@@ -127,16 +129,16 @@ def test_a_rank_that_dies_takes_the_job_down(tmp_path: Path) -> None:
     succeed("train", "resume=run", f"trainer.max_steps={step + 4}", cwd=tmp_path)
 
 
-def test_a_batch_that_cannot_be_shared_is_told(tmp_path: Path) -> None:
+def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> None:
     process = launch(2, *SETTINGS, "trainer.batch_size=6", cwd=tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert re.search(r"error: trainer\.batch_size: 6 cannot be shared by 2 ranks", errors)
+    assert re.search(r"error: trainer\.batch_size: 6 cannot be divided among 2 ranks", errors)
     assert not (tmp_path / "runs").exists()
 
 
-def test_histograms_of_two_ranks_are_those_of_one(tmp_path: Path) -> None:
-    """The gradients that are logged are the mean over the ranks."""
+def test_histograms_of_two_ranks_match_one_rank(tmp_path: Path) -> None:
+    """Logged gradients are averaged over the ranks."""
     settings = (*SETTINGS, "optimizer=adamw", "observe.histograms.every=6")
     finish(launch(2, *settings, "run_dir=two", cwd=tmp_path))
     succeed("train", *settings, "run_dir=one", cwd=tmp_path)
@@ -152,7 +154,7 @@ def test_histograms_of_two_ranks_are_those_of_one(tmp_path: Path) -> None:
             assert squares == pytest.approx(others, rel=1e-2), tag
 
 
-def test_there_are_no_histograms_of_a_cut_model(tmp_path: Path) -> None:
+def test_histograms_of_a_sharded_model_are_rejected(tmp_path: Path) -> None:
     settings = (*SETTINGS, "trainer.parallel=fsdp", "observe.histograms.every=6")
     process = launch(2, *settings, cwd=tmp_path)
     _, errors = process.communicate(timeout=120)
@@ -162,15 +164,15 @@ def test_there_are_no_histograms_of_a_cut_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_whichever_rank_starts_first(alone: Path, tmp_path: Path, late: int) -> None:
-    """As a cluster starts them, without torchrun: one of the two comes seconds after the other."""
+def test_either_rank_can_start_first(alone: Path, tmp_path: Path, late: int) -> None:
+    """Ranks are started without torchrun, as on a cluster, one of them seconds after the other."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     processes = []
     for rank in (1 - late, late):
-        mine = {**meet, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        mine = {**rendezvous, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         script = str(ROOT / "train.py")
         processes.append(begin(script, *SETTINGS, "run_dir=run", cwd=tmp_path, **mine))
         time.sleep(3)
@@ -186,18 +188,20 @@ def test_a_signal_to_torchrun_stops_all_ranks_with_a_checkpoint(tmp_path: Path, 
     run = tmp_path / "run"
     while process.poll() is None and not (run / "metrics.jsonl").exists():
         time.sleep(0.01)
-    if name == "SIGINT":  # a terminal sends Ctrl-C to all, and then torchrun sends it on
+    if name == "SIGINT":  # a terminal sends Ctrl-C to every process, and torchrun forwards it
         for rank in children(process):
             os.kill(rank, signal.SIGINT)
     process.send_signal(getattr(signal, name))
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    (stopped,) = re.findall(rf"stopped by {name} after step (\d+)\. To go on: .*resume=run", errors)
+    (stopped,) = re.findall(
+        rf"stopped by {name} after step (\d+)\. To continue: .*resume=run", errors
+    )
     state = json.loads((run / "checkpoints/last/state.json").read_text())
     assert state["step"] == int(stopped) == losses(run)[-1]["step"]
 
 
 def wait_until_free(run: Path) -> None:
-    """Until no process trains the run."""
+    """Wait until no process trains the run."""
     with filelock.FileLock(run / "lock", timeout=60):
         pass

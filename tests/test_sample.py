@@ -1,4 +1,4 @@
-"""sample.py and evaluate.py over a real run, and the stream of text they are made of."""
+"""sample.py and evaluate.py on a real run, and the writer that streams text."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.conftest import small_config, succeed
 LONG = ("max_new_tokens=60", "temperature=1")
 
 
-def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
+def test_the_same_seed_gives_the_same_text(tiny: Path) -> None:
     one = succeed("sample", "prompt=Once", *LONG, cwd=tiny)
     assert one == succeed("sample", "run=runs/latest", "prompt=Once", *LONG, cwd=tiny)
     assert one != succeed("sample", "prompt=Once", *LONG, "seed=2", cwd=tiny)
     assert one.startswith("Once")
 
 
-def test_temperature_zero_takes_no_chance(tiny: Path) -> None:
+def test_temperature_zero_is_greedy(tiny: Path) -> None:
     greedy = succeed("sample", "temperature=0", "seed=1", cwd=tiny)
     assert greedy == succeed("sample", "temperature=0", "seed=2", cwd=tiny)
     assert greedy == succeed("sample", "top_k=1", "seed=3", cwd=tiny)
@@ -43,7 +43,7 @@ def test_several_samples_are_one_batch(tiny: Path) -> None:
 @pytest.mark.parametrize(
     "prompt", ['He said, "No!"', '"Hi," he said. "No!"', "it's {a}=[b], ${c}", "null", " 5", "-"]
 )
-def test_a_prompt_means_itself(tiny: Path, prompt: str) -> None:
+def test_a_prompt_is_taken_literally(tiny: Path, prompt: str) -> None:
     assert succeed("sample", f"prompt={prompt}", cwd=tiny).startswith(prompt)
 
 
@@ -55,14 +55,14 @@ def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> N
     assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text + "\n")
 
 
-def test_interactive_keeps_asking(tiny: Path) -> None:
+def test_interactive_mode_prompts_repeatedly(tiny: Path) -> None:
     output = succeed("sample", "interactive=true", "max_new_tokens=5", cwd=tiny, stdin="One\nTwo\n")
     assert output.count("> ") == 3
     assert "One" in output and "Two" in output
 
 
 def test_evaluate_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
-    """The best checkpoint's loss over the validation split, as training measured it."""
+    """Evaluating the best checkpoint gives the validation loss that training measured."""
     measured = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
     best = min((line for line in measured if "val_loss" in line), key=lambda line: line["val_loss"])
     output = succeed("evaluate", "batch_size=7", cwd=tiny)
@@ -72,7 +72,7 @@ def test_evaluate_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
 
 
 def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
-    """Exact over the whole file: every token after the first, counted by hand."""
+    """Every token except the first is scored exactly once, as in an explicit loop."""
     text = "Once upon a time there was a hen. " * 20
     (tmp_path / "hen.txt").write_text(text)
     output = succeed("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
@@ -93,7 +93,7 @@ def sampling(prompt: str) -> SamplingConfig:
 
 
 def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyPatch) -> Writer:
-    """A writer whose model writes exactly these bytes, one byte a token."""
+    """Return a writer whose model generates exactly these bytes, one per token."""
     from data.tokenizer import fixed_tokenizer
 
     def spell(
@@ -111,7 +111,7 @@ def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_characters_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_are_streamed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Käse 🧀!"
     writer = writer_of(text.encode(), None, monkeypatch)
     pieces = [piece for (piece,) in writer.stream(sampling("a"))]
@@ -120,7 +120,7 @@ def test_characters_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "🧀" in pieces
 
 
-def test_bytes_that_are_no_text_do_not_garble_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_utf8_does_not_affect_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = writer_of(b"a\xffb\xf0\x9f", None, monkeypatch)
     assert writer.write(sampling("")) == "a\ufffdb\ufffd"
 

@@ -1,4 +1,4 @@
-"""The walk shows what the attention module really computes, in a table of 100 columns."""
+"""shapes.py shows what the attention module computes, in a table of 100 columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GPT2: dict[str, Any] = {
 
 @pytest.mark.parametrize("choices", [{}, QWEN3, GPT2], ids=["default", "qwen3", "gpt2"])
 @torch.no_grad()
-def test_the_walk_is_the_modules_own_way(choices):
+def test_the_steps_match_the_module(choices):
     torch.manual_seed(0)
     attention = CausalSelfAttention(preset("model", "nano", **SIZES, **choices))
     x = torch.randn(3, 7, 24)
@@ -75,7 +75,7 @@ def test_shapes_of_grouped_heads():
     }
 
 
-def test_the_axes_are_named_rightly():
+def test_axis_names_match_the_shapes():
     sizes = {
         **{"batch": 3, "token": 7, "query": 7, "key": 7, "d_model": 24, "head": 4, "kv_head": 2},
         **{"d_head": 10, "head*d_head": 40, "kv_head*d_head": 20},
@@ -87,7 +87,7 @@ def test_the_axes_are_named_rightly():
         assert tuple(step.tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
 
 
-def test_steps_that_a_design_lacks_are_left_out():
+def test_steps_that_a_model_lacks_are_skipped():
     steps = walk(
         CausalSelfAttention(preset("model", "nano", **SIZES, **GPT2)), torch.randn(1, 3, 24)
     )
@@ -97,7 +97,7 @@ def test_steps_that_a_design_lacks_are_left_out():
 
 @pytest.mark.parametrize("d_model", [24, 4096])
 @pytest.mark.parametrize("columns", ["40", "250"])
-def test_the_table_fits_100_columns_whole(capsys, monkeypatch, d_model, columns):
+def test_the_table_has_100_columns_and_is_not_truncated(capsys, monkeypatch, d_model, columns):
     monkeypatch.setenv("COLUMNS", columns)
     print_walk(preset("model", "nano", **{**SIZES, "n_layers": 1, "d_model": d_model}))
     printed = capsys.readouterr().out
@@ -108,6 +108,6 @@ def test_the_table_fits_100_columns_whole(capsys, monkeypatch, d_model, columns)
         assert word in printed
 
 
-def test_a_short_context_cuts_the_texts(capsys):
+def test_a_short_context_shortens_the_texts(capsys):
     print_walk(preset("model", "nano", **{**SIZES, "context_length": 3}))
     assert "(2, 4, 3, 3)" in capsys.readouterr().out

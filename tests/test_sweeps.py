@@ -1,4 +1,4 @@
-"""Sweeps with Hydra's own launchers and sweepers: each run in its own folder, told apart later."""
+"""Sweeps with Hydra's launchers and sweepers: each run has its own folder and hyperparameters."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def runs(folder: Path) -> list[Path]:
     )
 
 
-def test_two_jobs_at_once(tmp_path: Path) -> None:
-    """What joblib runs side by side is what two runs one after the other give."""
+def test_two_parallel_jobs(tmp_path: Path) -> None:
+    """Two runs in parallel with joblib give the same results as two sequential runs."""
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path)
     found = {}
@@ -66,7 +66,7 @@ def test_optuna_searches_three_settings(tmp_path: Path) -> None:
         assert metrics(run) == {"bpb/val": pytest.approx(measured, rel=1e-6)}
 
 
-def test_a_trial_that_diverges_ends_no_sweep(tmp_path: Path) -> None:
+def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
     settings = [*TINY, "optimizer=adamw", "optimizer.warmup_steps=0", "trainer.max_bad_steps=1"]
     done = command("train", "-m", *settings, "optimizer.lr=1e36,1e-3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -76,14 +76,14 @@ def test_a_trial_that_diverges_ends_no_sweep(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_submitit_starts_jobs_of_its_own(tmp_path: Path) -> None:
-    """On this machine, as its Slurm launcher does on a cluster's."""
+def test_submitit_starts_separate_jobs(tmp_path: Path) -> None:
+    """Uses submitit's local launcher in place of the one for Slurm."""
     succeed("train", "-m", "hydra/launcher=submitit_local", *TINY, "seed=1,2", cwd=tmp_path)
     assert len(runs(tmp_path)) == 2
 
 
 def hparams(run: Path) -> dict[str, float | str | bool]:
-    """What TensorBoard's HParams tab reads of a run."""
+    """Return the hyperparameters that TensorBoard's HParams tab reads from a run."""
     events = EventAccumulator(str(run)).Reload()
     content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     info = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
@@ -91,7 +91,7 @@ def hparams(run: Path) -> dict[str, float | str | bool]:
 
 
 def metrics(run: Path) -> dict[str, float]:
-    """The results that the HParams tab shows of a run: the last values of its metrics."""
+    """Return the last values of the metrics that the HParams tab shows for a run."""
     events = EventAccumulator(str(run)).Reload()
     content = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
     infos = plugin_data_pb2.HParamsPluginData.FromString(content).experiment.metric_infos

@@ -1,4 +1,4 @@
-"""The Attention tab shows what the model of a run computes, in the colours of the images."""
+"""The Attention tab shows what a run's model computes, in the same colours as the images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
 
 
 def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> None:
-    """At the step of the last checkpoint, on the start of the validation split."""
+    """The maps logged with the last checkpoint are its model's, for the start of the val split."""
     plugin = AttentionPlugin(TBContext(logdir=str(tiny_run)))
     assert plugin.is_active()
     client = Client(plugin.get_plugin_apps()["/maps"])
@@ -58,7 +58,7 @@ def browser() -> Iterator[sync_api.Browser]:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
-def test_images_have_the_colours_of_the_tab(browser: sync_api.Browser) -> None:
+def test_images_use_the_colours_of_the_tab(browser: sync_api.Browser) -> None:
     module = base64.b64encode((STATIC / "colours.js").read_bytes()).decode()
     pixels = browser.new_page().evaluate(
         "module => import(module).then(({ scale }) => [...scale(false)])",

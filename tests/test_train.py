@@ -1,4 +1,4 @@
-"""train.py as people run it: the command line, the run's folder, resuming, sweeping."""
+"""train.py from the command line: the run directory, resuming and sweeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_the_folder_of_a_run(tiny: Path, tiny_run: Path) -> None:
+def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
     assert {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name} == {
         "config.yaml",
         "data.json",
@@ -61,19 +61,19 @@ def test_the_summary(tiny_run: Path) -> None:
     assert summary["seconds"] > 0 and summary["tokens_per_second"] > 0
 
 
-def test_metrics_and_events_tell_the_same(tiny_run: Path) -> None:
+def test_metrics_and_events_agree(tiny_run: Path) -> None:
     lines = metrics(tiny_run)
     assert [line["step"] for line in lines] == [2, 3, 4, 6, 6]
     events = EventAccumulator(str(tiny_run)).Reload()
     for tag, name in (("loss/train", "train_loss"), ("loss/val", "val_loss")):
         logged = [(event.step, event.value) for event in events.Scalars(tag)]
-        told = [(line["step"], line[name]) for line in lines if name in line]
-        assert logged == [(step, pytest.approx(value)) for step, value in told]
+        written = [(line["step"], line[name]) for line in lines if name in line]
+        assert logged == [(step, pytest.approx(value)) for step, value in written]
     assert [event.step for event in events.Images("attention/layer 1")] == [0, 3, 6]
     assert [event.step for event in events.Tensors("sample/text_summary")] == [3, 6]
 
 
-def test_what_is_printed(tiny: Path, tiny_run: Path) -> None:
+def test_printed_output(tiny: Path, tiny_run: Path) -> None:
     output = (tiny / "output.txt").read_text()
     summary = json.loads((tiny_run / "summary.json").read_text())
     assert f"{summary['val_bpb']:.4f} bits per byte" in output
@@ -82,7 +82,7 @@ def test_what_is_printed(tiny: Path, tiny_run: Path) -> None:
     assert "tensorboard --logdir runs" in output
 
 
-def test_a_run_opens_wherever_it_is_copied(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_copied_run_opens(tiny_run: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_run, tmp_path / "moved run", symlinks=True)
     here = succeed("sample", "run=moved run", "prompt=Once", cwd=tmp_path)
     there = succeed("sample", f"run={tiny_run}", "prompt=Once", cwd=tmp_path)
@@ -97,8 +97,9 @@ def test_the_same_settings_give_the_same_weights(tiny_run: Path, tmp_path: Path)
 
 
 def test_resume(tiny_run: Path, tmp_path: Path) -> None:
-    """Three steps and three more are six, and Hydra writes over nothing."""
-    flat = [*TINY, "optimizer.decay_fraction=0"]  # so that the rate does not depend on the end
+    """Three steps and three more give the result of six, and Hydra overwrites nothing."""
+    # Without a decay, the learning rate does not depend on max_steps.
+    flat = [*TINY, "optimizer.decay_fraction=0"]
     succeed("train", *flat, cwd=tmp_path)
     six = (tmp_path / "runs/latest/checkpoints/last/model.safetensors").read_bytes()
     succeed("train", *flat, "trainer.max_steps=3", "run_dir=cut", cwd=tmp_path)
@@ -115,7 +116,7 @@ def test_resume(tiny_run: Path, tmp_path: Path) -> None:
     assert "nothing to do" in done.stdout
 
 
-def test_a_sweep_makes_a_run_for_every_value(tmp_path: Path) -> None:
+def test_a_sweep_creates_a_run_for_every_value(tmp_path: Path) -> None:
     succeed("train", "-m", "model.d_model=8,16", *TINY[:2], *TINY[3:], cwd=tmp_path)
     (sweep,) = (tmp_path / "runs").glob("sweep_*")
     for number, width in ((0, 8), (1, 16)):
@@ -124,8 +125,8 @@ def test_a_sweep_makes_a_run_for_every_value(tmp_path: Path) -> None:
         assert (sweep / str(number) / "summary.json").is_file()
 
 
-def test_text_of_ones_own(tmp_path: Path) -> None:
-    """The second command of the public face, with a file name that has everything in it."""
+def test_training_on_a_text_file(tmp_path: Path) -> None:
+    """A file name with special characters needs no escaping."""
     name = "my notes, (old) {1}='x'.txt"
     (tmp_path / name).write_text("Ein Käse ist kein Keks. 🧀\n" * 300)
     settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
@@ -135,7 +136,7 @@ def test_text_of_ones_own(tmp_path: Path) -> None:
     assert summary["val_bpb"] == pytest.approx(summary["val_loss"] / 0.6931472, rel=1e-6)
 
 
-def test_a_text_that_changed_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_text_is_detected(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("Ein Käse ist kein Keks. 🧀\n" * 300)
     text = ("data=text", "data.path=notes.txt", "tokenizer=byte")
@@ -178,7 +179,7 @@ def test_bf16(tmp_path: Path) -> None:
 
 
 def test_a_text_is_found_from_another_folder(tmp_path: Path) -> None:
-    """A run needs nothing but its own folder, wherever its reader stands."""
+    """A run finds its text from any current directory."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there/notes.txt").write_text("One two three four five. " * 400)
     text = ["data=text", "data.path=notes.txt", "tokenizer=byte"]
@@ -189,7 +190,7 @@ def test_a_text_is_found_from_another_folder(tmp_path: Path) -> None:
 
 
 def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
-    """It would take longer than all else before the first step."""
+    """Importing it would take longer than everything else before the first step."""
     program = (
         "import runpy, sys; sys.argv[0] = 'train.py'; "
         f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__'); "
@@ -219,7 +220,7 @@ def test_a_compiled_model_learns_the_same(tiny: Path, tiny_run: Path, tmp_path: 
             assert mine[name] == pytest.approx(theirs[name], rel=1e-4)
 
 
-def test_what_a_resume_changes_stays_changed(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+def test_overrides_of_a_resume_are_kept(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
     config = (tmp_path / "run/config.yaml").read_bytes()
     cache = f"cache_dir={tiny / '.cache'}"
@@ -257,7 +258,7 @@ def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 @pytest.mark.parametrize("library", ["libtorch_python", "_multiarray_umath"])
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_amid_the_imports_stops_at_once(
+def test_a_signal_during_the_imports_stops_at_once(
     tmp_path: Path, name: str, status: int, library: str
 ) -> None:
     process = begin(str(ROOT / "train.py"), *TINY, cwd=tmp_path)
@@ -272,8 +273,8 @@ def test_a_signal_amid_the_imports_stops_at_once(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_lacks_its_summary_gets_it(tiny_run: Path, tmp_path: Path) -> None:
-    """As after a kill between the last checkpoint and the end."""
+def test_a_missing_summary_is_written_on_resume(tiny_run: Path, tmp_path: Path) -> None:
+    """The summary is missing after a kill between the last checkpoint and the end."""
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run, symlinks=True)
     shutil.copytree(tiny_run.parent.parent / ".cache", tmp_path / ".cache")
@@ -289,12 +290,12 @@ def test_a_run_that_lacks_its_summary_gets_it(tiny_run: Path, tmp_path: Path) ->
     assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
 
 
-def test_settings_before_the_flag_of_a_sweep(tmp_path: Path) -> None:
+def test_settings_before_the_sweep_flag(tmp_path: Path) -> None:
     done = command("train", "model.n_layers=2", "-m", "model.d_model=7,9", cwd=tmp_path)
     assert done.returncode == 2 and "no such flag" not in done.stderr
 
 
-def test_a_sweep_under_torchrun_is_refused(tmp_path: Path) -> None:
+def test_a_sweep_under_torchrun_is_rejected(tmp_path: Path) -> None:
     done = command("train", "-m", "seed=1,2", cwd=tmp_path, LOCAL_RANK="0")
     assert done.returncode == 2 and done.stderr.startswith(
         "error: -m: cannot be combined with torchrun"

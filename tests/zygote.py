@@ -1,10 +1,10 @@
-"""A process that has imported what the scripts import, and runs them in forks of itself.
+"""A process that imports what the scripts need, and runs each script in a fork of itself.
 
-Most of a small command's time is the import of PyTorch; here it is paid once for all of them. A
-fork becomes the script: it runs it as `__main__`, with its own folder, arguments and files for
-standard input, output and error, and ends as any interpreter does.
+A small command spends most of its time importing PyTorch. Here the import happens once for all
+commands. Each fork runs a script as `__main__`, with its own current directory, arguments and
+standard streams, and exits as any interpreter does.
 
-Reads one request per line from standard input, and answers each with a line: the exit status.
+Reads one request per line from standard input, and answers each with its exit status on one line.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if os.fork() == 0:
-            # Returning from here, or an exception, ends the interpreter, which then waits for
-            # threads, runs exit functions and flushes, as after a script of its own.
+            # Returning or raising ends the interpreter, which waits for threads, runs exit
+            # functions and flushes, as at the end of any script.
             run(**request)
             return
         _, status = os.wait()
@@ -43,7 +43,7 @@ def serve() -> None:
 
 
 def run(script: str, arguments: list[str], cwd: str, **streams: str) -> None:
-    """The script as `__main__`, with the files of `streams` as standard streams."""
+    """Run the script as `__main__`, with the files in `streams` as standard streams."""
     signal.alarm(TIMEOUT)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         flags = os.O_RDONLY if name == "stdin" else os.O_WRONLY | os.O_CREAT | os.O_TRUNC

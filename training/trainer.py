@@ -132,20 +132,23 @@ class Trainer:
 
         Raises Stopped after a signal to stop, and UserError if the numbers stay non-finite.
         """
+        with self.signals:
+            return self._fit()
+
+    def _fit(self) -> Summary:
         config, progress, summary, measured = self.config, self.progress, None, None
         device = self.ranks.device
         log.info("training on %s from step %d to %d", device, progress.step, config.max_steps)
         self.reports.send("on_start", progress.step)
         self.clock.start()
         try:
-            with self.signals:
-                while progress.step < config.max_steps:
-                    metrics = self.train_step()
-                    self.clock.stop()
-                    self.reports.send("on_step", progress.step, metrics)
-                    if self._is_due(config.eval_every):
-                        measured = self.evaluate()
-                    self._save_and_stop_if_asked()
+            while progress.step < config.max_steps:
+                metrics = self.train_step()
+                self.clock.stop()
+                self.reports.send("on_step", progress.step, metrics)
+                if self._is_due(config.eval_every):
+                    measured = self.evaluate()
+                self._save_and_stop_if_asked()
             # After a kill between the last checkpoint and the summary, only the summary is missing.
             summary = self._summary(measured or self._measure())
         finally:

@@ -1,4 +1,4 @@
-"""Configs: every preset composes and builds, and text on the command line means itself."""
+"""Every preset composes and builds, and free text on the command line is taken literally."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions
     assert round(model.n_parameters / 1e6, 1) == millions
 
 
-# Parameters besides the embeddings, and in all.
+# Parameters without embeddings, and in total.
 LIMITS = {
     "shakespeare_fast": (810_000, 1_100_000),
     "shakespeare_bytes": (810_000, 1_100_000),
@@ -86,7 +86,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))
-def test_experiments_stay_as_small_as_what_they_are_compared_with(experiment: str) -> None:
+def test_experiments_are_no_larger_than_their_baselines(experiment: str) -> None:
     config = build(composed(f"experiment={experiment}"), TrainConfig)
     gpt = GPT(config.model, config.tokenizer.vocab_size or 256)
     inner, total = LIMITS[experiment]
@@ -94,8 +94,8 @@ def test_experiments_stay_as_small_as_what_they_are_compared_with(experiment: st
     assert gpt.n_parameters <= total
 
 
-def test_the_settings_that_stay() -> None:
-    """The names of the public face."""
+def test_public_settings_exist() -> None:
+    """Users rely on these names."""
     config = composed("data=text", "data.path=x")
     for name in (
         *("seed", "run_dir", "resume", "data.path", "tokenizer.vocab_size", "model.n_layers"),
@@ -112,16 +112,16 @@ def test_the_settings_that_stay() -> None:
 @pytest.mark.parametrize("key", ["prompt", "data.path", "run_dir"])
 @settings(max_examples=20)
 @given(text=st.text(min_size=1).filter(lambda text: text != "null"))
-def test_free_text_means_itself(key: str, text: str) -> None:
+def test_free_text_is_taken_literally(key: str, text: str) -> None:
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     group = ["data=text"] if key == "data.path" else []
     script = "sample" if key == "prompt" else "train"
     config = composed(*read_arguments([*group, f"{key}={text}"], script), name=script)
-    if not quoted:  # quotes around the whole are Hydra's own
+    if not quoted:  # Hydra removes quotes around the whole value
         assert OmegaConf.select(config, key) == text
 
 
-def test_a_stored_config_comes_back_with_its_types(tmp_path: Path) -> None:
+def test_a_stored_config_keeps_its_types(tmp_path: Path) -> None:
     config = composed("data=text", "data.path=x", "optimizer.lr=1", "model.dropout=0")
     stored = tmp_path / "config.yaml"
     stored.write_text(OmegaConf.to_yaml(config, resolve=True))
@@ -131,27 +131,27 @@ def test_a_stored_config_comes_back_with_its_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "a: [", "data: {name: nothing}", "data: {name: tales}\nunknown: 1", "- 1", "\x00"]
 )
-def test_a_damaged_stored_config_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_damaged_stored_config_is_rejected(tmp_path: Path, text: str) -> None:
     stored = tmp_path / "config.yaml"
     stored.write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml"):
         load_run_config(Run(tmp_path))
 
 
-def test_a_resume_changes_nothing_but_what_is_overridden(tmp_path: Path) -> None:
+def test_a_resume_changes_only_what_is_overridden(tmp_path: Path) -> None:
     stored = composed("optimizer=adamw", "trainer.max_steps=7", "seed=3")
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(stored, resolve=True))
-    today = composed("trainer.max_steps=9", "data=shakespeare", "model.n_layers=3")
-    resumed = resumed_config(Run(tmp_path), today, ["trainer.max_steps"])
+    current = composed("trainer.max_steps=9", "data=shakespeare", "model.n_layers=3")
+    resumed = resumed_config(Run(tmp_path), current, ["trainer.max_steps"])
     expected = composed("optimizer=adamw", "trainer.max_steps=9", "seed=3")
     assert build(resumed, TrainConfig) == build(expected, TrainConfig)
     with pytest.raises(UserError, match=r"resume: data\.name, .*cannot change"):
-        resumed_config(Run(tmp_path), today, ["data"])
+        resumed_config(Run(tmp_path), current, ["data"])
     with pytest.raises(UserError, match=r"resume: model\.n_layers cannot change"):
-        resumed_config(Run(tmp_path), today, ["model.n_layers"])
+        resumed_config(Run(tmp_path), current, ["model.n_layers"])
 
 
-def test_a_run_from_before_there_were_histograms_and_profiles_opens(tmp_path: Path) -> None:
+def test_a_run_without_histogram_and_profile_settings_opens(tmp_path: Path) -> None:
     settings = OmegaConf.to_container(composed(), resolve=True)
     assert isinstance(settings, dict)
     for name in ("histograms", "profile"):

@@ -1,4 +1,4 @@
-"""Batches: pure in (seed, step), shifted by one, every window legal and in its turn."""
+"""Batches depend only on (seed, step), and each epoch contains every window once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from data.batches import Batches, windows
 
 
 def counting(n: int, dtype: type = np.uint16) -> np.ndarray:
-    """Tokens that tell where they stand."""
+    """Return tokens that are equal to their positions."""
     return np.arange(n, dtype=dtype)
 
 
-def test_a_batch_depends_on_seed_and_step_alone() -> None:
+def test_a_batch_depends_only_on_seed_and_step() -> None:
     tokens = counting(1000)
     one = Batches(tokens, 8, 16, seed=3)
     forward = [one(step) for step in range(40)]
@@ -34,7 +34,7 @@ def test_two_seeds_differ_and_so_do_two_epochs() -> None:
     tokens = counting(1000)
     first = [torch.cat([Batches(tokens, 8, 16, seed)(s)[0] for s in range(7)]) for seed in (0, 1)]
     assert not torch.equal(*first)
-    batches = Batches(tokens, 61, 16, seed=0)  # 61 windows: a step is an epoch
+    batches = Batches(tokens, 61, 16, seed=0)  # 61 windows, so one step is one epoch
     assert not torch.equal(batches(0)[0], batches(1)[0])
 
 
@@ -45,7 +45,7 @@ def test_two_seeds_differ_and_so_do_two_epochs() -> None:
     seed=st.integers(0, 2**63),
     step=st.integers(0, 10**9),
 )
-def test_every_row_is_a_stretch_of_the_tokens_and_targets_are_one_ahead(
+def test_rows_are_contiguous_and_targets_are_shifted_by_one(
     context_length: int, spare: int, batch_size: int, seed: int, step: int
 ) -> None:
     tokens = counting(context_length + spare)
@@ -61,7 +61,9 @@ def test_every_row_is_a_stretch_of_the_tokens_and_targets_are_one_ahead(
 
 
 @given(context_length=st.integers(1, 20), spare=st.integers(1, 400), batch_size=st.integers(1, 50))
-def test_an_epoch_holds_every_window_once(context_length: int, spare: int, batch_size: int) -> None:
+def test_an_epoch_contains_every_window_once(
+    context_length: int, spare: int, batch_size: int
+) -> None:
     n = context_length + spare
     per_epoch = max(1, (n - 1) // context_length - 1)
     batches = Batches(counting(n), batch_size, context_length, seed=0)
@@ -72,21 +74,21 @@ def test_an_epoch_holds_every_window_once(context_length: int, spare: int, batch
         assert drawn == list(range(drawn[0], drawn[0] + per_epoch * context_length, context_length))
 
 
-def test_over_the_epochs_every_token_is_a_first_token_and_a_target() -> None:
+def test_over_many_epochs_every_token_is_a_first_token_and_a_target() -> None:
     batches = Batches(counting(50), 5, 8, seed=0)
     drawn = [batches(step) for step in range(500)]
     assert set(torch.cat([inputs[:, 0] for inputs, _ in drawn]).tolist()) == set(range(42))
     assert set(torch.cat([targets.flatten() for _, targets in drawn]).tolist()) == set(range(1, 50))
 
 
-def test_too_few_tokens_are_refused() -> None:
+def test_too_few_tokens_raise() -> None:
     Batches(counting(9), 4, 8, seed=0)
     with pytest.raises(ValueError, match="8 tokens are too few for a window of 8"):
         Batches(counting(8), 4, 8, seed=0)
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [(np.uint16, 2**16 - 1), (np.uint32, 200_018)])
-def test_large_token_ids_stay_what_they_are(dtype: type, largest: int) -> None:
+def test_large_token_ids_are_preserved(dtype: type, largest: int) -> None:
     tokens: np.ndarray = np.array([40_000, largest, 32_768] * 4, dtype=dtype)
     inputs, targets = Batches(tokens, 6, 3, seed=0)(0)
     assert {*inputs.flatten().tolist(), *targets.flatten().tolist()} == {40_000, largest, 32_768}
@@ -95,7 +97,7 @@ def test_large_token_ids_stay_what_they_are(dtype: type, largest: int) -> None:
 
 
 @given(n=st.integers(0, 200), context_length=st.integers(1, 30), batch_size=st.integers(1, 9))
-def test_windows_hold_every_target_once_and_in_order(
+def test_windows_contain_every_target_once_and_in_order(
     n: int, context_length: int, batch_size: int
 ) -> None:
     pairs: list[tuple[int, int]] = []
@@ -108,7 +110,7 @@ def test_windows_hold_every_target_once_and_in_order(
     assert pairs == [(i, i + 1) for i in range(n - 1)]
 
 
-def test_memory_mapped_tokens_work_as_arrays_do(tmp_path: Path) -> None:
+def test_memory_mapped_tokens_work_like_arrays(tmp_path: Path) -> None:
     counting(500).tofile(tmp_path / "tokens.bin")
     mapped = np.memmap(tmp_path / "tokens.bin", np.uint16, "r")
     assert torch.equal(Batches(mapped, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])

@@ -1,4 +1,4 @@
-"""Publishing a folder: whole or not at all."""
+"""A folder is published completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from data.cache import publish
 from errors import UserError
 
 
-def test_the_name_exists_only_once_the_folder_is_whole(tmp_path: Path) -> None:
+def test_the_name_exists_only_once_the_folder_is_complete(tmp_path: Path) -> None:
     target = tmp_path / "new" / "cache" / "entry"
     with publish(target) as folder:
         (folder / "a").write_text("whole")
@@ -21,14 +21,14 @@ def test_the_name_exists_only_once_the_folder_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [ValueError("wrong"), KeyboardInterrupt(), UserError("wrong")])
-def test_a_failure_leaves_nothing_and_passes(tmp_path: Path, fault: BaseException) -> None:
+def test_a_failure_leaves_nothing_and_is_raised_again(tmp_path: Path, fault: BaseException) -> None:
     with pytest.raises(type(fault)), publish(tmp_path / "new" / "cache" / "entry") as folder:
         (folder / "a").write_text("half")
         raise fault
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_keeps_what_was_there(tmp_path: Path) -> None:
+def test_a_failure_keeps_existing_files(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "other").write_text("kept")
     with pytest.raises(ValueError), publish(tmp_path / "cache" / "entry"):
@@ -36,7 +36,7 @@ def test_a_failure_keeps_what_was_there(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "cache").iterdir()] == ["other"]
 
 
-def test_an_entry_that_stands_there_already_gets_the_new_files(tmp_path: Path) -> None:
+def test_an_existing_entry_gets_the_new_files(tmp_path: Path) -> None:
     (tmp_path / "entry").mkdir()
     (tmp_path / "entry" / "a").write_text("damaged")
     with publish(tmp_path / "entry") as folder:
@@ -45,7 +45,7 @@ def test_an_entry_that_stands_there_already_gets_the_new_files(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [tmp_path / "entry"]
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+def test_a_full_disk_ends_in_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(UserError, match=r"^cache_dir: cannot write to .*\(No space left[^\n]*$"),
         publish(tmp_path / "cache" / "entry"),
@@ -54,7 +54,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_where_the_folder_should_be_is_one_line(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_ends_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UserError, match=r"^cache_dir: [^\n]*$"), publish(tmp_path / "cache" / "e"):
         pass

@@ -1,4 +1,4 @@
-"""Tiny Shakespeare over a real, local HTTP server: nothing but a verified file is ever kept."""
+"""Tiny Shakespeare from a real, local HTTP server: only a verified file is kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REAL = Path(__file__).parents[3] / "shared" / "tinyshakespeare" / "input.txt"
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.requests.append(self.path)  # type: ignore[attr-defined]
         if self.path == "/error":
             self.send_error(500)
             return
@@ -37,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[ThreadingHTTPServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.asked = []  # type: ignore[attr-defined]
+    server.requests = []  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
@@ -62,7 +62,7 @@ def test_a_good_file_is_downloaded_once(server: ThreadingHTTPServer, tmp_path: P
         corpus = open_shakespeare(settings)
         assert "".join(corpus.pieces("train")).encode() == PLAY[: int(len(PLAY) * 0.9)]
         assert "".join(corpus.pieces("val")).encode() == PLAY[int(len(PLAY) * 0.9) :]
-    assert server.asked == ["/good"]  # type: ignore[attr-defined]
+    assert server.requests == ["/good"]  # type: ignore[attr-defined]
 
 
 def test_a_damaged_cached_file_is_downloaded_again(
@@ -74,7 +74,7 @@ def test_a_damaged_cached_file_is_downloaded_again(
     cached.write_bytes(PLAY[:-1])
     open_shakespeare(settings)
     assert cached.read_bytes() == PLAY
-    assert len(server.asked) == 2  # type: ignore[attr-defined]
+    assert len(server.requests) == 2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_a_failed_download_leaves_nothing(
     if existing:
         cache.mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as caught:
         open_shakespeare(config(server, page, cache))
-    message = str(refusal.value)
+    message = str(caught.value)
     assert message.startswith("data.url: http://127.0.0.1")
     assert problem in message
     assert "data.path=" in message
@@ -104,7 +104,7 @@ def test_a_failed_download_leaves_nothing(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/input.txt", "no address", "", "http://["])
-def test_an_address_that_leads_nowhere_is_refused(tmp_path: Path, url: str) -> None:
+def test_an_unreachable_or_invalid_url_is_rejected(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match=r"^data\.url: [^\n]*data\.path=FILE$"):
         open_shakespeare(preset("data", "shakespeare", url=url, cache_dir=str(tmp_path / "cache")))
     assert not (tmp_path / "cache").exists()
@@ -123,13 +123,13 @@ def test_a_local_copy_needs_no_server(tmp_path: Path) -> None:
     assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]).encode() == PLAY
 
 
-def test_another_text_is_refused_and_sent_to_the_text_corpus(tmp_path: Path) -> None:
+def test_for_another_text_the_text_corpus_is_suggested(tmp_path: Path) -> None:
     (tmp_path / "prose.txt").write_text("Call me Ishmael.")
     with pytest.raises(UserError, match=r"^data\.path: .*data=text data\.path=.*prose\.txt$"):
         open_shakespeare(preset("data", "shakespeare", path=str(tmp_path / "prose.txt")))
 
 
-def test_a_missing_local_copy_is_refused(tmp_path: Path) -> None:
+def test_a_missing_local_copy_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^data\.path: .*absent\.txt does not exist"):
         open_shakespeare(preset("data", "shakespeare", path=str(tmp_path / "absent.txt")))
 
@@ -138,10 +138,10 @@ def test_a_missing_local_copy_is_refused(tmp_path: Path) -> None:
 def test_the_real_file_is_the_one_the_settings_expect() -> None:
     corpus = open_shakespeare(preset("data", "shakespeare", path=str(REAL)))
     train, val = ("".join(corpus.pieces(split)) for split in ("train", "val"))
-    assert (len(train), len(val)) == (1003854, 111540)  # figures that the field quotes
+    assert (len(train), len(val)) == (1003854, 111540)  # as in nanoGPT
     assert train.startswith("First Citizen:\n")
 
 
-def test_a_share_out_of_range_is_refused() -> None:
+def test_a_fraction_out_of_range_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"^val_fraction: "):
         preset("data", "shakespeare", val_fraction=2.0)

@@ -1,4 +1,4 @@
-"""The tales read well, and their information is exactly what the generator says it is."""
+"""Tales are well formed, and the generator reports their exact information."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_parses(n: int, seed: int) -> None:
         assert parsed.bits == pytest.approx(drawn.bits, abs=1e-9)
 
 
-def test_every_tale_has_exactly_one_derivation_of_the_same_probability():
+def test_every_tale_has_exactly_one_derivation_with_the_same_probability():
     check_parses(500, seed=11)
 
 
@@ -61,7 +61,7 @@ def test_text_outside_the_grammar_has_no_derivation():
     assert not list(derivations(text="Call me Ishmael."))
 
 
-def test_probabilities_of_a_grammar_small_enough_to_work_out_by_hand():
+def test_probabilities_of_a_small_grammar_by_hand():
     grammar = read_rules(
         {
             "story": ["{hero} saw {a animal.one} and {a animal.two}.", "{A animal} met {hero}.*3"],
@@ -69,7 +69,7 @@ def test_probabilities_of_a_grammar_small_enough_to_work_out_by_hand():
             "animal": ["owl", "cat", "dog*2"],
         }
     )
-    expected = {  # 1/4 or 3/4, times the name, times the animals: never the same one twice
+    expected = {  # 1/4 or 3/4, times the name, times the animals, drawn without replacement
         "Ida saw an owl and a cat.": (1 / 4) * (1 / 5) * (1 / 4) * (1 / 3),
         "Ida saw a dog and an owl.": (1 / 4) * (1 / 5) * (2 / 4) * (1 / 2),
         "Tom saw a cat and a dog.": (1 / 4) * (4 / 5) * (1 / 4) * (2 / 3),
@@ -87,15 +87,15 @@ def test_probabilities_of_a_grammar_small_enough_to_work_out_by_hand():
         assert counts[text] == pytest.approx(n * p, abs=5 * math.sqrt(n * p * (1 - p)))
 
 
-def cut_down(plot: Option, seed: int) -> Grammar:
-    """The grammar of one plot, where a few choices keep two or three options and the rest one.
+def reduced_grammar(plot: Option, seed: int) -> Grammar:
+    """Return the grammar of one plot, in which most choices have one option and a few two or three.
 
-    Each slot gets a rule of its own, so that a word kept for one is not taken up by another.
+    Each slot gets its own rule, so that a word that is kept for one slot is not used by another.
     """
     rng = random.Random(seed)
     kept: set[tuple] = set()
     free = {rule: rng.sample(options, len(options)) for rule, options in GRAMMAR.items()}
-    cut: dict[str, list[Option]] = {"story": [plot._replace(weight=1)]}
+    reduced: dict[str, list[Option]] = {"story": [plot._replace(weight=1)]}
 
     def keep(option: Option) -> Option:
         parts = []
@@ -104,31 +104,31 @@ def cut_down(plot: Option, seed: int) -> Grammar:
                 rules = [rule for rule in GRAMMAR if rule.split(":")[0] == part.rule]
                 for rule in rules:
                     own = part.name + rule[len(part.rule) :]
-                    if own not in cut:
+                    if own not in reduced:
                         n = rng.choices((1, 2, 3), (84, 12, 4))[0]
-                        # A word that two slots could hold might leave one of them without any.
+                        # If two slots shared a word, one of them could be left without options.
                         new = [o for o in free[rule] if o.parts not in kept][:n]
                         kept.update(o.parts for o in new)
-                        cut[own] = []
-                        cut[own] += map(keep, new)
+                        reduced[own] = []
+                        reduced[own] += map(keep, new)
                 part = part._replace(rule=part.name)
             parts.append(part)
         return option._replace(parts=tuple(parts))
 
-    cut["story"] = [keep(cut["story"][0])]
-    return cut
+    reduced["story"] = [keep(reduced["story"][0])]
+    return reduced
 
 
 @pytest.mark.parametrize("plot", range(len(GRAMMAR["story"])))
-def test_a_cut_down_grammar_enumerates_to_one_and_has_the_generators_entropy(plot):
+def test_a_reduced_grammar_sums_to_one_and_has_the_generators_entropy(plot):
     # The first seed whose grammar is neither trivial nor too large to enumerate.
     for seed in itertools.count(100 * plot):
-        grammar = cut_down(GRAMMAR["story"][plot], seed)
+        grammar = reduced_grammar(GRAMMAR["story"][plot], seed)
         every = list(itertools.islice(derivations(grammar), 4001))
         if 200 <= len(every) <= 4000:
             break
     bits = {drawn.text: drawn.bits for drawn in every}
-    assert len(bits) == len(every), "two derivations spell the same text"
+    assert len(bits) == len(every), "two derivations have the same text"
     probability = {text: 2**-b for text, b in bits.items()}
     assert math.fsum(probability.values()) == pytest.approx(1, abs=1e-9)
 
@@ -140,7 +140,7 @@ def test_a_cut_down_grammar_enumerates_to_one_and_has_the_generators_entropy(plo
     mean = math.fsum(d.bits for d in drawn) / n
     assert mean == pytest.approx(entropy, abs=5 * math.sqrt(variance / n) + 1e-9)
 
-    # Pearson's statistic: how often each tale is drawn follows the enumerated probabilities.
+    # Pearson's chi-squared test: the tales are drawn with the enumerated probabilities.
     counts = Counter(d.text for d in drawn)
     statistic = math.fsum((counts[t] - n * p) ** 2 / (n * p) for t, p in probability.items())
     freedom = len(every) - 1
@@ -152,8 +152,8 @@ def test_a_cut_down_grammar_enumerates_to_one_and_has_the_generators_entropy(plo
     assert parsed.bits == pytest.approx(bits[text], abs=1e-9)
 
 
-def test_there_are_astronomically_many_tales():
-    """Entropy is at most log2 of the number of tales, and the mean information estimates it."""
+def test_the_number_of_tales_is_huge():
+    """The mean information estimates the entropy, which is at most log2 of the number of tales."""
     bits = [drawn.bits for drawn in sample(2000, seed=3)]
     mean = math.fsum(bits) / len(bits)
     deviation = math.sqrt(math.fsum((b - mean) ** 2 for b in bits) / len(bits))
@@ -172,7 +172,7 @@ def tales_of(text: str) -> list[str]:
     return text.split("\n\n")[:-1]
 
 
-def test_splits_share_no_tale_and_have_the_sizes_asked_for():
+def test_splits_share_no_tale_and_have_the_requested_sizes():
     corpus = Tales(SMALL)
     val, train = ("".join(corpus.pieces(split)) for split in ("val", "train"))
     every = tales_of(val) + tales_of(train)
@@ -182,8 +182,8 @@ def test_splits_share_no_tale_and_have_the_sizes_asked_for():
     assert 0 <= len(val) + len(train) - 40_000 < longest
 
 
-def test_a_tale_drawn_before_is_passed_over(monkeypatch):
-    """A grammar of 15 tales fills a corpus of 15 tales, none twice."""
+def test_repeated_tales_are_skipped(monkeypatch):
+    """A grammar with 15 tales fills a corpus of 15 tales without duplicates."""
     grammar = read_rules({"story": ["{a}{b}"], "a": list("stuvw"), "b": list("xyz")})
     monkeypatch.setattr("data.tales.GRAMMAR", grammar)
     monkeypatch.setattr("data.tales.tale", lambda rng: tale(rng, grammar))
@@ -204,7 +204,7 @@ def test_floor_is_the_sum_of_the_parsed_tales_information():
         assert corpus.floor_bits(split) == pytest.approx(bits, rel=1e-12)
 
 
-def test_default_floor_leaves_a_model_something_to_learn_and_something_free():
+def test_the_default_corpus_has_a_useful_floor_and_size():
     corpus = Tales(preset("data", "tales", n_bytes=200_000))
     text = "".join(corpus.pieces("train"))
     assert 0.35 < corpus.floor_bits("train") / len(text) < 0.75
@@ -230,8 +230,8 @@ def test_same_bytes_in_every_process_and_on_every_platform():
         ).stdout.strip()
         for hash_seed in ("0", "1")
     }
-    # Written down once, so that a platform or Python version that differs is found out. Every
-    # change of the grammar changes it.
+    # The stored digest detects differences between platforms and Python versions. Update it
+    # whenever the grammar changes.
     assert digests == {"eb10ef6826680bfacbac04813b8ec13cf7ec90032dd58e22ed41a2d6a11a3d8f"}
 
 
@@ -243,7 +243,7 @@ def test_seeds_differ():
     assert len(texts) == 5
 
 
-def test_fingerprint_follows_settings_and_source(monkeypatch, tmp_path):
+def test_fingerprint_depends_on_settings_and_source(monkeypatch, tmp_path):
     prints = {
         Tales(config).fingerprint()
         for config in (
@@ -272,17 +272,17 @@ def test_fingerprint_follows_settings_and_source(monkeypatch, tmp_path):
         ("val_fraction", math.nan),
     ],
 )
-def test_settings_out_of_range_are_refused_by_name(setting, value):
+def test_settings_out_of_range_are_named(setting, value):
     with pytest.raises(ValueError, match=rf"^{setting}: .*; give"):
         preset("data", "tales", **{setting: value})
 
 
-def test_an_unknown_split_is_refused():
+def test_an_unknown_split_raises():
     with pytest.raises(ValueError, match="train, val"):
         next(Tales(SMALL).pieces("test"))
 
 
-# The surface
+# Surface form
 
 
 @pytest.fixture(scope="module")
@@ -305,12 +305,12 @@ def test_tales_are_single_paragraphs_of_plain_ascii(texts):
 def test_articles_agree(texts):
     assert not failing(texts, r"\b[Aa] [aeiou]")
     assert not failing(texts, r"\b[Aa]n [^aeiou]")
-    # The vowel rule is about sounds: these begin with one and sound as if they did not, or reverse.
+    # The article depends on the first sound. In these words, it does not match the first letter.
     assert not failing(texts, r"\b[Aa]n? (hono|hour|heir|uni|use|usu|one|eu|ewe)")
     assert not failing(texts, r"\b[Aa]n? (two|three|four|five|six|seven|eight|nine|ten|eleven)\b")
 
 
-def test_sentences_begin_with_a_capital_and_end_with_a_stop(texts):
+def test_sentences_begin_with_a_capital_and_end_with_a_full_stop(texts):
     assert not failing(texts, r"^[^A-Z]")
     assert not failing(texts, r"\. [^A-Z\"]")
     assert not failing(texts, r"\"[^A-Z ,.]*[a-z][^\"]*\"$")
@@ -327,7 +327,7 @@ def test_quotations_are_balanced_capitalised_and_punctuated(texts):
             assert not said.startswith(" ") and not said.endswith(" ")
         for before in text.split('"')[0:-1:2]:
             assert before == "" or before.endswith(" ")
-    # What follows a quotation that ends in a comma is who says it.
+    # A quotation that ends in a comma is followed by its speaker, not by a new sentence.
     assert not failing(texts, r",\" [A-Z]\w+ (the|was|had|got)\b")
 
 
@@ -337,7 +337,7 @@ GIRLS, BOYS = frozenset(tales_grammar.GIRLS), frozenset(tales_grammar.BOYS)
 def test_pronouns_agree_with_the_names(texts):
     seen = set()
     for text in texts:
-        # The first two names are the hero's and the friend's, and there is no third.
+        # There are two names: the hero's comes first, then the friend's.
         names = list(dict.fromkeys(w for w in re.findall(r"[A-Z]\w+", text) if w in GIRLS | BOYS))
         assert len(names) == 2, text
         seen |= set(names)
@@ -355,8 +355,8 @@ def test_pronouns_agree_with_the_names(texts):
     assert seen == GIRLS | BOYS
 
 
-def test_a_thing_is_remembered(texts):
-    """A tale names one thing, or two that are traded, and names it again."""
+def test_objects_are_mentioned_again(texts):
+    """A tale mentions one object, or two that are traded, and most tales mention it again."""
     things = "|".join(tales_grammar.WORDS["object"])
     named = [re.findall(rf"\b({things})\b", text) for text in texts]
     assert all(len(set(found)) <= 2 for found in named)
@@ -364,7 +364,7 @@ def test_a_thing_is_remembered(texts):
     assert sum(again) > 0.75 * len(again) > 0.3 * len(texts)
 
 
-def test_words_are_few_enough_to_learn_and_all_used(texts):
+def test_the_vocabulary_is_small_and_every_word_is_used(texts):
     words = Counter(w.lower() for text in texts for w in re.findall(r"[A-Za-z]+", text))
     assert 500 < len(words) < 900
     assert min(words.values()) >= 3

@@ -1,4 +1,4 @@
-"""The text corpus: exact bytes, order, split, and every refusal."""
+"""The text corpus: exact bytes, order, split and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text=st.text(min_size=1).filter(lambda text: not text.startswith("\ufeff")),
     val_fraction=st.floats(0.01, 1),
 )
-def test_both_splits_hold_the_exact_bytes_cut_between_characters(
+def test_both_splits_hold_the_exact_bytes_split_between_characters(
     folder: Path, text: str, val_fraction: float
 ) -> None:
     encoded = text.encode()
@@ -45,13 +45,13 @@ def test_both_splits_hold_the_exact_bytes_cut_between_characters(
 
 
 @pytest.mark.parametrize("n", [1, 9, 10, 11, 1000, 1001])
-def test_ascii_is_split_as_the_field_does(tmp_path: Path, n: int) -> None:
+def test_ascii_is_split_at_the_usual_place(tmp_path: Path, n: int) -> None:
     text = "".join(chr(ord("a") + i % 26) for i in range(n))
     (tmp_path / "a.txt").write_text(text)
     assert split_texts(tmp_path / "a.txt") == (text[: int(n * 0.9)], text[int(n * 0.9) :])
 
 
-def test_no_newline_is_translated(tmp_path: Path) -> None:
+def test_newlines_are_not_translated(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\rthree\n")
     assert whole_text(tmp_path / "a.txt") == "one\r\ntwo\rthree\n"
 
@@ -106,7 +106,7 @@ def test_a_glob_is_read_in_sorted_order(tmp_path: Path, pattern: str, expected: 
     assert whole_text(tmp_path / pattern) == expected
 
 
-def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path: Path) -> None:
+def test_an_existing_file_takes_precedence_over_a_glob(tmp_path: Path) -> None:
     (tmp_path / "a[b].txt").write_text("brackets")
     (tmp_path / "ab.txt").write_text("other")
     assert whole_text(tmp_path / "a[b].txt") == "brackets"
@@ -125,7 +125,7 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path: Path) -> Non
         ("\n", "\n\n", "\n\ny"),
     ],
 )
-def test_between_files_stands_what_is_missing_of_the_separator(
+def test_the_missing_part_of_the_separator_is_inserted_between_files(
     tmp_path: Path, first: str, separator: str, expected: str
 ) -> None:
     (tmp_path / "1").write_text(first)
@@ -133,7 +133,7 @@ def test_between_files_stands_what_is_missing_of_the_separator(
     assert whole_text(tmp_path, separator=separator) == expected
 
 
-def test_standard_input_can_be_read_again_and_again(
+def test_standard_input_can_be_read_repeatedly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "piped").write_bytes("né\r\n".encode() * 50)
@@ -153,7 +153,7 @@ def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_the_fingerprint_is_that_of_the_two_splits(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
     def fingerprint(text: str, val_fraction: float = 0.5) -> str:
         (tmp_path / "a.txt").write_text(text)
         config = preset("data", "text", path=str(tmp_path / "a.txt"), val_fraction=val_fraction)
@@ -179,7 +179,7 @@ def test_the_fingerprint_is_that_of_the_two_splits(tmp_path: Path) -> None:
         ("x" * 5000, "File name too long"),
     ],
 )
-def test_unusable_text_is_refused_in_one_line(
+def test_unusable_text_is_rejected_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str | None, problem: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -188,9 +188,9 @@ def test_unusable_text_is_refused_in_one_line(
     Path("mark.txt").write_bytes(b"\xef\xbb\xbf")
     Path("latin.txt").write_bytes(b"caf\xe9 au lait")
     Path("cut.txt").write_bytes(b"abcd\xe4\xb8")
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as caught:
         Text(preset("data", "text", path=path))
-    message = str(refusal.value)
+    message = str(caught.value)
     assert message.startswith("data.path: ")
     assert problem in message
     assert "\n" not in message
@@ -201,16 +201,16 @@ def test_the_offset_of_a_bad_byte_is_exact(
     folder: Path, before: str, after: bytes, size: int
 ) -> None:
     encoded = before.lstrip("\ufeff").encode() + b"\xff" + after
-    with pytest.raises(UnicodeDecodeError) as truth:
+    with pytest.raises(UnicodeDecodeError) as error:
         encoded.decode()
     (folder / "bad.txt").write_bytes(encoded)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data.text, "_BLOCK", size)
-        with pytest.raises(UserError, match=rf"bad.txt is not UTF-8 \(byte {truth.value.start}\)"):
+        with pytest.raises(UserError, match=rf"bad.txt is not UTF-8 \(byte {error.value.start}\)"):
             Text(preset("data", "text", path=str(folder / "bad.txt")))
 
 
-def test_a_file_that_shrinks_or_goes_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_or_disappears_while_it_is_read_is_detected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a long enough text")
     corpus = Text(preset("data", "text", path=str(tmp_path / "a.txt")))
     (tmp_path / "a.txt").write_text("short")
@@ -222,6 +222,6 @@ def test_a_file_that_shrinks_or_goes_while_it_is_read_is_noticed(tmp_path: Path)
 
 
 @pytest.mark.parametrize("val_fraction", [0.0, -0.1, 1.01, float("nan")])
-def test_a_share_out_of_range_is_refused(val_fraction: float) -> None:
+def test_a_fraction_out_of_range_is_rejected(val_fraction: float) -> None:
     with pytest.raises(ValueError, match=r"^val_fraction: "):
         preset("data", "text", path="a.txt", val_fraction=val_fraction)

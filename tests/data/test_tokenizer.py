@@ -1,4 +1,4 @@
-"""Tokenizers: round trips, special text as plain text, saving, loading, streaming."""
+"""Tokenizers: round trips, special tokens in plain text, saving, loading and streaming."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 @given(text=st.text() | st.lists(st.sampled_from([SPECIAL, "<|", " ", "\n", "né"])).map("".join))
-def test_any_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+def test_any_text_round_trips(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert tokenizer.encode_array(text).tolist() == ids
@@ -71,7 +71,7 @@ def test_any_tokens_stream_to_the_text_they_decode_to(
         assert "".join(streamed) + stream.flush() == tokenizer.decode(ids)
 
 
-def test_a_character_cut_across_tokens_waits_for_its_last_byte() -> None:
+def test_a_character_split_across_tokens_waits_for_its_last_byte() -> None:
     stream = StreamDecoder(fixed_tokenizer("byte"))
     assert [stream.feed(byte) for byte in "a😀é".encode()] == ["a", "", "", "", "😀", "", "é"]
     assert stream.feed("中".encode()[0]) == ""
@@ -85,11 +85,11 @@ def test_text_that_spells_a_special_token_is_plain_text(tokenizer: Tokenizer) ->
     assert tokenizer.decode_bytes(ids) == SPECIAL.encode()
 
 
-def test_half_a_surrogate_pair_is_replaced(tokenizer: Tokenizer) -> None:
+def test_a_lone_surrogate_is_replaced(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
 
 
-def test_a_saved_tokenizer_comes_back_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_loads_unchanged(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
     assert (loaded.name, loaded.vocab_size) == (tokenizer.name, tokenizer.vocab_size)
@@ -99,7 +99,7 @@ def test_a_saved_tokenizer_comes_back_the_same(tokenizer: Tokenizer, tmp_path: P
         assert loaded.encode(text) == tokenizer.encode(text)
 
 
-def test_the_saved_ranks_are_in_the_format_of_tiktoken(tmp_path: Path) -> None:
+def test_saved_ranks_are_in_the_format_of_tiktoken(tmp_path: Path) -> None:
     from tiktoken.load import load_tiktoken_bpe
 
     train_bpe(TEXTS, 300).save(tmp_path)
@@ -111,7 +111,7 @@ def test_the_saved_ranks_are_in_the_format_of_tiktoken(tmp_path: Path) -> None:
 
 
 def resign(folder: Path, ranks: bytes) -> None:
-    """Store `ranks` with a matching hash, as a hostile hand would."""
+    """Store `ranks` with a matching hash, as an attacker would."""
     (folder / "tokenizer.tiktoken").write_bytes(ranks)
     about = json.loads((folder / "tokenizer.json").read_text())
     about["ranks_sha256"] = hashlib.sha256(ranks).hexdigest()
@@ -151,15 +151,15 @@ BYTE_LINES = [base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in rang
         lambda folder: set_about(folder, special_tokens={"<end>": 256.5}),
     ],
 )
-def test_a_damaged_file_is_refused_in_one_line(
+def test_a_damaged_file_is_rejected_in_one_line(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     fixed_tokenizer("byte").save(tmp_path)
     damage(tmp_path)
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as caught:
         Tokenizer.load(tmp_path)
-    assert str(refusal.value).startswith(f"{tmp_path}: its tokenizer")
-    assert "\n" not in str(refusal.value)
+    assert str(caught.value).startswith(f"{tmp_path}: its tokenizer")
+    assert "\n" not in str(caught.value)
 
 
 def test_training_twice_gives_the_same_tokenizer() -> None:
@@ -179,7 +179,7 @@ def test_too_little_text_gives_a_smaller_vocabulary(texts: list[str]) -> None:
     assert tokenizer.decode(tokenizer.encode("né\n\n")) == "né\n\n"
 
 
-def test_a_blank_line_can_be_one_token_and_words_carry_their_space() -> None:
+def test_a_blank_line_can_be_one_token_and_words_include_their_space() -> None:
     tokenizer = train_bpe(TEXTS, 400)
     assert len(tokenizer.encode("\n\n")) == 1
     assert tokenizer.decode([tokenizer.encode("a hen hen")[-1]]) == " hen"
@@ -241,6 +241,6 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, name: str) -
         ("bpe", -1, "vocab_size"),
     ],
 )
-def test_a_setting_out_of_range_is_refused(name: str, vocab_size: int | None, field: str) -> None:
+def test_a_setting_out_of_range_is_rejected(name: str, vocab_size: int | None, field: str) -> None:
     with pytest.raises(ValueError, match=rf"^{field}: .*(choose|give)"):
         TokenizerConfig(name, vocab_size)

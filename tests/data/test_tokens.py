@@ -1,4 +1,4 @@
-"""Token files: the same tokens as one encoding of the whole, once, and whole or not at all."""
+"""Token files hold the tokens of the whole text, and are written once, completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 �
 NASTY = "     \n\naB1\r\t!/'s_é中。😀\u0301\u00a0\u3000\x1c\x85\u200b"
 
 
-class Told:
-    """A corpus of given text that counts how often its text is asked for."""
+class StubCorpus:
+    """A corpus with a given text, which counts how often it is read."""
 
     document_end = "<end>"
 
     def __init__(self, train: str = STORY, val: str = STORY[:500], floor: float | None = None):
         self.texts = {"train": train, "val": val}
         self.floor = floor
-        self.asked = 0
+        self.reads = 0
 
     def fingerprint(self) -> str:
         return repr(self.texts)
 
     def pieces(self, split: str) -> Iterator[str]:
-        self.asked += 1
+        self.reads += 1
         text = self.texts[split]
         return (text[i : i + 7] for i in range(0, len(text), 7))
 
     def floor_bits(self, split: str) -> float | None:
-        self.asked += 1
+        self.reads += 1
         return self.floor
 
 
 def nasty_encodings() -> dict[str, tiktoken.Encoding]:
-    """Every pattern in use, with merges that show where it begins a new piece.
+    """Return an encoding for each pattern in use, with merges that reveal where the pattern splits.
 
-    The merges are trained on text of the nasty characters without regard to any pattern, so two
-    neighbours that one piece may hold are mostly one token.
+    The merges are trained on the nasty characters without a pattern. Most neighbouring characters
+    therefore become one token unless the pattern separates them.
     """
     import rustbpe
 
@@ -89,10 +89,10 @@ ENCODINGS = nasty_encodings()
     joint=st.sampled_from(["a b", "1 !", "! 中", "a\nb", "!\n1", "/\n'", "中\n\u0301"]),
 )
 @settings(max_examples=200)
-def test_pieces_encode_to_the_tokens_of_the_whole(seed: int, size: int, joint: str) -> None:
+def test_pieces_encode_to_the_tokens_of_the_whole_text(seed: int, size: int, joint: str) -> None:
     rng = random.Random(seed)
     blocks = ["".join(rng.choices(NASTY, k=rng.randint(0, 5))) for _ in range(60)]
-    text = joint.join(blocks)  # so that a place to cut is never more than 8 characters away
+    text = joint.join(blocks)  # so that the next place to cut is at most 8 characters away
     pieces = list(cut([text], size))
     assert "".join(pieces) == text
     assert len(pieces) >= len(text) // (2 * size)
@@ -101,7 +101,7 @@ def test_pieces_encode_to_the_tokens_of_the_whole(seed: int, size: int, joint: s
         assert joined == encoding.encode_ordinary(text), name
 
 
-def test_the_nasty_encodings_notice_cuts_in_any_place() -> None:
+def test_the_nasty_encodings_detect_cuts_in_the_wrong_place() -> None:
     text = "".join(random.Random(1).choices(NASTY, k=400))
     pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
     for name, encoding in ENCODINGS.items():
@@ -118,7 +118,7 @@ def test_pieces_are_bounded_and_join_to_the_text(texts: list[str], size: int) ->
 
 @pytest.mark.parametrize("config", [TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)])
 def test_the_token_files_hold_the_encoded_text(tmp_path: Path, config: TokenizerConfig) -> None:
-    corpus = Told(floor=1234.5)
+    corpus = StubCorpus(floor=1234.5)
     dataset = prepare(corpus, config, tmp_path, context_length=8)
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
         assert tokens.dtype == np.uint16
@@ -129,25 +129,25 @@ def test_the_token_files_hold_the_encoded_text(tmp_path: Path, config: Tokenizer
         assert dataset.tokenizer.digest == train_bpe([corpus.texts["train"]], 300).digest
 
 
-def test_a_vocabulary_over_65536_takes_four_bytes_a_token(tmp_path: Path) -> None:
+def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> None:
     byte_ranks = {bytes([byte]): byte for byte in range(256)}
     pairs = {b"%c%c" % (i >> 8, i & 255): 256 + i for i in range(65536)}
     encoding = tiktoken.Encoding(
         "wide", pat_str=r"(?s:.{1,2})", mergeable_ranks=byte_ranks | pairs, special_tokens={}
     )
-    dataset = prepare(Told(), Tokenizer(encoding), tmp_path, context_length=8)
+    dataset = prepare(StubCorpus(), Tokenizer(encoding), tmp_path, context_length=8)
     assert dataset.train.dtype == np.uint32
     assert dataset.train.max() < 65792
     assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
 
 
-def test_a_warm_cache_asks_for_no_text(tmp_path: Path) -> None:
+def test_a_warm_cache_reads_no_text(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
-    first = prepare(Told(floor=9.0), config, tmp_path, context_length=8)
-    corpus = Told(floor=9.0)
+    first = prepare(StubCorpus(floor=9.0), config, tmp_path, context_length=8)
+    corpus = StubCorpus(floor=9.0)
     second = prepare(corpus, config, tmp_path, context_length=8)
     third = prepare(corpus, first.tokenizer, tmp_path, context_length=8)
-    assert corpus.asked == 0
+    assert corpus.reads == 0
     for again in (second, third):
         assert (again.train == first.train).all()
         assert (again.val == first.val).all()
@@ -157,12 +157,12 @@ def test_a_warm_cache_asks_for_no_text(tmp_path: Path) -> None:
 
 def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
     byte, bpe = TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)
-    prepare(Told(), byte, tmp_path, context_length=8)
-    other = prepare(Told(train=STORY.upper()), byte, tmp_path, context_length=8)
+    prepare(StubCorpus(), byte, tmp_path, context_length=8)
+    other = prepare(StubCorpus(train=STORY.upper()), byte, tmp_path, context_length=8)
     assert other.tokenizer.decode(other.train.tolist()) == STORY.upper()
-    merged = prepare(Told(), bpe, tmp_path, context_length=8)
+    merged = prepare(StubCorpus(), bpe, tmp_path, context_length=8)
     assert merged.tokenizer.decode(merged.train.tolist()) == STORY
-    larger = prepare(Told(), TokenizerConfig("bpe", 305), tmp_path, context_length=8)
+    larger = prepare(StubCorpus(), TokenizerConfig("bpe", 305), tmp_path, context_length=8)
     assert larger.tokenizer.vocab_size == 305
 
 
@@ -180,33 +180,33 @@ def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
 )
 def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes) -> None:
     config = TokenizerConfig("bpe", 300)
-    prepare(Told(), config, tmp_path, context_length=8)
+    prepare(StubCorpus(), config, tmp_path, context_length=8)
     (file,) = tmp_path.glob(pattern)
     whole = file.read_bytes()
     file.write_bytes(content)
-    dataset = prepare(Told(), config, tmp_path, context_length=8)
+    dataset = prepare(StubCorpus(), config, tmp_path, context_length=8)
     assert file.read_bytes() == whole
     assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
 
 
-def test_a_missing_token_file_is_rebuilt_and_strays_are_harmless(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_rebuilt_and_leftovers_are_harmless(tmp_path: Path) -> None:
     config = TokenizerConfig("byte", None)
-    prepare(Told(), config, tmp_path, context_length=8)
+    prepare(StubCorpus(), config, tmp_path, context_length=8)
     (entry,) = tmp_path.glob("tokens-*")
     (entry / "val.bin").unlink()
     (tmp_path / f".{entry.name}.0123").mkdir()
-    dataset = prepare(Told(), config, tmp_path, context_length=8)
+    dataset = prepare(StubCorpus(), config, tmp_path, context_length=8)
     assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
 
 
-def test_one_that_comes_second_uses_what_the_first_made(tmp_path: Path) -> None:
+def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
 
-    class Overtaken(Told):
+    class Overtaken(StubCorpus):
         """While this corpus is being encoded, another process finishes the same work."""
 
         def floor_bits(self, split: str) -> float | None:
-            prepare(Told(), config, tmp_path, context_length=8)
+            prepare(StubCorpus(), config, tmp_path, context_length=8)
             return super().floor_bits(split)
 
     dataset = prepare(Overtaken(), config, tmp_path, context_length=8)
@@ -215,11 +215,11 @@ def test_one_that_comes_second_uses_what_the_first_made(tmp_path: Path) -> None:
 
 
 def _prepare_in_a_process(cache: str) -> tuple[bytes, str]:
-    dataset = prepare(Told(STORY * 50), TokenizerConfig("bpe", 300), cache, context_length=8)
+    dataset = prepare(StubCorpus(STORY * 50), TokenizerConfig("bpe", 300), cache, context_length=8)
     return np.asarray(dataset.train).tobytes(), dataset.tokenizer.digest
 
 
-def test_processes_that_prepare_at_once_all_succeed(tmp_path: Path) -> None:
+def test_concurrent_processes_all_succeed(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         results = pool.map(_prepare_in_a_process, [str(tmp_path / "cache")] * 6, chunksize=1)
     assert len(set(results)) == 1
@@ -235,24 +235,24 @@ def test_processes_that_prepare_at_once_all_succeed(tmp_path: Path) -> None:
         (TokenizerConfig("bpe", 257), "", STORY, "the train split has 0 tokens, but"),
     ],
 )
-def test_a_split_shorter_than_a_context_is_refused_and_leaves_nothing(
+def test_a_split_shorter_than_a_context_is_rejected_and_leaves_nothing(
     tmp_path: Path, config: TokenizerConfig, train: str, val: str, problem: str
 ) -> None:
-    corpus = Told(train, val)
-    with pytest.raises(UserError) as refusal:
+    corpus = StubCorpus(train, val)
+    with pytest.raises(UserError) as caught:
         prepare(corpus, config, tmp_path / "new" / "cache", context_length=40)
-    assert str(refusal.value).startswith(f"data: {problem} model.context_length=40 needs 41; ")
-    assert "\n" not in str(refusal.value)
+    assert str(caught.value).startswith(f"data: {problem} model.context_length=40 needs 41; ")
+    assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_longer_context_is_refused_on_a_warm_cache_too(tmp_path: Path) -> None:
-    prepare(Told(), TokenizerConfig("byte", None), tmp_path, context_length=8)
+def test_a_longer_context_is_rejected_on_a_warm_cache_too(tmp_path: Path) -> None:
+    prepare(StubCorpus(), TokenizerConfig("byte", None), tmp_path, context_length=8)
     with pytest.raises(UserError, match=r"model\.context_length=5000 needs 5001"):
-        prepare(Told(), TokenizerConfig("byte", None), tmp_path, context_length=5000)
+        prepare(StubCorpus(), TokenizerConfig("byte", None), tmp_path, context_length=5000)
 
 
-def test_a_text_held_out_whole_has_no_training_tokens(tmp_path: Path) -> None:
+def test_a_text_used_only_for_validation_has_no_training_tokens(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(STORY, encoding="utf-8", newline="")
     corpus = open_corpus(preset("data", "text", path=str(tmp_path / "a.txt"), val_fraction=1.0))
     byte = fixed_tokenizer("byte")
@@ -261,7 +261,7 @@ def test_a_text_held_out_whole_has_no_training_tokens(tmp_path: Path) -> None:
     assert byte.decode(dataset.val.tolist()) == STORY
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     script = (
         "import resource, sys\n"
         "from data import TalesConfig, TokenizerConfig, open_corpus, prepare\n"
@@ -286,7 +286,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tales_carry_their_floor(tmp_path: Path) -> None:
+def test_tales_have_a_floor(tmp_path: Path) -> None:
     config = preset("data", "tales", n_bytes=20_000)
     dataset: Dataset = prepare(open_corpus(config), TokenizerConfig("byte", None), tmp_path, 8)
     corpus: Corpus = open_corpus(config)
@@ -320,7 +320,7 @@ print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
-def test_memory_stays_flat_however_large_the_text(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     """Training the tokenizer and encoding 90 MB takes little more memory than 30 MB do."""
     peaks = []
     for megabytes in (30, 90):

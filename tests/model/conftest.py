@@ -1,4 +1,4 @@
-"""Small models of every family for the tests in this folder."""
+"""Small models of every family, for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _name(family: dict[str, object]) -> str:
 
 @pytest.fixture(params=FAMILIES, ids=_name, scope="module")
 def family(request: pytest.FixtureRequest) -> dict[str, object]:
-    """One of all combinations of design choices."""
+    """Each combination of the design choices."""
     return request.param
 
 
@@ -50,7 +50,7 @@ def make_config() -> Callable[..., ModelConfig]:
 
 @pytest.fixture(scope="session")
 def make_model(make_config: Callable[..., ModelConfig]) -> Callable[..., GPT]:
-    """Builds a small model in which every parameter is random, also biases and norms."""
+    """Build a small model in which every parameter is random, including biases and norms."""
 
     def make(vocab_size: int = 13, seed: int = 0, **settings: object) -> GPT:
         torch.manual_seed(seed)
@@ -65,7 +65,7 @@ def make_model(make_config: Callable[..., ModelConfig]) -> Callable[..., GPT]:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tiny tensors lose more to a second thread than they gain."""
+    """Use one thread, because a second one makes operations on tiny tensors slower."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -74,7 +74,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def no_shape_checks() -> Iterator[None]:
-    """torch.compile cannot trace the checks of shapes that run in tests alone."""
+    """Disable the shape checks of the tests, which torch.compile cannot trace."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

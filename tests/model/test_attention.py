@@ -1,4 +1,4 @@
-"""Attention against loops that a person can follow with pencil and paper."""
+"""Compare attention with explicit loops over scalars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Vector = list[float]
 
 
 def loop_head(queries: list[Vector], keys: list[Vector], values: list[Vector]) -> list[Vector]:
-    """Causal attention of one head, in scalars; the queries are the last of the keys' tokens."""
+    """Causal attention of one head, in scalars. The queries are those of the last tokens."""
     contexts = []
     for i, query in enumerate(queries):
         newest = len(keys) - len(queries) + i
@@ -66,13 +66,13 @@ def test_causal_mask_aligns_bottom_right(n_query, n_cached):
     assert causal_mask(n_query, n_key).tolist() == expected
 
 
-def test_causal_mask_refuses_rows_that_could_see_nothing():
+def test_causal_mask_rejects_fewer_keys_than_queries():
     with pytest.raises(ValueError, match="at least as many keys"):
         causal_mask(4, 3)
 
 
 @given(sizes, st.integers(0, 2**31))
-def test_both_paths_equal_the_loop(size, seed):
+def test_both_paths_match_the_loop(size, seed):
     batch, (heads, kv_heads), n_query, n_cached, d_head = size
     torch.manual_seed(seed)
     query, key, value = random_heads(batch, heads, kv_heads, n_query, n_query + n_cached, d_head)
@@ -100,7 +100,7 @@ def test_no_row_is_nan(scale):
     assert fused_attention(query, key, value).isfinite().all()
     query, key, value = random_heads(1, 2, 2, 4, 4, 8)
     weights = explicit_attention(query, key, value, causal_mask(4, 4)).weights
-    assert weights[0, :, 0].tolist() == [[1, 0, 0, 0]] * 2, "the first token sees only itself"
+    assert weights[0, :, 0].tolist() == [[1, 0, 0, 0]] * 2, "the first token attends only to itself"
 
 
 def test_dropout_keeps_the_expectation_and_the_returned_weights():
@@ -131,28 +131,28 @@ def test_heads_split_and_join(heads, d_head, tokens):
     assert torch.equal(join_heads(split), x)
 
 
-def turn(vector: Vector, position: int, theta: float) -> Vector:
-    """Rotary positions by complex numbers: a pair (a, b) is a + bi, and turning multiplies."""
+def rotate(vector: Vector, position: int, theta: float) -> Vector:
+    """Rotary positions in complex numbers: a pair (a, b) is a + bi, and rotation is a product."""
     half = len(vector) // 2
-    turned = [
+    rotated = [
         complex(vector[i], vector[half + i]) * cmath.rect(1, position * theta ** (-i / half))
         for i in range(half)
     ]
-    return [z.real for z in turned] + [z.imag for z in turned]
+    return [z.real for z in rotated] + [z.imag for z in rotated]
 
 
 @given(st.integers(0, 20), st.integers(1, 10), st.sampled_from([2, 4, 6]), st.integers(0, 999))
-def test_rotary_turns_pairs_as_complex_numbers(start, tokens, d_head, seed):
+def test_rotary_rotates_pairs_like_complex_numbers(start, tokens, d_head, seed):
     x = torch.randn(2, 3, tokens, d_head, generator=torch.Generator().manual_seed(seed))
-    turned = Rotary(context_length=32, d_head=d_head, theta=100.0)(x, start)
+    rotated = Rotary(context_length=32, d_head=d_head, theta=100.0)(x, start)
     for b in range(2):
         for h in range(3):
-            expected = [turn(x[b, h, t].tolist(), start + t, 100.0) for t in range(tokens)]
-            torch.testing.assert_close(turned[b, h], torch.tensor(expected), rtol=1e-4, atol=1e-5)
+            expected = [rotate(x[b, h, t].tolist(), start + t, 100.0) for t in range(tokens)]
+            torch.testing.assert_close(rotated[b, h], torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 10))
-def test_rotary_products_depend_on_distance_alone(p, q, shift):
+def test_rotary_products_depend_only_on_distance(p, q, shift):
     rotary = Rotary(context_length=32, d_head=8, theta=100.0)
     query, key = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(0))
 
@@ -163,7 +163,7 @@ def test_rotary_products_depend_on_distance_alone(p, q, shift):
 
 
 def loop_module(module, config, x):
-    """One sequence through the module's weights: per token, per head, no batch."""
+    """The module applied to one sequence, one head and one token at a time."""
 
     def heads_of(linear, norm, count):
         heads = []
@@ -178,7 +178,7 @@ def loop_module(module, config, x):
                     vector = vector / (vector.square().mean() + config.norm_eps).sqrt()
                     vector = vector * norm.weight
                 if norm is not None and config.position == "rotary":
-                    vector = torch.tensor(turn(vector.tolist(), position, config.rope_theta))
+                    vector = torch.tensor(rotate(vector.tolist(), position, config.rope_theta))
                 vectors.append(vector.tolist())
             heads.append(vectors)
         return heads
@@ -200,7 +200,7 @@ def loop_module(module, config, x):
 
 
 @torch.no_grad()
-def test_the_module_equals_an_unbatched_loop_over_heads(make_model, family):
+def test_the_module_matches_an_unbatched_loop_over_heads(make_model, family):
     model = make_model(d_head=6, **family)
     module = model.blocks[0].attention
     x = torch.randn(2, 5, 16)
@@ -208,11 +208,11 @@ def test_the_module_equals_an_unbatched_loop_over_heads(make_model, family):
     torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_module_drops_out_only_in_training(make_model):
+def test_dropout_applies_only_in_training(make_model):
     module = make_model(dropout=0.5).blocks[0].attention
     x = torch.randn(1, 6, 16)
     assert torch.equal(module.eval()(x), module(x))
     torch.manual_seed(0)
     first, second = module.train()(x), module(x)
     assert not torch.allclose(first, second)
-    assert (first == 0).any(), "the residual branch drops out, too"
+    assert (first == 0).any(), "dropout also applies to the residual branch"

@@ -1,4 +1,4 @@
-"""Generation against its definition: a fresh forward pass over the window for every token."""
+"""Compare generation with its definition: a full forward pass over the window for each token."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def written(model, prompt, n, **settings):
+def sampled(model, prompt, n, **settings):
     return torch.stack(list(generate(model, prompt, n, **settings)), dim=1)
 
 
 @given(st.integers(1, 40), st.integers(1, 200))
-def test_the_oldest_half_is_forgotten_whenever_the_window_is_full(context_length, n_tokens):
+def test_the_oldest_half_is_dropped_when_the_window_is_full(context_length, n_tokens):
     start = 0
     for n in range(1, n_tokens + 1):
         if n - start > context_length:
@@ -35,7 +35,7 @@ def test_the_cache_changes_no_token(make_model, family, temperature):
     model = make_model(**family)
     prompt = torch.randint(13, (2, 3), generator=seeded(1))
     cached, uncached = (
-        written(model, prompt, 18, temperature=temperature, generator=seeded(), use_cache=use_cache)
+        sampled(model, prompt, 18, temperature=temperature, generator=seeded(), use_cache=use_cache)
         for use_cache in (True, False)
     )
     assert torch.equal(cached, uncached)
@@ -43,12 +43,10 @@ def test_the_cache_changes_no_token(make_model, family, temperature):
 
 @pytest.mark.parametrize("context_length", [1, 2, 3, 7])
 @pytest.mark.parametrize("n_prompt", [1, 6, 20])
-def test_greedy_tokens_are_those_of_a_fresh_pass_over_the_window(
-    make_model, context_length, n_prompt
-):
+def test_greedy_tokens_match_a_full_pass_over_the_window(make_model, context_length, n_prompt):
     model = make_model(context_length=context_length)
     text = torch.randint(13, (1, n_prompt), generator=seeded(2))
-    tokens = written(model, text, 15, temperature=0.0)
+    tokens = sampled(model, text, 15, temperature=0.0)
     for token in tokens[0]:
         start = 0
         while text.shape[1] - start > context_length:
@@ -73,7 +71,7 @@ def reference_probabilities(logits, temperature, top_k, top_p):
     st.none() | st.integers(1, 50),
     st.none() | st.floats(0.01, 1.0),
 )
-def test_probabilities_equal_the_reference(seed, vocab, temperature, top_k, top_p):
+def test_probabilities_match_the_reference(seed, vocab, temperature, top_k, top_p):
     logits = 3 * torch.randn(3, vocab, generator=seeded(seed))
     expected = reference_probabilities(logits, temperature, top_k, top_p)
     actual = sampling_probabilities(logits, temperature, top_k, top_p)
@@ -81,7 +79,7 @@ def test_probabilities_equal_the_reference(seed, vocab, temperature, top_k, top_
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_printed_probabilities():
+def test_probabilities_by_hand():
     logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
     for settings, expected in (
         ({}, [0.1, 0.4, 0.2, 0.3]),
@@ -107,31 +105,31 @@ def test_draws_follow_the_probabilities(make_model):
     settings = {"temperature": 1.3, "top_k": 5, "top_p": 0.95}
     expected = reference_probabilities(model(prompt)[:, -1], *settings.values())[0]
     n = 20_000
-    draws = written(model, prompt.expand(n, -1), 1, generator=seeded(), **settings)
+    draws = sampled(model, prompt.expand(n, -1), 1, generator=seeded(), **settings)
     observed = draws[:, 0].bincount(minlength=13) / n
     error = (expected * (1 - expected) / n).sqrt()
     assert ((observed - expected).abs() <= 5 * error + 1e-9).all()
 
 
-def test_the_seed_decides_and_rows_differ(make_model):
+def test_samples_depend_on_the_seed_and_rows_differ(make_model):
     model = make_model()
     prompt = torch.tensor([[5], [5]])
-    first = written(model, prompt, 12, temperature=2.0, generator=seeded(7))
-    assert torch.equal(first, written(model, prompt, 12, temperature=2.0, generator=seeded(7)))
-    assert not torch.equal(first, written(model, prompt, 12, temperature=2.0, generator=seeded(8)))
+    first = sampled(model, prompt, 12, temperature=2.0, generator=seeded(7))
+    assert torch.equal(first, sampled(model, prompt, 12, temperature=2.0, generator=seeded(7)))
+    assert not torch.equal(first, sampled(model, prompt, 12, temperature=2.0, generator=seeded(8)))
     assert not torch.equal(first[0], first[1])
 
 
-def test_the_likeliest_alone_is_greedy(make_model):
+def test_keeping_only_the_most_likely_token_is_greedy(make_model):
     model = make_model()
     prompt = torch.randint(13, (3, 4), generator=seeded(3))
-    greedy = written(model, prompt, 10, temperature=0.0)
-    assert torch.equal(greedy, written(model, prompt, 10, top_k=1))
-    assert torch.equal(greedy, written(model, prompt, 10, top_p=1e-6))
-    assert torch.equal(greedy, written(model, prompt, 10, temperature=1e-6))
+    greedy = sampled(model, prompt, 10, temperature=0.0)
+    assert torch.equal(greedy, sampled(model, prompt, 10, top_k=1))
+    assert torch.equal(greedy, sampled(model, prompt, 10, top_p=1e-6))
+    assert torch.equal(greedy, sampled(model, prompt, 10, temperature=1e-6))
 
 
-def test_it_streams_and_leaves_the_caller_as_it_was(make_model):
+def test_it_streams_and_does_not_change_the_callers_state(make_model):
     model = make_model(dropout=0.5).train()
     prompt = torch.randint(13, (2, 4), generator=seeded(4))
     stream = generate(model, prompt, 5, temperature=0.0)
@@ -140,8 +138,8 @@ def test_it_streams_and_leaves_the_caller_as_it_was(make_model):
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
     stream.close()
     assert model.training
-    without_dropout = written(model, prompt, 5, temperature=0.0)
-    assert torch.equal(without_dropout, written(model.eval(), prompt, 5, temperature=0.0))
+    without_dropout = sampled(model, prompt, 5, temperature=0.0)
+    assert torch.equal(without_dropout, sampled(model.eval(), prompt, 5, temperature=0.0))
     model.train()
     assert len(list(generate(model, prompt, 5))) == 5 and model.training
     assert torch.equal(prompt, torch.randint(13, (2, 4), generator=seeded(4)))
@@ -165,7 +163,7 @@ def test_it_streams_and_leaves_the_caller_as_it_was(make_model):
         {"top_p": math.nan},
     ],
 )
-def test_an_argument_out_of_range_is_named_at_once(make_model, bad):
+def test_an_argument_out_of_range_raises_immediately(make_model, bad):
     arguments = {"prompt": torch.tensor([[1, 2]]), "max_new_tokens": 3, **bad}
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         generate(make_model(), **arguments)

@@ -1,4 +1,4 @@
-"""The whole model: both attention paths, causality, the cache, its counts and its gradients."""
+"""The whole model: attention paths, causality, cache, parameter and FLOP counts, gradients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GPT2_CHOICES: dict[str, Any] = {
 
 
 @torch.no_grad()
-def test_fused_equals_explicit(make_model, family):
+def test_fused_matches_explicit(make_model, family):
     model = make_model(**family)
     tokens = torch.randint(13, (2, 8))
     fused = model(tokens)
@@ -57,7 +57,7 @@ def test_the_cache_changes_nothing(make_model, family, pieces):
         assert_close(in_pieces(), expected)
 
 
-def test_a_cleared_cache_forgets(make_model):
+def test_a_cleared_cache_is_empty(make_model):
     model = make_model()
     cache = KVCache(model.config, batch=1)
     model(torch.randint(13, (1, 8)), cache)
@@ -86,7 +86,7 @@ def test_gradients_flow_to_every_parameter(make_model, family):
     cross_entropy(model(tokens), tokens.roll(-1, dims=1)).backward()
     for name, parameter in model.named_parameters():
         if name.endswith("key.bias") and not family["qk_norm"] and family["position"] == "learned":
-            continue  # adds the same number to a whole row of scores, which softmax ignores
+            continue  # adds a constant to each row of scores, which the softmax ignores
         assert parameter.grad is not None, name
         assert (parameter.grad != 0).any(), name
         if name in ("token_embedding.weight", "position.weight"):
@@ -94,11 +94,11 @@ def test_gradients_flow_to_every_parameter(make_model, family):
 
 
 @pytest.mark.parametrize("choices", [{}, GPT2_CHOICES], ids=["qwen3", "gpt2"])
-def test_one_batch_can_be_learned_by_heart(make_config, choices):
+def test_one_batch_can_be_memorised(make_config, choices):
     torch.manual_seed(0)
     model = GPT(make_config(d_model=32, **choices), 13)
-    # No token twice in a row, no two rows that start alike: rotary positions alone cannot tell
-    # "a" from "a a".
+    # No token is repeated in a row, and no two rows start with the same token: rotary positions
+    # cannot distinguish "a" from "a a".
     tokens = (3 * torch.arange(8) + torch.arange(4)[:, None]) % 13
     targets = torch.randint(13, (4, 8))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -161,7 +161,7 @@ def test_qwen3_has_the_size_of_the_reference(tied):
 
 
 @pytest.mark.parametrize("length", [8, 5])
-def test_flops_are_those_that_pytorch_counts(make_model, family, length):
+def test_flops_match_the_count_of_pytorch(make_model, family, length):
     model = make_model(**family)
     tokens = torch.randint(13, (3, length))
     # The explicit formula, because the fused backward pass computes the scores a second time.
@@ -178,7 +178,7 @@ def test_initial_weights(make_config):
     torch.manual_seed(3)
     again = GPT(config, 200)
     for (name, parameter), same in zip(model.named_parameters(), again.parameters(), strict=True):
-        assert torch.equal(parameter, same), "only torch's seed decides"
+        assert torch.equal(parameter, same), "the weights depend only on torch's seed"
         if name.endswith("bias"):
             assert (parameter == 0).all(), name
         elif "norm" in name:
@@ -192,7 +192,7 @@ def test_initial_weights(make_config):
     assert loss == pytest.approx(math.log(200), abs=0.1)
 
 
-def test_dropout_acts_only_in_training(make_model):
+def test_dropout_applies_only_in_training(make_model):
     model = make_model(dropout=0.3)
     tokens = torch.randint(13, (2, 8))
     assert torch.equal(model(tokens), model(tokens))
@@ -201,11 +201,11 @@ def test_dropout_acts_only_in_training(make_model):
     first = model(tokens)
     assert not torch.equal(first, model(tokens))
     torch.manual_seed(1)
-    assert torch.equal(first, model(tokens)), "torch's seed decides what is dropped"
+    assert torch.equal(first, model(tokens)), "dropout depends only on torch's seed"
 
 
 @pytest.mark.parametrize("mlp", ["gelu", "swiglu"])
-def test_dropout_acts_on_the_embedding_and_on_every_branch(make_model, mlp):
+def test_dropout_applies_to_the_embedding_and_every_branch(make_model, mlp):
     model = make_model(dropout=0.5, mlp=mlp).train()
     dropped: dict[str, torch.Tensor] = {}
     block = model.blocks[0]
@@ -242,12 +242,12 @@ def test_tied_embeddings_are_one_matrix(make_model):
         (torch.tensor([[-1, 2]]), "ids run from -1 to 2"),
     ],
 )
-def test_tokens_that_do_not_fit_are_refused(make_model, tokens, message):
+def test_invalid_tokens_raise(make_model, tokens, message):
     with pytest.raises(ValueError, match=message):
         make_model()(tokens)
 
 
-def test_a_full_cache_takes_no_more(make_model):
+def test_a_full_cache_raises(make_model):
     model = make_model()
     cache = KVCache(model.config, batch=1)
     model(torch.zeros(1, 6, dtype=torch.long), cache)
@@ -264,7 +264,7 @@ def test_it_compiles_into_one_graph(make_model, no_shape_checks):
     torch.testing.assert_close(loss, cross_entropy(model(tokens), tokens))
 
 
-def test_half_precision_stays_close_and_warns_of_nothing(make_model, family, recwarn):
+def test_half_precision_stays_close_and_does_not_warn(make_model, family, recwarn):
     model = make_model(**family)
     tokens = torch.randint(13, (2, 8))
     expected = cross_entropy(model(tokens), tokens)

@@ -1,4 +1,4 @@
-"""ModelConfig accepts what can be built and names what cannot."""
+"""ModelConfig accepts valid settings and names invalid ones."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def test_a_value_out_of_range_is_named(make_config, field, value):
     message = str(caught.value)
     named = "n_heads" if (field, value) == ("d_model", 18) else field
     assert message.startswith(f"{named}: ") and "\n" not in message
-    assert ";" in message, "a remedy follows the semicolon"
+    assert ";" in message, "the suggested fix follows the semicolon"
 
 
-def test_the_remedies_work(make_config):
+def test_the_suggested_fixes_work(make_config):
     with pytest.raises(ValueError, match=r"choose 1, 2, 4, 8, 16, or set d_head"):
         make_config(n_heads=3)
     make_config(n_heads=3, d_head=4)
     make_config(d_head=5, position="learned")
 
 
-def test_sizes_that_are_left_out(make_config):
+def test_default_sizes(make_config):
     config = make_config(d_model=48, mlp="gelu")
     assert (config.n_kv_heads, config.d_head, config.d_mlp) == (4, 12, 192)
     assert make_config(d_model=48, mlp="swiglu").d_mlp == 128
@@ -72,8 +72,8 @@ def test_every_family_can_be_built(make_config, family):
 
 
 @pytest.mark.parametrize("name", ["norm", "position", "mlp"])
-def test_a_choice_without_an_implementation_is_refused(make_config, monkeypatch, name):
-    """A name that was added to the list of choices alone does not silently build another part."""
+def test_a_choice_without_an_implementation_raises(make_config, monkeypatch, name):
+    """A name that is only added to the list of choices raises instead of building another part."""
     choices = {"norm": "NORMS", "position": "POSITIONS", "mlp": "MLPS"}[name]
     monkeypatch.setattr(f"model.config.{choices}", ("new",))
     config = make_config(**{name: "new"})

@@ -1,4 +1,4 @@
-"""Recorded maps are the weights that were used, and recording leaves no trace."""
+"""Recorded maps are the weights that the model used, and recording has no side effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_maps_are_causal_distributions(make_model, family):
 
 
 @torch.no_grad()
-def test_a_map_times_the_values_is_what_the_module_puts_out(make_model):
+def test_maps_times_values_give_the_output_of_the_module(make_model):
     model = make_model(n_kv_heads=2)
     first = model.blocks[0]
     tokens = torch.randint(13, (1, 6))
@@ -39,7 +39,7 @@ def test_a_map_times_the_values_is_what_the_module_puts_out(make_model):
     torch.testing.assert_close(first.attention(x)[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_each_forward_pass_fills_the_list_anew(make_model):
+def test_each_forward_pass_replaces_the_list(make_model):
     model = make_model()
     with record_attention(model) as maps:
         assert maps == []
@@ -47,11 +47,11 @@ def test_each_forward_pass_fills_the_list_anew(make_model):
         model(torch.randint(13, (2, 5)))
         assert [tuple(weights.shape) for weights in maps] == [(2, 4, 5, 5)] * 2
     model(torch.randint(13, (1, 3)))
-    assert maps[0].shape == (2, 4, 5, 5), "nothing is recorded any more"
+    assert maps[0].shape == (2, 4, 5, 5), "nothing is recorded after the context ends"
 
 
 @torch.no_grad()
-def test_with_a_cache_the_newest_rows_are_recorded(make_model, family):
+def test_with_a_cache_the_new_rows_are_recorded(make_model, family):
     model = make_model(**family)
     tokens = torch.randint(13, (1, 8))
     with record_attention(model) as maps:
@@ -95,14 +95,14 @@ def test_gradients_are_the_same_while_recording(make_model):
         torch.testing.assert_close(gradients(), fused, rtol=1e-3, atol=1e-4)
 
 
-def test_maps_are_whole_although_weights_drop_out(make_model):
+def test_maps_are_recorded_before_dropout(make_model):
     model = make_model(dropout=0.5).train()
     with record_attention(model) as maps:
         model(torch.randint(13, (2, 8)))
     torch.testing.assert_close(maps[1].sum(-1), torch.ones(2, 4, 8))
 
 
-def test_the_original_of_a_compiled_model_is_recorded(make_model, no_shape_checks):
+def test_recording_the_original_of_a_compiled_model(make_model, no_shape_checks):
     model = make_model()
     tokens = torch.randint(13, (1, 8))
     graphs = []

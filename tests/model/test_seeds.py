@@ -1,8 +1,8 @@
-"""What five small studies of attention printed, computed with the model's own functions.
+"""Reproduce the printed results of five small attention notebooks with the model's own functions.
 
-The numbers are those printed: four decimals, unless more are shown. A study gave its inputs or its
-random seed, or its inputs follow from what it printed. Three studies had a fault; those tests show
-that the model does not share it.
+Printed numbers have four decimals unless more are shown. Each notebook gave its inputs or its
+random seed, or its inputs follow from the printed results. Three notebooks had a bug; their tests
+show that the model does not have it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from model.attention import AttentionSteps, CausalSelfAttention, join_heads, spl
 
 
 def assert_printed(actual: Tensor, printed: object, atol: float = 6e-5, rtol: float = 0.0) -> None:
-    """Equal to what was printed, to its last decimal."""
+    """Assert equality with printed values, to the last decimal."""
     expected = torch.as_tensor(printed, dtype=torch.float64)
     torch.testing.assert_close(actual.double(), expected, atol=atol, rtol=rtol)
 
@@ -37,7 +37,7 @@ def test_shapes_from_split_heads_to_joined_context(shape: tuple[int, int, int, i
 
 
 class TestMaskedScores:
-    """Study 000: weights from masked scores; an output with rows of NaN."""
+    """Notebook 000: weights from masked scores. Its bug: the output had rows of NaN."""
 
     def test_weights_of_masked_scores(self) -> None:
         scores = torch.tensor(
@@ -55,17 +55,17 @@ class TestMaskedScores:
             [9.6297e-30, 1.6285e-30, 1.0000e00, 0.0000e00],
             [9.6996e-33, 3.5139e-29, 4.5595e-32, 1.0000e00],
         ]
-        # With unit vectors as keys, a query's components are its scores.
+        # If the keys are unit vectors, the components of a query are its scores.
         keys = torch.eye(4, dtype=torch.float64)[None, None]
         query = scores.masked_fill(scores.isinf(), 0)[None, None] * math.sqrt(4)
         steps = explicit_attention(query, keys, keys, causal_mask(4, 4))
         assert_printed(steps.masked[0, 0], scores)
-        # A weight is the exponential of a difference of two scores, each 5e-5 off at most.
+        # A weight is the exponential of a difference of two scores, each rounded to within 5e-5.
         assert_printed(steps.weights[0, 0], weights, atol=0, rtol=1.1e-4)
 
     @pytest.mark.parametrize("scale", [1.0, 100.0])
     def test_no_row_of_the_output_is_nan(self, scale: float) -> None:
-        """In the study, the second and third row of the (1, 4, 512) output were NaN."""
+        """In the notebook, the second and third rows of the (1, 4, 512) output were NaN."""
         torch.manual_seed(0)
         config = preset(
             "model",
@@ -83,7 +83,7 @@ class TestMaskedScores:
 
 
 class TestTwoHeads:
-    """Study 001: six tokens of width 3, projected to the keys of two heads of width 1."""
+    """Notebook 001: six tokens of width 3, projected to the keys of two heads of width 1."""
 
     INPUTS = (
         *((-0.3406, 2.0035, -0.4027), (0.4818, 0.3113, 0.0386), (-0.7591, -0.7128, -0.5769)),
@@ -93,7 +93,7 @@ class TestTwoHeads:
         (0.1446, -0.2327, 0.0879, -0.4420, -0.9495, 0.0216),
         (0.8069, -0.1224, -0.0064, -0.4205, -0.5462, 0.0837),
     )
-    # Of the last token, which attends to all six.
+    # For the last token, which attends to all six.
     SCORES = (
         (-0.0185, 0.0297, -0.0112, 0.0564, 0.1212, -0.0028),
         (-0.2773, 0.0421, 0.0022, 0.1445, 0.1877, -0.0288),
@@ -117,14 +117,14 @@ class TestTwoHeads:
         attention = CausalSelfAttention(config)
         inputs, keys = torch.tensor(self.INPUTS), torch.tensor(self.KEYS)
         with torch.no_grad():
-            # The matrix was not printed. Six tokens over-determine its three rows.
+            # The matrix was not printed, but six tokens overdetermine its three rows.
             attention.key.weight.copy_(torch.linalg.lstsq(inputs, keys.T).solution.T)
         found = split_heads(attention.key(torch.stack((inputs, inputs))), 1)
         assert found.shape == (2, 2, 6, 1)
         assert_printed(found[1, :, :, 0], self.KEYS, atol=2e-4)
 
     def test_scores_and_weights_of_the_last_token(self) -> None:
-        """In `SCORES[head]`, all six scores hold the same query, which was not printed."""
+        """All six scores in `SCORES[head]` belong to one query, which was not printed."""
         key, scores = torch.tensor(self.KEYS), torch.tensor(self.SCORES)
         query = scores[:, 4:5] / key[:, 4:5]
         steps = explicit_attention(
@@ -135,7 +135,7 @@ class TestTwoHeads:
 
 
 class TestProjectionPerHead:
-    """Study 002, seed 0: batched products, and one matrix that projects to every head."""
+    """Notebook 002, seed 0: batched products, and one matrix that projects to every head."""
 
     def test_scores_are_the_batched_matrix_product(self) -> None:
         torch.manual_seed(0)
@@ -171,12 +171,12 @@ class TestProjectionPerHead:
 
 
 class TestOneQuery:
-    """Study 003, seed 123: six inputs that are their own queries, keys and values, unscaled."""
+    """Notebook 003, seed 123: unscaled attention whose inputs are queries, keys and values."""
 
     SCORES = (0.4602, 1.2304, 0.2611, 1.1189, 0.3408, 1.0023)
     WEIGHTS = (0.1174, 0.2536, 0.0962, 0.2268, 0.1042, 0.2019)
     CONTEXT = (0.4762, 0.2052, 0.6228)
-    # The same query's row of `weights @ inputs` for all six, where the softmax ran down columns.
+    # The context of the same query with the notebook's bug: a softmax over columns.
     WRONG_CONTEXT = (0.5332, 0.2701, 0.7136)
 
     @pytest.fixture
@@ -186,7 +186,7 @@ class TestOneQuery:
 
     @staticmethod
     def attend(query: Tensor, key: Tensor, value: Tensor) -> AttentionSteps:
-        """Our formula with its scaling undone and nothing masked."""
+        """The explicit formula without scaling and without a mask."""
         query = query * math.sqrt(query.shape[-1])
         mask = torch.ones(6, 6, dtype=torch.bool)
         return explicit_attention(query[None, None], key[None, None], value[None, None], mask)
@@ -198,16 +198,16 @@ class TestOneQuery:
         assert_printed(steps.context[0, 0, 1], self.CONTEXT)
 
     def test_each_query_has_its_own_distribution(self, inputs: Tensor) -> None:
-        """Columns that sum to one mix the distributions of all queries into each context."""
+        """A softmax over columns mixes the distributions of all queries into each context."""
         steps = self.attend(inputs, inputs, inputs)
         torch.testing.assert_close(steps.weights.sum(dim=-1), torch.ones(1, 1, 6))
         by_columns = steps.scaled[0, 0].softmax(dim=0) @ inputs
         assert_printed(by_columns[1], self.WRONG_CONTEXT)
         assert ((steps.context[0, 0] - by_columns).abs() > 0.01).any(dim=1).all()
 
-    def test_softmax_is_the_stable_one(self, inputs: Tensor) -> None:
-        """A number added to every score changes no weight; exp(x) / sum(exp(x)) overflows."""
-        # One more component, the same in every key, adds the same to every score.
+    def test_softmax_is_numerically_stable(self, inputs: Tensor) -> None:
+        """Large scores, at which the plain softmax formula overflows, do not change the weights."""
+        # An extra component, the same in every key, adds a constant to every score.
         query = torch.cat((inputs, torch.full((6, 1), 200.0)), dim=1)
         key = torch.cat((inputs, torch.ones(6, 1)), dim=1)
         steps = self.attend(query, key, key)
@@ -216,10 +216,10 @@ class TestOneQuery:
         assert_printed(steps.weights[0, 0, 1], self.WEIGHTS, atol=1e-4)
 
 
-class TestKeysOfTheirOwn:
-    """Study 004: two heads of width 4, whose keys were projected with the query's matrix."""
+class TestSeparateKeyProjection:
+    """Notebook 004: two heads of width 4. Its bug: keys were projected with the query matrix."""
 
-    def test_keys_are_not_projected_with_the_querys_matrix(self) -> None:
+    def test_keys_are_not_projected_with_the_query_matrix(self) -> None:
         torch.manual_seed(0)
         config = preset(
             "model",
@@ -237,7 +237,7 @@ class TestKeysOfTheirOwn:
             query, key = (split_heads(layer(x), 4) for layer in (attention.query, attention.key))
             return explicit_attention(query, key, key, causal_mask(4, 4)).scores
 
-        # The score of query i and key j differs from that of j and i; with one matrix it does not.
+        # If query and key share one matrix, the scores are symmetric.
         assert not torch.allclose(scores(), scores().mT)
         with torch.no_grad():
             attention.key.weight.copy_(attention.query.weight)

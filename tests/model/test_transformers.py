@@ -1,4 +1,4 @@
-"""Equality with Hugging Face transformers, parameter by parameter, for both families."""
+"""Equality with Hugging Face transformers for both families, with every parameter copied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOCAB = 29
 
 
 def load(reference: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Fills the reference, and fails unless every one of its parameters is given."""
+    """Copy `weights` into the reference, and fail unless they cover all of its parameters."""
     parameters = dict(reference.named_parameters())
     assert parameters.keys() == weights.keys()
     with torch.no_grad():
@@ -30,7 +30,7 @@ def assert_same_logits(model: GPT, reference: nn.Module) -> None:
         cache = KVCache(model.config, batch=3)
         pieces = [model(piece, cache) for piece in tokens.split([7, 1, 4], dim=1)]
         torch.testing.assert_close(torch.cat(pieces, 1), expected, rtol=1e-5, atol=1e-5)
-    assert expected.std() > 0.1, "the comparison must see more than noise"
+    assert expected.std() > 0.1, "the logits must not be almost constant"
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -69,7 +69,7 @@ def test_gpt2(make_model, tied):
     for index, block in enumerate(model.blocks):
         qkv = (block.attention.query, block.attention.key, block.attention.value)
         layer = f"transformer.h.{index}"
-        # GPT-2 stores its linear layers transposed, and query, key and value as one.
+        # GPT-2 stores its linear layers transposed, and query, key and value as one matrix.
         for name, linears in (
             ("attn.c_attn", qkv),
             ("attn.c_proj", (block.attention.output,)),
@@ -140,7 +140,7 @@ def test_qwen3(make_model, tied, bias, n_kv_heads, d_head):
             for kind, parameter in module.named_parameters():
                 if kind == "bias" and name.startswith("mlp"):
                     with torch.no_grad():
-                        parameter.zero_()  # Qwen3's MLP has none
+                        parameter.zero_()  # Qwen3's MLP has no biases
                 else:
                     weights[f"model.layers.{index}.{name}.{kind}"] = parameter
     load(reference, weights)

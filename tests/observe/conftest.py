@@ -1,4 +1,4 @@
-"""A run to observe, without training one."""
+"""A run that observers can watch without any training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def observed_run(
     floor_bpb: float | None = None,
     sample: Callable[[], str] = lambda: "",
 ) -> ObservedRun:
-    """A run with a byte tokenizer, whose validation split is all bytes in order."""
+    """Return a run with a byte tokenizer, whose validation split holds all bytes in order."""
     tokens = np.arange(256, dtype=np.uint16)
     return ObservedRun(
         folder=folder,

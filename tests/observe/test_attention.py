@@ -1,4 +1,4 @@
-"""The maps of a probe are those of the model, and are logged when they should be."""
+"""Logged attention maps are those of the model, and are logged at the configured steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model(n_heads: int = 3) -> GPT:
     return GPT(small_config(2, n_heads, 12, 64, dropout=0.5, d_head=4), vocab_size=256)
 
 
-def test_the_weights_are_those_of_the_model_without_dropout() -> None:
+def test_maps_match_the_model_without_dropout() -> None:
     gpt, probe = model().train(), torch.arange(7)[None]
     maps = maps_of(gpt, probe)
     assert gpt.training
@@ -36,7 +36,7 @@ def test_the_weights_are_those_of_the_model_without_dropout() -> None:
         assert torch.equal(got, recorded)
 
 
-def test_maps_and_images_are_logged_at_the_asked_steps(tmp_path: Path) -> None:
+def test_maps_and_images_are_logged_at_the_configured_steps(tmp_path: Path) -> None:
     observed = observed_run(tmp_path, model(), max_steps=9)
     maps = AttentionMaps(AttentionConfig(2, 3, "a text " * 9), observed)
     maps.on_start(0)

@@ -1,4 +1,4 @@
-"""The token embeddings as TensorBoard's own projector plugin serves them."""
+"""Token embeddings, as served by TensorBoard's projector plugin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.observe.conftest import observed_run
 
 
 class Projector:
-    """What the plugin serves of a folder of runs."""
+    """A client of the projector plugin for a folder of runs."""
 
     def __init__(self, logdir: Path) -> None:
         runs = EventMultiplexer().AddRunsFromDirectory(str(logdir)).Reload()
@@ -45,7 +45,7 @@ class Projector:
         return flat.reshape(embedding["tensorShape"]), labels
 
 
-def test_the_projector_of_a_finished_run(tiny: Path, tiny_run: Path) -> None:
+def test_the_projector_shows_a_finished_run(tiny: Path, tiny_run: Path) -> None:
     projector = Projector(tiny / "runs")
     assert projector.get("/runs").get_json() == [tiny_run.name]
     points, labels = projector.points(tiny_run.name)
@@ -57,7 +57,7 @@ def test_the_projector_of_a_finished_run(tiny: Path, tiny_run: Path) -> None:
     assert labels[tokenizer.encode(" the")[0]].startswith("·")
 
 
-def test_a_resumed_run_that_has_moved_has_them_once(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_that_was_moved_has_one_set_of_files(tiny_run: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_run, tmp_path / "runs/run", symlinks=True)
     cache = f"cache_dir={tiny_run.parent.parent / '.cache'}"
     succeed("train", "resume=runs/run", "trainer.max_steps=8", cache, cwd=tmp_path)
@@ -68,7 +68,7 @@ def test_a_resumed_run_that_has_moved_has_them_once(tiny_run: Path, tmp_path: Pa
     assert len(list((tmp_path / "elsewhere/run" / FOLDER).iterdir())) == 3
 
 
-def test_they_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
+def test_embeddings_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
     observed = observed_run(tmp_path)
     observed.events.close()
     embedding, embeddings = observed.model.token_embedding, Embeddings(None, observed)
@@ -84,7 +84,7 @@ def test_they_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
     assert labels[ord("0") : ord("6")] == list("012345")
 
 
-def test_a_large_vocabulary_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_vocabulary_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("observe.embeddings.MAX_TOKENS", 100)
     embeddings = Embeddings(None, observed_run(tmp_path))
     embeddings.on_checkpoint(1, tmp_path)
@@ -95,7 +95,7 @@ def test_a_large_vocabulary_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @given(st.lists(st.one_of(st.binary(max_size=4), st.text(max_size=200).map(str.encode))))
 def test_every_label_is_one_visible_word(tokens: list[bytes]) -> None:
-    """No line end and no tab that would begin another line or column, and no empty line."""
+    """A label is not empty, and has no newline or tab to start another line or column."""
     for label in projector_labels(tokens):
         assert label.split() == [label]
 

@@ -1,4 +1,4 @@
-"""Pictures show every value in its cell, and every label in full, in any script."""
+"""Images show every value in its cell and every label in full, in any script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 @pytest.fixture
 def fonts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The only folder that is searched for fonts; empty."""
+    """An empty folder, the only one that is searched for fonts."""
     cached = (figures.system_fonts, figures.open_font, figures.font_of, figures.write)
     monkeypatch.setattr(figures, "FONT_FOLDERS", [str(tmp_path)])
     for each in cached:
@@ -33,8 +33,8 @@ def fonts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("n_heads", [1, 3, 4])
-def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
-    """Reads the colours back from the pixels in the middle of every cell."""
+def test_every_weight_is_drawn_in_its_cell(n_heads: int) -> None:
+    """The pixel in the middle of each cell has the expected colour."""
     n = 6
     weights = np.random.default_rng(0).dirichlet(np.ones(n), size=(n_heads, n)).astype(np.float32)
     figure = HeadsFigure([f"t{i}" for i in range(n)], n_heads)
@@ -53,8 +53,8 @@ def test_every_weight_is_painted_in_its_cell(n_heads: int) -> None:
                 np.testing.assert_array_equal(image[y, x], GREY if key > query else expected)
 
 
-def test_colours_fall_from_nearly_white_to_dark_in_even_steps() -> None:
-    """Of CIE lightness (CIE 1976, for white of luminance 1), which OKLab's follows closely."""
+def test_colours_go_from_almost_white_to_dark_in_even_steps() -> None:
+    """Steps are even in CIE 1976 lightness (white has luminance 1), which is close to OKLab's."""
     shown = colours(np.linspace(0, 1, 21)) / 255
     linear = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
     lightness = 116 * np.cbrt(linear @ (0.2126, 0.7152, 0.0722)) - 16
@@ -62,13 +62,14 @@ def test_colours_fall_from_nearly_white_to_dark_in_even_steps() -> None:
     assert np.ptp(np.diff(lightness)) < 3 and np.all(np.diff(lightness) < -2)
 
 
-def ink(picture: np.ndarray) -> int:
-    return int((255 - picture.astype(int)).sum())
+def ink(image: np.ndarray) -> int:
+    """Return the total darkness of an image."""
+    return int((255 - image.astype(int)).sum())
 
 
 @pytest.mark.parametrize("label", ["a", "·incomprehens…", "𒀀" * 14, r"$\no{\u{7}}", "W" * 14])
-def test_labels_neither_overlap_nor_are_cut(label: str) -> None:
-    """The picture has all of the ink of its texts, no ink at its edges, and none in the cells."""
+def test_labels_do_not_overlap_and_are_not_cut_off(label: str) -> None:
+    """The image has all the ink of its texts, and none at its edges or in its cells."""
     for n in range(1, 25):
         one = HeadsFigure([label] * n, 1).maps[0]
         texts = ["head 0", "query: attends", "key: attended to", *[label] * 2 * n]
@@ -80,8 +81,8 @@ def test_labels_neither_overlap_nor_are_cut(label: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 24])
 @pytest.mark.parametrize("n_heads", [2, 3, 5, 12, 31, 32])
-def test_no_head_covers_another(n: int, n_heads: int) -> None:
-    """The picture has the ink of one head's, once per head, but for the title and the scale."""
+def test_heads_do_not_overlap(n: int, n_heads: int) -> None:
+    """The ink is that of one head times the number of heads, plus titles and the scale."""
     weights = np.full((n_heads, n, n), 0.5, np.float32)
     first, figure = HeadsFigure(["label"] * n, 1), HeadsFigure(["label"] * n, n_heads)
     untitled = ink(first.draw(weights[:1])) - ink(first.scale) - ink(write("head 0"))
@@ -121,10 +122,10 @@ def test_token_labels(token: bytes, label: str) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_the_tab_labels_tokens_alike() -> None:
+def test_the_tab_labels_tokens_in_the_same_way() -> None:
     tokens = [bytes([byte]) for byte in range(256)]
     letters = map(chr, (*range(0x80, 0x3100), *range(0xFE00, 0x10000)))
-    # Python and the browser may know different versions of Unicode.
+    # Python and the browser may support different versions of Unicode.
     tokens += [letter.encode() for letter in letters if category(letter) != "Cn"]
     tokens += [b"", " naïve 中\r\n".encode(), b"incomprehensible", b"\x07" * 15, b"a\xff\xfe" * 9]
     texts = [token.decode(errors="backslashreplace") for token in tokens]
@@ -142,13 +143,13 @@ def test_the_tab_labels_tokens_alike() -> None:
     assert not differ
 
 
-def test_what_no_font_has_is_escaped(fonts: Path) -> None:
+def test_characters_without_a_font_are_escaped(fonts: Path) -> None:
     np.testing.assert_array_equal(write("a中"), write(r"a\u{4e2d}"))
     np.testing.assert_array_equal(write("\u093f"), write(r"\u{93f}"))  # a vowel sign alone
 
 
-def test_what_the_system_has_a_font_for_is_drawn(fonts: Path) -> None:
-    """A font with one character, a square, is found below a file that is not a font."""
+def test_characters_with_a_font_are_drawn(fonts: Path) -> None:
+    """A font in a subfolder is found, beside a file that is not a font; its glyph is a square."""
     pen = TTGlyphPen(None)
     pen.moveTo((100, 0))
     for point in ((100, 800), (900, 800), (900, 0)):
@@ -167,7 +168,7 @@ def test_what_the_system_has_a_font_for_is_drawn(fonts: Path) -> None:
     drawn = write("中中")
     assert drawn.shape[1] < 30 < write(r"\u{4e2d}").shape[1]
     dark = np.all(drawn < 128, axis=-1)
-    assert 2 * 7 * 7 <= dark.sum() <= 2 * 9 * 9  # of 8.8 pixels a side
+    assert 2 * 7 * 7 <= dark.sum() <= 2 * 9 * 9  # two squares with sides of 8.8 pixels
     np.testing.assert_array_equal(write("日"), write(r"\u{65e5}"))
 
 
@@ -176,5 +177,5 @@ def test_a_score_image_shows_low_high_and_unknown() -> None:
     present = {tuple(colour) for colour in image.reshape(-1, 3).tolist()}
     low, high = (tuple(colour) for colour in colours(np.array([0.0, 1.0])).tolist())
     assert {low, high, GREY} <= present
-    # The numbers: dark on low, light on high.
+    # Numbers are black on low scores and white on high scores.
     assert {(0, 0, 0), (255, 255, 255)} <= present

@@ -27,14 +27,14 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
     assert (second["val_loss"], second["val_bpb"], second["floor_bpb"]) == (1.5, 0.55, None)
 
 
-def test_a_resume_drops_the_lines_of_steps_taken_again(tmp_path: Path) -> None:
+def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
     file = MetricsFile(None, observed_run(tmp_path))
     for step in (10, 20, 30):
         file.on_step(step, METRICS)
     with file.path.open("ab") as half:
         half.write(b'\xff\n[]\n{"steps": 3}\n')  # a damaged disk
     with file.path.open("a") as half:
-        half.write('{"step": 40, "tra')  # the process was killed while it wrote
+        half.write('{"step": 40, "tra')  # the process was killed while writing
     file.on_start(20)
     file.on_step(30, METRICS)
     assert [json.loads(line)["step"] for line in file.path.read_text().splitlines()] == [10, 20, 30]
@@ -69,7 +69,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
             assert tag.encode() in layout
 
 
-def test_no_floor_where_none_is_known(tmp_path: Path) -> None:
+def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
     board = TensorBoard(None, observed_run(tmp_path))
     board.on_step(10, METRICS)
     board.on_end(10, None)
@@ -80,7 +80,7 @@ def test_preformatted_text_keeps_its_markup() -> None:
     assert preformatted("# a\n<b>") == "    # a\n    <b>\n"
 
 
-def test_long_lines_are_broken_and_nothing_is_lost() -> None:
+def test_long_lines_are_wrapped_and_nothing_is_lost() -> None:
     text = "a word\t" * 60 + "\n\n  end"
     shown = preformatted(text)
     assert max(map(len, shown.splitlines())) <= 4 + WIDTH

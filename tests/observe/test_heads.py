@@ -1,4 +1,4 @@
-"""The scores that are logged are those of the recorded maps, on texts that suit them."""
+"""Logged head scores are those of the recorded maps, each on the texts that it needs."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def test_copy_targets_by_hand() -> None:
     mentions = [("hero", 0, 3), ("friend", 8, 13), ("hero", 15, 18), ("friend", 23, 28)]
     targets = copy_targets(lengths, mentions)
     expected = np.zeros((8, 8), dtype=bool)
-    expected[3, 0] = True  # before ". Ida" stands "bby"
-    expected[5, [2, 3]] = True  # before " Bo" stands " met"
+    expected[3, 0] = True  # "bby" predicts ". Ida"
+    expected[5, [2, 3]] = True  # " met" predicts " Bo"
     assert np.array_equal(targets, expected)
     assert np.array_equal(copy_targets(lengths[:5], mentions), expected[:5, :5])
 
 
-def test_a_head_that_copies_scores_one_and_one_that_does_not_zero() -> None:
+def test_copy_scores_by_hand() -> None:
     targets = copy_targets([1, 1, 1, 1], [("a", 0, 1), ("a", 2, 3), ("a", 3, 4)])
     maps = np.zeros((1, 2, 4, 4))
     maps[0, 0, :, 0] = 1  # always the first mention
     maps[0, 1, range(4), range(4)] = 1  # always itself
     assert scores.share(maps, targets)[0] == pytest.approx(1.0)
-    # Row 2 stands on a mention and predicts another: there, looking at itself is copying.
+    # Row 2 is a mention and predicts another one, so attending to itself counts as copying.
     assert scores.share(maps, targets)[1] == pytest.approx(0.5)
 
 
-def test_the_stories_of_tales_mark_what_is_repeated() -> None:
+def test_copy_texts_of_tales_mark_repeated_words() -> None:
     corpus, tokenizer = (
         open_corpus(preset("data", "tales", n_bytes=100_000)),
         fixed_tokenizer("byte"),
@@ -72,14 +72,15 @@ def test_the_stories_of_tales_mark_what_is_repeated() -> None:
             word = spelled[earlier[0] : earlier[0] + 1]
             while len(word) < len(earlier) and earlier[len(word)] == earlier[0] + len(word):
                 word = spelled[earlier[0] : earlier[0] + len(word) + 1]
-            repeated_word = spelled[row + 1 : row + 1 + len(word)]  # or its start, at the cut
+            # Only the start of the word, if the text is cut off there.
+            repeated_word = spelled[row + 1 : row + 1 + len(word)]
             assert word.lower().startswith(repeated_word.lower())
             seen += 1
     assert seen > 25
     assert copy_texts(open_corpus(preset("data", "text", path=__file__)), tokenizer, 4, 64) is None
 
 
-def test_the_scores_are_those_of_the_recorded_maps() -> None:
+def test_scores_match_the_recorded_maps() -> None:
     gpt = model().train()
     texts, again = torch.randint(256, (2, 20)), repeated(256, 64)
     assert torch.equal(again[:, :32], again[:, 32:])
@@ -113,7 +114,7 @@ def test_the_scores_are_those_of_the_recorded_maps() -> None:
                 assert found[name][layer, head] == pytest.approx(total / count, rel=1e-4)
 
 
-def test_what_tensorboard_gets(tmp_path: Path) -> None:
+def test_logged_tags(tmp_path: Path) -> None:
     observed = observed_run(tmp_path, model())
     maps = AttentionMaps(AttentionConfig(5, 10, "ab"), observed)
     maps.on_start(0)
@@ -127,11 +128,11 @@ def test_what_tensorboard_gets(tmp_path: Path) -> None:
     assert len(scalars) == 7 * 2 * 3 and "head induction/layer 1 head 2" in scalars
     assert [each.step for each in events.Scalars("head entropy/layer 0 head 0")] == [0, 5]
     assert [each.step for each in events.Images("head scores/entropy")] == [0]
-    # No token stands twice in these texts, but in the repeated ones all do.
+    # These texts repeat no token, but the repeated texts repeat every token.
     assert 0 <= events.Scalars("head duplicate token/layer 0 head 0")[0].value <= 1
 
 
-def test_mentions_are_every_spelling_of_the_words() -> None:
+def test_mentions_are_all_occurrences_of_the_words() -> None:
     for tale in islice(Tales(preset("data", "tales", n_bytes=20_000)).tales("val"), 10):
         words: dict[str, str] = {}
         for name, start, end in tale.mentions:

@@ -1,4 +1,4 @@
-"""Histograms hold the weights and gradients of every parameter, by layer."""
+"""Histograms contain the weights and gradients of every parameter, by layer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def events(folder: Path) -> EventAccumulator:
     return EventAccumulator(str(folder), size_guidance={"histograms": 0}).Reload()
 
 
-def assert_holds(histogram: object, tensor: Tensor) -> None:
-    """Its statistics and its buckets are those of the tensor, counted one by one."""
+def assert_matches(histogram: object, tensor: Tensor) -> None:
+    """Assert that the statistics and buckets of the histogram are those of the tensor."""
     value, numbers = histogram.histogram_value, tensor.flatten().double()  # type: ignore[attr-defined]
     assert value.num == numbers.numel() == sum(value.bucket)
     assert value.min == numbers.min() and value.max == numbers.max()
@@ -33,7 +33,7 @@ def assert_holds(histogram: object, tensor: Tensor) -> None:
         assert abs((numbers < limit).sum().item() - below) <= 1  # the last bucket is closed
 
 
-def test_weights_and_gradients_are_those_of_the_model(tmp_path: Path) -> None:
+def test_weights_and_gradients_match_the_model(tmp_path: Path) -> None:
     torch.manual_seed(0)
     gpt = GPT(small_config(2, 2, 8, 4, tied_embeddings=False), vocab_size=11)
     histograms = Histograms(HistogramsConfig(2), observed_run(tmp_path, gpt))
@@ -58,15 +58,15 @@ def test_weights_and_gradients_are_those_of_the_model(tmp_path: Path) -> None:
     for name in first:
         before, after = logged.Histograms(histogram_tag(name))
         assert (before.step, after.step) == (0, 2)
-        assert_holds(before, first[name])
-        assert_holds(after, second[name])
+        assert_matches(before, first[name])
+        assert_matches(after, second[name])
         (gradient,) = logged.Histograms(histogram_tag(f"{name} gradient"))
         assert gradient.step == 2
-        assert_holds(gradient, gradients[name])
+        assert_matches(gradient, gradients[name])
 
 
 def test_tags_are_grouped_by_layer() -> None:
-    """TensorBoard groups by what stands before the first slash."""
+    """TensorBoard groups tags by the part before the first slash."""
     assert histogram_tag("blocks.11.mlp.up.weight") == "layer 11/mlp.up.weight"
     assert (
         histogram_tag("final_norm.weight gradient")
@@ -74,7 +74,7 @@ def test_tags_are_grouped_by_layer() -> None:
     )
 
 
-def test_watched_weights_are_the_same(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+def test_histograms_do_not_change_the_weights(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     cache = f"cache_dir={tiny / '.cache'}"
     settings = [*TINY, "observe.histograms.every=2", cache, "run_dir=run"]
     succeed("train", *settings, cwd=tmp_path)
@@ -86,7 +86,7 @@ def test_watched_weights_are_the_same(tiny: Path, tiny_run: Path, tmp_path: Path
     for name, tensor in weights.items():
         all_steps = logged.Histograms(histogram_tag(name))
         assert [each.step for each in all_steps] == [0, 2, 4, 6]
-        assert_holds(all_steps[-1], tensor)
+        assert_matches(all_steps[-1], tensor)
         gradients = logged.Histograms(histogram_tag(f"{name} gradient"))
         assert [each.step for each in gradients] == [2, 4, 6]
     assert not events(tiny_run).Tags()["histograms"]  # off by default

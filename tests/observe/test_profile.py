@@ -1,4 +1,4 @@
-"""A recorded run has a trace and a table of just the steps that were asked for."""
+"""A profiled run has a trace and a table of exactly the requested steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.observe.conftest import observed_run
 
 
 def names(trace: Path) -> list[str]:
-    """Of all that has a duration."""
+    """Return the names of all events that have a duration."""
     events = json.loads(trace.read_text())["traceEvents"]
     return [event["name"] for event in events if event.get("ph") == "X"]
 
 
-def test_the_steps_that_were_asked_for(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
-    """Steps 2 and 3 of 6: the model embeds two batches, and the result is the same."""
+def test_the_requested_steps_are_profiled(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
+    """Steps 2 and 3 of 6 are profiled: the model embeds two batches, and the result is the same."""
     settings = [
         *TINY,
         f"cache_dir={tiny / '.cache'}",
@@ -38,7 +38,7 @@ def test_the_steps_that_were_asked_for(tiny: Path, tiny_run: Path, tmp_path: Pat
     assert recorded.count("aten::embedding") == 2
     lines = [line.split() for line in table.read_text().splitlines()]
     (product,) = (line for line in lines if line[:1] == ["aten::mm"])
-    assert int(product[-1]) == recorded.count("aten::mm") > 0  # its calls
+    assert int(product[-1]) == recorded.count("aten::mm") > 0  # the number of calls
     assert "profile of steps 2 to 3" in (run / "train.log").read_text()
     weights = "checkpoints/last/model.safetensors"
     assert (run / weights).read_bytes() == (tiny_run / weights).read_bytes()
@@ -48,10 +48,10 @@ def test_the_steps_that_were_asked_for(tiny: Path, tiny_run: Path, tmp_path: Pat
     ("start", "skip_first", "found"),
     [(0, 4, "steps-5-6"), (100, 4, "steps-105-106"), (0, 6, None), (0, 20, None)],
 )
-def test_a_run_that_ends_first(
+def test_a_run_that_ends_early(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, start: int, skip_first: int, found: str | None
 ) -> None:
-    """Six steps: what there is of the asked ones is kept; where there is none, the log says so."""
+    """Of the requested steps, those before the end are kept. If there are none, this is logged."""
     caplog.set_level("INFO", logger="training.profile")
     watcher = Profile(ProfileConfig(9, skip_first), observed_run(tmp_path))
     watcher.on_start(start)
@@ -59,9 +59,9 @@ def test_a_run_that_ends_first(
         torch.zeros(3).cosh_()
         watcher.on_step(step, None)
     watcher.on_end(start + 6, None)
-    (told,) = caplog.messages
+    (message,) = caplog.messages
     if found is None:
-        assert told == f"no profile: the run ended before step {skip_first + 1}"
+        assert message == f"no profile: the run ended before step {skip_first + 1}"
         assert not (tmp_path / "profile").exists()
     else:
         assert names(tmp_path / f"profile/{found}.json").count("aten::cosh_") == 2
@@ -71,7 +71,7 @@ def test_a_run_that_ends_first(
     ("skip_first", "pauses", "first", "last"),
     [(1, (3, 0, 6), 2, 3), (3, (3, 0, 6), 5, 6), (1, (1, 4), 2, 4), (1, (2, 3), 2, 2)],
 )
-def test_steps_are_recorded_and_not_what_comes_between_them(
+def test_only_steps_are_profiled(
     tmp_path: Path, skip_first: int, pauses: tuple[int, ...], first: int, last: int
 ) -> None:
     watcher = Profile(ProfileConfig(9, skip_first), observed_run(tmp_path, pauses=pauses))

@@ -1,4 +1,4 @@
-"""What is printed."""
+"""The output of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shown(live: bool, run: str = "runs/my run") -> str:
     return out.getvalue()
 
 
-def test_the_summary_tells_all_that_is_needed_next() -> None:
+def test_the_summary_shows_results_and_the_next_commands() -> None:
     for live in (True, False):
         text = shown(live)
         for words in (
@@ -56,12 +56,12 @@ def test_the_summary_tells_all_that_is_needed_next() -> None:
             assert words in text, words
 
 
-def test_no_control_characters_where_there_is_no_terminal() -> None:
+def test_no_control_characters_without_a_terminal() -> None:
     assert "\x1b" not in shown(live=False)
     assert "\x1b" in shown(live=True)
 
 
-def test_a_run_that_fails_ends_its_bar_without_a_summary() -> None:
+def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=90)
     observed = observed_run(Path("runs/x"), max_steps=10, sample=lambda: "never")

@@ -1,4 +1,4 @@
-"""The optimizers against plain torch, and the schedule against its definition."""
+"""Compare the optimizers with torch.optim, and the schedule with its definition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def backward(gpt: GPT, seed: int) -> None:
     cross_entropy(gpt(tokens[:, :-1]), tokens[:, 1:]).backward()
 
 
-def test_adamw_is_torchs_adamw_that_decays_no_vector() -> None:
+def test_adamw_matches_torch_without_weight_decay_on_vectors() -> None:
     ours, reference = model(), model()
     optimizer = Optimizer(ours, ADAMW, max_steps=10)
     matrices = [p for p in reference.parameters() if p.ndim == 2]
@@ -40,7 +40,7 @@ def test_adamw_is_torchs_adamw_that_decays_no_vector() -> None:
         [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
         betas=(0.9, 0.95),
     )
-    for step, scale in enumerate([0.2, 0.4, 0.6], start=1):  # of the warm-up
+    for step, scale in enumerate([0.2, 0.4, 0.6], start=1):  # during warm-up
         for gpt in (ours, reference):
             backward(gpt, step)
         for group in plain.param_groups:
@@ -53,7 +53,7 @@ def test_adamw_is_torchs_adamw_that_decays_no_vector() -> None:
 
 
 @pytest.mark.parametrize("position", ["rotary", "learned"])
-def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(position: str) -> None:
+def test_muon_updates_the_matrices_of_the_blocks_and_adamw_the_rest(position: str) -> None:
     gpt = model(position)
     muon, *adamws = Optimizer(gpt, MUON, max_steps=10).rules
     names = {parameter: name for name, parameter in gpt.named_parameters()}
@@ -67,19 +67,19 @@ def test_muon_takes_the_blocks_matrices_and_adamw_the_rest(position: str) -> Non
 
 
 def test_a_muon_step_has_the_size_of_an_adamw_step() -> None:
-    """Root mean square 0.2 lr for any matrix (Liu et al. 2025, section 2.2), about."""
+    """The root mean square of an update is about 0.2 lr (Liu et al. 2025, section 2.2)."""
     gpt = model()
     optimizer = Optimizer(gpt, MUON, max_steps=10)
     weight = gpt.get_parameter("blocks.0.mlp.down.weight")
     before = weight.detach().clone()
     backward(gpt, 0)
-    optimizer.step(5)  # the first at the peak rate
+    optimizer.step(5)  # the first step at the peak learning rate
     update = weight.detach() - before * (1 - MUON.lr * MUON.weight_decay)
     assert update.square().mean().sqrt().item() == pytest.approx(0.2 * MUON.lr, rel=0.35)
 
 
 @pytest.mark.parametrize("config", [ADAMW, MUON], ids=["adamw", "muon"])
-def test_state_comes_back(config: OptimizerConfig) -> None:
+def test_state_is_restored(config: OptimizerConfig) -> None:
     one = model()
     first = Optimizer(one, config, max_steps=10)
     backward(one, 0)

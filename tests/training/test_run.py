@@ -36,7 +36,7 @@ def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
     assert all(path.parent == Path("runs") for path in paths)
 
 
-def test_latest_leads_to_the_newest_run_but_not_to_its_events(here: Path) -> None:
+def test_latest_points_to_the_newest_run_but_not_to_its_events(here: Path) -> None:
     for name in ("one", "two"):
         run = Run.create(
             f"runs/{name}", f"name: {name}\n", {"config.yaml": "x"}, "0", lambda folder: None
@@ -46,12 +46,12 @@ def test_latest_leads_to_the_newest_run_but_not_to_its_events(here: Path) -> Non
         latest = Path("runs/latest")
         assert (latest / "config.yaml").read_text() == f"name: {name}\n"
         assert Run.open("runs/latest", "run").path.resolve() == run.path.resolve()
-        run.metrics_file.write_text("{}")  # what is written later is seen as well
+        run.metrics_file.write_text("{}")  # files that are written later appear, too
         assert (latest / "metrics.jsonl").read_text() == "{}"
     assert not list(latest.rglob("events*"))
 
 
-def test_latest_leads_to_a_run_elsewhere(
+def test_latest_points_to_a_run_elsewhere(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "run"
@@ -60,7 +60,7 @@ def test_latest_leads_to_a_run_elsewhere(
     assert Run.open("runs/latest", "run").path == elsewhere
 
 
-def test_an_existing_folder_is_not_taken(here: Path) -> None:
+def test_an_existing_folder_is_rejected(here: Path) -> None:
     (here / "full").mkdir()
     (here / "full" / "file").touch()
     with pytest.raises(UserError, match="run_dir"):
@@ -73,18 +73,18 @@ def test_an_existing_folder_is_not_taken(here: Path) -> None:
     assert not (here / "new").exists()
 
 
-def test_a_checkpoint_appears_whole_or_not_at_all(
+def test_a_checkpoint_is_written_completely_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(model, optimizer, Progress(step=1), is_best=True)
 
-    def cut_off(path: Path, target: Path) -> None:
+    def fail_to_rename(path: Path, target: Path) -> None:
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", cut_off)
+        patch.setattr(Path, "rename", fail_to_rename)
         with pytest.raises(UserError, match="space"):
             checkpoints.save(model, optimizer, Progress(step=2), is_best=True)
     assert load_progress(checkpoints.find("last", "run")).step == 1
@@ -93,7 +93,7 @@ def test_a_checkpoint_appears_whole_or_not_at_all(
     assert load_progress(checkpoints.find("best", "run")).step == 1
 
 
-def test_what_a_killed_process_left_is_replaced_and_removed(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
     for left in ("step-000002", ".step-000001.77"):
@@ -106,7 +106,7 @@ def test_what_a_killed_process_left_is_replaced_and_removed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
-def test_a_damaged_checkpoint_is_told(tmp_path: Path, name: str, damage: bytes) -> None:
+def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: bytes) -> None:
     model, optimizer = parts()
     path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True)
     (path / name).write_bytes(damage)
@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path, name: str, damage: bytes) 
         load_progress(path)
 
 
-def test_weights_of_another_shape_are_told(tmp_path: Path) -> None:
+def test_weights_of_another_shape_are_rejected(tmp_path: Path) -> None:
     model, optimizer = parts()
     path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True)
     with pytest.raises(UserError, match="model"):

@@ -1,4 +1,4 @@
-"""The loop against an explicit one, and what it promises of steps, parts and observers."""
+"""Compare the training loop with an explicit one; test resuming, bad steps and observers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONFIG = TrainerConfig(
     parallel="ddp",
 )
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
-# Two bytes per token, except for the first.
+# Token 0 has one byte, every other token has two.
 TOKEN_BYTES = torch.tensor([1] + [2] * (VOCAB - 1))
 
 
@@ -58,7 +58,7 @@ def tokens(n: int = 400) -> np.ndarray:
 
 
 class Diary(Observer):
-    """Writes down what it is told."""
+    """Records every call."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, int]] = []
@@ -117,7 +117,7 @@ def weights(made: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
 
 
-def test_the_loop_is_the_textbook_loop(tmp_path: Path) -> None:
+def test_the_loop_matches_an_explicit_loop(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path)
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
@@ -148,18 +148,18 @@ def test_the_loop_is_the_textbook_loop(tmp_path: Path) -> None:
         assert metrics.tokens == step * 4 * CONTEXT
         _, targets = batch(step - 1)
         bits = losses[step - 1] * targets.numel() / math.log(2)
-        spelled = sum(1 if token == 0 else 2 for token in targets.flatten().tolist())
-        assert metrics.train_bpb == pytest.approx(bits / spelled, rel=1e-5)
+        n_bytes = sum(1 if token == 0 else 2 for token in targets.flatten().tolist())
+        assert metrics.train_bpb == pytest.approx(bits / n_bytes, rel=1e-5)
 
 
-def test_observers_hear_everything_in_order(tmp_path: Path) -> None:
+def test_observers_are_called_in_order(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path)
     summary = made.fit()
-    told = [event for event in diary.events if event[0] != "checkpoint"]
+    called = [event for event in diary.events if event[0] != "checkpoint"]
     expected: list[tuple[str, int]] = [("start", 0)]
     for step in range(1, 7):
         expected += [("step", step)] + [("eval", step)] * (step % 2 == 0)
-    assert told == [*expected, ("end", 6)]
+    assert called == [*expected, ("end", 6)]
     assert {("checkpoint", 3), ("checkpoint", 6)} <= set(diary.events)
     assert sorted(diary.metrics) == [2, 4, 6]
     assert diary.summary == summary
@@ -170,7 +170,7 @@ def test_observers_hear_everything_in_order(tmp_path: Path) -> None:
     assert summary.parameters == sum(p.numel() for p in made.model.parameters())
 
 
-def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
+def test_gradient_accumulation_matches_the_whole_batch(tmp_path: Path) -> None:
     whole, _ = trainer(tmp_path / "whole")
     parts, _ = trainer(tmp_path / "parts", replace(CONFIG, grad_accumulation=4))
     whole.fit(), parts.fit()
@@ -179,7 +179,7 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_a_cut_run_takes_the_same_steps(tmp_path: Path, dropout: float) -> None:
+def test_a_resumed_run_takes_the_same_steps(tmp_path: Path, dropout: float) -> None:
     straight, _ = trainer(tmp_path / "straight", dropout=dropout)
     straight.fit()
     first, _ = trainer(tmp_path / "cut", replace(CONFIG, max_steps=3), dropout)
@@ -191,13 +191,13 @@ def test_a_cut_run_takes_the_same_steps(tmp_path: Path, dropout: float) -> None:
         assert torch.equal(a, b)
 
 
-def test_watching_changes_nothing(tmp_path: Path) -> None:
-    class Nosy(Observer):
+def test_observers_do_not_change_the_result(tmp_path: Path) -> None:
+    class DrawsRandomNumbers(Observer):
         def on_step(self, step: int, metrics: StepMetrics | None) -> None:
             torch.rand(step)
 
     plain, _ = trainer(tmp_path / "plain", dropout=0.2)
-    watched, _ = trainer(tmp_path / "watched", dropout=0.2, observers=[Nosy()])
+    watched, _ = trainer(tmp_path / "watched", dropout=0.2, observers=[DrawsRandomNumbers()])
     plain.fit(), watched.fit()
     for a, b in zip(weights(plain).values(), weights(watched).values(), strict=True):
         assert torch.equal(a, b)
@@ -220,7 +220,7 @@ def test_checkpoints_last_and_best(tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
-def test_an_absurd_learning_rate_is_told(tmp_path: Path) -> None:
+def test_a_huge_learning_rate_raises(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, max_steps=200, log_every=1), lr=1e30)
     with pytest.raises(UserError, match=r"optimizer\.lr.*blocks\.0"):
         made.fit()
@@ -228,8 +228,8 @@ def test_an_absurd_learning_rate_is_told(tmp_path: Path) -> None:
     assert diary.summary is None
 
 
-def test_a_bad_step_is_left_out_and_counted(tmp_path: Path) -> None:
-    """As if its batch had never been: the weights are those of the other steps alone."""
+def test_a_bad_step_is_skipped_and_counted(tmp_path: Path) -> None:
+    """A step whose loss is not finite leaves the weights unchanged."""
     made, _ = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
     before: dict[int, dict[str, torch.Tensor]] = {}
 
@@ -247,8 +247,8 @@ def test_a_bad_step_is_left_out_and_counted(tmp_path: Path) -> None:
         assert not torch.equal(weights(made)[name], tensor)
 
 
-def test_observers_see_the_gradients_that_the_optimizer_takes(tmp_path: Path) -> None:
-    """At step 1 those of the explicit loop, clipped; none of a step that is left out."""
+def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> None:
+    """At step 1 they are the clipped gradients of an explicit loop. A skipped step has none."""
     seen: dict[int, dict[str, torch.Tensor]] = {}
 
     class Watcher(Observer):
@@ -277,7 +277,7 @@ def test_observers_see_the_gradients_that_the_optimizer_takes(tmp_path: Path) ->
     assert all(each.grad is None for each in made.model.parameters())
 
 
-def test_no_checkpoint_amid_bad_steps(tmp_path: Path) -> None:
+def test_no_checkpoint_is_saved_during_bad_steps(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
     made.model.register_forward_hook(
         lambda module, arguments, logits: logits * math.nan if made.progress.step >= 2 else logits
@@ -288,7 +288,7 @@ def test_no_checkpoint_amid_bad_steps(tmp_path: Path) -> None:
     assert load_progress(made.reports.checkpoints.find("last", "run")).step == 2
 
 
-def test_a_checkpoint_that_bad_steps_delay_is_made_up(tmp_path: Path) -> None:
+def test_a_checkpoint_delayed_by_bad_steps_is_saved_later(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=3))
     made.model.register_forward_hook(
         lambda module, arguments, logits: logits * math.nan if made.progress.step == 2 else logits
@@ -317,21 +317,21 @@ def test_measure_counts_every_target_once() -> None:
     got = measure(model, windows(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
     assert model.training
     model.eval()
-    nats, spelled = 0.0, 0
+    nats, n_bytes = 0.0, 0
     for position in range(1, len(text)):
         start = (position - 1) // CONTEXT * CONTEXT
         context = torch.from_numpy(text[start:position].astype(np.int64))[None]
         with torch.no_grad():
             log_probabilities = model(context)[0, -1].double().log_softmax(0)
         nats -= log_probabilities[int(text[position])].item()
-        spelled += 1 if text[position] == 0 else 2
-    assert (got.tokens, got.bytes) == (60, spelled)
+        n_bytes += 1 if text[position] == 0 else 2
+    assert (got.tokens, got.bytes) == (60, n_bytes)
     assert got.nats == pytest.approx(nats, rel=1e-5)
     assert got.loss == pytest.approx(nats / 60, rel=1e-5)
-    assert got.bpb == pytest.approx(nats / math.log(2) / spelled, rel=1e-5)
+    assert got.bpb == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
 
 
-def test_cross_entropy_of_even_odds() -> None:
+def test_cross_entropy_of_uniform_logits() -> None:
     logits = torch.zeros(2, 3, VOCAB, dtype=torch.bfloat16)
     targets = torch.zeros(2, 3, dtype=torch.long)
     assert cross_entropy(logits, targets).item() == pytest.approx(math.log(VOCAB), rel=1e-6)
