@@ -90,7 +90,7 @@ def test_every_setting_has_a_meaning() -> None:
         if path.parent.name in ("model", "experiment") and path.stem != "nano":
             continue
         for name, _, comment in hooks["read_settings"](path):
-            assert comment or name in ("name", "url", "sha256"), f"{path}: {name}"
+            assert comment or name == "name", f"{path}: {name}"
 
 
 def test_head_scores_have_their_meanings() -> None:
