@@ -107,7 +107,10 @@ def settings() -> str:
         page += " ".join(f"`{name}={value}`" for name, value in given) + "\n\n"
     for script in SCRIPTS:
         page += f"## {script}.py\n\n" + table(read_settings(CONFIGS / f"{script}.yaml"))
-    return page + "## shapes.py\n\nHas only the settings of [`model`](#model).\n"
+    page += (
+        "## shapes.py\n\nHas the settings of [`model`](#model): `model=...`, `model.n_heads=...`"
+    )
+    return page + ".\n"
 
 
 def scores() -> str:
