@@ -23,7 +23,7 @@ CONFIGS = ROOT / "configs"
 GROUPS = {
     "data": "The corpus.",
     "tokenizer": "How text becomes tokens.",
-    "model": "The size and design of the model. Every preset has all settings of `nano`.",
+    "model": "The size and design of the model.",
     "optimizer": "How the weights are updated.",
 }
 SCRIPTS = ("sample", "evaluate", "look")
@@ -83,6 +83,7 @@ def table(found: list[Setting]) -> str:
 
 def settings() -> str:
     """All settings, grouped as on the command line."""
+    defaults = (CONFIGS / "train.yaml").read_text(encoding="utf-8")
     train = read_settings(CONFIGS / "train.yaml")
     page = "## train.py\n\n" + table([each for each in train if "." not in each.name])
     for group in ("trainer", "observe"):
@@ -90,19 +91,19 @@ def settings() -> str:
         page += table([each for each in train if each.name.startswith(f"{group}.")])
     for group, meaning in GROUPS.items():
         page += f"### {group}\n\n{meaning} Choose one with `{group}=...`.\n\n"
-        chosen = next(line for line in _lines("train.yaml") if line.startswith(f"- {group}:"))
-        default = chosen.partition(":")[2].strip()
+        default = re.findall(rf"^  - {group}: (\w+)$", defaults, re.MULTILINE)[0]
         options = sorted((CONFIGS / group).glob("*.yaml"))
         for path in sorted(options, key=lambda each: each.stem != default):
             is_default = " (default)" if path.stem == default else ""
-            page += f"#### {group}={path.stem}{is_default}\n\n{about(path)}\n\n"
+            base = re.findall(r"^defaults: \[(\w+),", path.read_text("utf-8"), re.MULTILINE)[0]
+            rest = "" if base.endswith("_schema") else f" All other settings are those of `{base}`."
+            page += f"#### {group}={path.stem}{is_default}\n\n{about(path)}{rest}\n\n"
             page += table(read_settings(path, f"{group}."))
     page += "### experiment\n\nSets of overrides. Choose one with `experiment=...`.\n\n"
     for path in sorted((CONFIGS / "experiment").glob("*.yaml")):
+        groups = re.findall(r"^  - override /(\w+): (\w+)$", path.read_text("utf-8"), re.MULTILINE)
+        given = [*groups, *((name, value) for name, value, _ in read_settings(path))]
         page += f"#### experiment={path.stem}\n\n{about(path)} It sets:\n\n"
-        chosen = [line.removeprefix("- override /") for line in _lines(f"experiment/{path.name}")]
-        groups = [line.split(": ") for line in chosen if re.match(r"(data|tokenizer): ", line)]
-        given = [*map(tuple, groups), *((name, value) for name, value, _ in read_settings(path))]
         page += " ".join(f"`{name}={value}`" for name, value in given) + "\n\n"
     for script in SCRIPTS:
         page += f"## {script}.py\n\n" + table(read_settings(CONFIGS / f"{script}.yaml"))
@@ -110,10 +111,6 @@ def settings() -> str:
         "## shapes.py\n\nHas the settings of [`model`](#model): `model=...`, `model.n_heads=...`"
     )
     return page + ".\n"
-
-
-def _lines(name: str) -> list[str]:
-    return [line.strip() for line in (CONFIGS / name).read_text(encoding="utf-8").splitlines()]
 
 
 def scores() -> str:
@@ -129,7 +126,7 @@ def scores() -> str:
 def notebook() -> str:
     """The notebook with its outputs, as Markdown."""
     stored = json.loads((ROOT / "notebooks/attention.ipynb").read_text(encoding="utf-8"))
-    parts = []
+    parts: list[str] = []
     for cell in stored["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
@@ -160,8 +157,9 @@ def draw_formula(formula: str, size: int, kind: str) -> str:
 
     drawing = io.BytesIO()
     # The same formula always gives the same file.
-    settings = {"svg.hashsalt": formula, "mathtext.fontset": "cm", "savefig.transparent": True}
-    with rc_context(settings):
+    with rc_context(
+        {"svg.hashsalt": formula, "mathtext.fontset": "cm", "savefig.transparent": True}
+    ):
         font = FontProperties(size=size)
         depth = math_to_image(f"${formula}$", drawing, font, format="svg", color="#123456")
     svg = drawing.getvalue().decode()

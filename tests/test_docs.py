@@ -1,0 +1,126 @@
+"""The README and the guide: their commands are valid, their links lead somewhere, and what is
+generated for the site is complete."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from configs.cli import read_arguments
+from configs.schema import SCRIPTS, all_settings, register
+from tensorboard_attention.scores import SCORES
+from tests.conftest import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+RUN = re.compile(r"(?:^ *|\| |`)(?:python|torchrun(?: --\S+)*) (\w+)\.py([^`\n]*)", re.MULTILINE)
+hooks = runpy.run_path(str(ROOT / "docs/hooks.py"))
+
+
+def commands() -> list[tuple[str, str]]:
+    """Script and arguments of every command line that composes settings."""
+    found = set()
+    for page in PAGES:
+        for script, arguments in RUN.findall(page.read_text(encoding="utf-8")):
+            if script in SCRIPTS:
+                found.add((script, arguments.partition(" # ")[0].strip()))
+    return sorted(found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hydra_ready() -> Iterator[None]:
+    register()
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        yield
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+def test_commands_are_found() -> None:
+    assert {script for script, _ in commands()} == set(SCRIPTS)
+    assert len(commands()) > 30
+
+
+@pytest.mark.parametrize(("script", "arguments"), commands())
+def test_every_command_is_valid(script: str, arguments: str) -> None:
+    given = shlex.split(arguments)
+    if "--version" in given:
+        return
+    read = read_arguments(given, script)
+    settings = [each for each in read if "=" in each]
+    if "-m" in read:  # the first value of each
+        settings = [re.sub(r"=.*(?:interval|choice)\(", "=", each) for each in settings]
+        settings = [each.partition(",")[0] for each in settings]
+    compose(script, settings, return_hydra_config=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_resolve(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not re.match(r"https?:|#", target):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+def test_the_settings_page_lists_every_setting_and_choice() -> None:
+    page = hooks["settings"]()
+    listed = re.findall(r"^\| `([\w.]+)` \| `.+` \|", page, re.MULTILINE)
+    for script, kind in SCRIPTS.items():
+        names = [each.name for each in all_settings(kind)]
+        groups = {name.rpartition(".")[0] for name in names} | {"data"}
+        assert set(names) - groups <= set(listed), script
+    choices = sorted((ROOT / "configs").glob("*/*.yaml"))
+    assert choices
+    for path in choices:
+        assert f"#### {path.parent.name}={path.stem}" in page
+
+
+def test_every_setting_has_a_meaning() -> None:
+    # The name of a choice needs none, nor does a preset, whose settings nano.yaml explains.
+    for path in sorted((ROOT / "configs").rglob("*.yaml")):
+        if path.parent.name in ("model", "experiment") and path.stem != "nano":
+            continue
+        for name, _, comment in hooks["read_settings"](path):
+            assert comment or name == "name", f"{path}: {name}"
+
+
+def test_head_scores_have_their_meanings() -> None:
+    assert all(f"| `{score.name}` | {score.meaning} |" in hooks["scores"]() for score in SCORES)
+
+
+def test_the_notebook_page_is_complete() -> None:
+    cells = json.loads((ROOT / "notebooks/attention.ipynb").read_text(encoding="utf-8"))["cells"]
+    page = hooks["notebook"]()
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    images = [out for cell in code for out in cell["outputs"] if "image/png" in out.get("data", {})]
+    assert page.count("```python\n") == len(code)
+    assert page.count("<img ") == len(images)
+    assert page.count("<svg ") > 10
+    for markup in ("<style", "<!--", "<script", "#123456"):
+        assert markup not in page
+    prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    assert "$" not in prose
+    assert not re.search(r"^# ", prose, re.MULTILINE)
+
+
+def test_the_animation_is_small() -> None:
+    assert (ROOT / "docs/heads.gif").stat().st_size < 1_500_000
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs the docs extra; `make docs` builds the site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        loads = r'<(?:script|link|img)\b[^>]*(?:src|href)="?(?:https?:)?//'
+        assert not re.search(loads, page.read_text(encoding="utf-8")), page
