@@ -136,6 +136,8 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
         raise UserError("-m: only train.py can sweep; run this script once for each value")
     if known.multirun and "LOCAL_RANK" in os.environ:
         raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
+    if known.multirun and known.cfg:
+        raise UserError("-m: cannot be combined with --cfg; leave one of them out")
     if known.resolve and not known.cfg:
         raise UserError("--resolve: needs --cfg job")
     for argument in arguments:

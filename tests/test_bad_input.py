@@ -38,6 +38,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["model=null"], ["model"]),
     ("train", ["data=3"], ["data=3", "tales"]),
     ("train", ["--resolve"], ["--resolve", "--cfg"]),
+    ("train", ["-m", "seed=1,2", "--cfg", "job"], ["-m", "--cfg"]),
     ("train", ["seed=${nowhere}"], ["seed", "nowhere"]),
     # Values out of range
     ("train", ["trainer.max_steps=0"], ["trainer.max_steps", "at least 1"]),
