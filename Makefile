@@ -1,4 +1,4 @@
-# Everything runs in .venv, which the first target that needs it makes. Requires Python >= 3.10 and a package index.
+# All targets run in .venv, which is created on first use. Requires Python >= 3.10 and a package index.
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
@@ -30,7 +30,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	$(INSTALL_TAB)
 	@touch $@
 
-# Those that need no other project's checkout; an hour or so, on a machine that does nothing else.
+# Benchmarks that need no checkout of another project: about an hour, on a machine that does nothing else.
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/growth.py

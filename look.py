@@ -31,7 +31,7 @@ def main(cfg: DictConfig) -> None:
     tokens = opened.tokenizer.encode(config.text)
     kept = tokens[: opened.config.model.context_length]
     if len(kept) < len(tokens):
-        print(f"using the first {len(kept)} of {len(tokens)} tokens: the model reads no more")
+        print(f"Using the first {len(kept)} of {len(tokens)} tokens: the model's context length")
 
     from torch.utils.tensorboard import SummaryWriter
 
@@ -44,10 +44,10 @@ def main(cfg: DictConfig) -> None:
     maps = probe.log(opened.step, images=True)
     events.close()
     logdir = opened.run.path.parent
-    print(f"logged at step {opened.step} of {opened.run.path}; view: tensorboard --logdir {logdir}")
+    print(f"Logged to {opened.run.path}, step {opened.step}. View: tensorboard --logdir {logdir}")
     if config.html is not None:
         page(config.html, [(tag, opened.step, encode(maps, probe.texts))])
-        print(f"written: {config.html}")
+        print(f"Wrote {config.html}")
 
 
 def check_text_and_page(config: LookConfig) -> None:

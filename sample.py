@@ -46,7 +46,7 @@ def interact(writer: Writer, config: SampleConfig) -> None:
     """Ask for prompts until the input ends."""
     import readline  # noqa: F401 - gives input() line editing and a history
 
-    print("Type a prompt and press Enter; an empty line starts a new document; Ctrl-D ends.")
+    print("Type a prompt and press Enter. An empty line starts a new document; Ctrl-D quits.")
     if config.prompt:
         print_samples(writer, config)
     while True:

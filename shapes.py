@@ -30,7 +30,7 @@ TEXTS = (b"the cat sat down", b"a dog ran to her")
 AXES = {
     "batch": "texts that are processed in parallel",
     "token": "positions in a text",
-    "query": "the token that attends: the next token after it is predicted",
+    "query": "the token that attends; the model predicts the token after it",
     "key": "the token that is attended to, and whose value is gathered",
     "d_model": "numbers that represent a token in the residual stream",
     "head": "query heads, which attend independently of each other",
@@ -97,7 +97,7 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
         *rows,
         Step("scores", "Q_h K_h^T", pairs, steps.scores),
         Step("scaled", "scores / sqrt(d_head)", pairs, steps.scaled),
-        Step("masked", "scaled, later keys -inf", pairs, steps.masked),
+        Step("masked", "scaled; later keys: -inf", pairs, steps.masked),
         Step("weights", "softmax(masked) over keys", pairs, steps.weights),
         Step("context", "weights V_h", ("batch", "head", "query", "d_head"), steps.context),
         Step("heads joined", "C = context, heads joined", projected, seen["output"][0]),

@@ -85,7 +85,7 @@ def train(cfg: DictConfig) -> float | None:
         except RuntimeError as error:
             if ranks.is_main or not re.search("closed by peer|reset by peer", str(error)):
                 raise
-            print(f"rank {ranks.rank}: another rank has ended", file=sys.stderr)
+            print(f"rank {ranks.rank}: stopped, because another rank failed", file=sys.stderr)
             sys.exit(2)
 
 
@@ -254,8 +254,8 @@ def is_finished(start: Start, config: TrainConfig, ranks: Ranks) -> bool:
         return False
     if ranks.is_main:
         print(
-            f"{start.run.path} has completed its {step} steps: nothing to do. "
-            f"To train longer, raise trainer.max_steps above {step}."
+            f"{start.run.path} has already completed its {step} steps: nothing to do. "
+            f"To train longer, set trainer.max_steps to more than {step}."
         )
     return True
 

@@ -99,11 +99,11 @@ def one_line_errors() -> Iterator[None]:
         if isinstance(error, OSError) and _is_disk(error):
             fail(
                 f"{error.filename or 'disk'}: cannot be written ({error.strerror}); "
-                "free some space or make it writable, then start again, or continue a run that has "
-                "begun with resume=..."
+                "free some disk space or fix its permissions, then run the command again; a run "
+                "that had already started continues with resume=..."
             )
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            fail("memory: exhausted; choose a smaller model or batch, or fewer samples")
+            fail("out of memory; choose a smaller model, a smaller batch or fewer samples")
         if not is_users_mistake(error):
             raise
         fail(one_line(error))
@@ -143,9 +143,11 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     for argument in arguments:
         key, _, value = argument.partition("=")
         if not key:
-            raise UserError(f"{argument}: is not setting=value; --cfg job prints every setting")
+            raise UserError(
+                f"{argument}: must have the form setting=value; --cfg job prints every setting"
+            )
         if value == "null" and key in groups:
-            raise UserError(f"{argument}: is not a choice; --help lists the choices of {key}")
+            raise UserError(f"{argument}: is unknown; --help lists the choices of {key}")
     if known.multirun:
         return arguments
     return [_quote(argument, groups, free_text) for argument in arguments]

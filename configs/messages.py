@@ -21,9 +21,9 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, MissingConfigException):
         missing = (error.missing_cfg_file or "").rpartition("/")
         options = [each for each in error.options or () if not each.endswith("_schema")]
-        return f"{missing[0]}={missing[2]}: no such option; choose one of {', '.join(options)}"
+        return f"{missing[0]}={missing[2]}: is unknown; choose one of {', '.join(options)}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: is not setting=value; quote a value with special characters"
+        return f"{error.override}: must have the form setting=value; quote special characters"
     text = str(error)
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", text)
     if ambiguous:
@@ -36,7 +36,7 @@ def one_line(error: BaseException) -> str:
     if override and isinstance(cause, OmegaConfBaseException):
         key = override[1].partition("=")[0]
         if "not in" in str(cause):
-            return f"{key}: no such setting; --cfg job prints every setting there is"
+            return f"{key}: no such setting; --cfg job prints every setting"
         return f"{override[1]}: {_first_line(cause)}"
     if override:
         return f"{override[1]}: {_first_line(error)}"

@@ -64,7 +64,8 @@ class TrainConfig:
         check_range("seed", self.seed, 0, 2**63 - 1)
         if type(self.data) is not CORPORA[self.data.name].config:
             raise ValueError(
-                f"data.name: {self.data.name!r} has other settings; choose a corpus with data=..."
+                f"data.name: cannot be set to {self.data.name!r} on its own; "
+                "choose a corpus with data=..."
             )
         if not self.cache_dir:
             raise ValueError("cache_dir: is empty; give a folder")
@@ -266,7 +267,7 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
     if refused := [name for name in changed if name in fixed]:
         raise UserError(
             f"resume: {', '.join(refused)} cannot change in a resumed run; "
-            "leave it out, or start a new run"
+            "keep the stored value, or start a new run"
         )
     return settings
 

@@ -57,7 +57,7 @@ class Text:
     def __init__(self, config: TextConfig) -> None:
         if not config.path:
             raise UserError(
-                "data.path: is not set; give a UTF-8 text file, a folder, a glob, "
+                "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
                 "or - for standard input"
             )
         separator = config.separator.encode()
@@ -78,13 +78,13 @@ class Text:
         except OSError as error:
             raise UserError(
                 f"data.path: {error.filename or config.path} cannot be read ({error.strerror}); "
-                "give a readable UTF-8 text file, folder or glob"
+                "give a readable UTF-8 text file, folder or glob pattern"
             ) from error
 
         n_bytes = sum(length for _, _, length in self._stretches)
         if n_bytes == 0:
             name = "standard input" if config.path == "-" else config.path
-            raise UserError(f"data.path: {name} is empty; give a text that is not")
+            raise UserError(f"data.path: {name} is empty; give a text with at least one character")
         cut = int(n_bytes * (1 - config.val_fraction))
         before = b"".join(self._read(cut - 3, cut + 1))
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
@@ -167,7 +167,9 @@ def _find(path: str) -> tuple[list[Path], object]:
         problem = "matches no files" if glob.has_magic(path) else "does not exist"
     files = sorted((file for file in files if file.is_file()), key=lambda file: file.as_posix())
     if not files:
-        raise UserError(f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob")
+        raise UserError(
+            f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
+        )
     return files, None
 
 

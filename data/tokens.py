@@ -79,7 +79,7 @@ def prepare(
         if tokenizer.name != "bpe":
             tokenizer = fixed_tokenizer(tokenizer.name)
         elif (vocab_size := tokenizer.vocab_size) is None:
-            raise UserError("tokenizer.vocab_size: is null; bpe needs a number of tokens")
+            raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
         else:
             trained = cache / f"bpe-{_key(fingerprint, str(vocab_size), BPE_PATTERN)}"
             try:

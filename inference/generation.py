@@ -94,7 +94,7 @@ def generate(
     if not 0 <= prompt.min() <= prompt.max() < model.vocab_size:
         raise ValueError(
             f"prompt: ids run from {prompt.min()} to {prompt.max()}; "
-            f"this vocabulary ends at {model.vocab_size - 1}"
+            f"the vocabulary has ids 0 to {model.vocab_size - 1}"
         )
     check_range("max_new_tokens", max_new_tokens, least=0)
     check_range("num_samples", num_samples, least=1)

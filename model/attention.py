@@ -41,7 +41,7 @@ def causal_mask(
     attend to, and their softmax would be NaN.
     """
     if query > key:
-        raise ValueError(f"query: {query} queries need at least as many keys, not {key}")
+        raise ValueError(f"query: {query} queries need at least as many keys, but there are {key}")
     return torch.ones(query, key, dtype=torch.bool, device=device).tril(key - query)
 
 

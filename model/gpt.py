@@ -55,7 +55,7 @@ class GPT(nn.Module):
         start = 0 if cache is None else cache.length
         if start + tokens.shape[1] > self.config.context_length:
             raise ValueError(
-                f"tokens: {start + tokens.shape[1]} exceed "
+                f"tokens: {start + tokens.shape[1]} tokens exceed "
                 f"context_length={self.config.context_length}; give fewer"
             )
         x = self.embedding_dropout(self.position(self._embed(tokens), start))
@@ -69,7 +69,7 @@ class GPT(nn.Module):
         except IndexError:
             raise ValueError(
                 f"tokens: ids run from {tokens.min()} to {tokens.max()}; "
-                f"this vocabulary ends at {self.vocab_size - 1}"
+                f"the vocabulary has ids 0 to {self.vocab_size - 1}"
             ) from None
 
     @property

@@ -21,7 +21,7 @@ def entropy(maps: np.ndarray) -> np.ndarray:
 
 
 def mean_distance(maps: np.ndarray) -> np.ndarray:
-    """Mean number of tokens between a query and the keys it attends to (Vig and Belinkov 2019,
+    """Mean distance in tokens from a query to the keys it attends to (Vig and Belinkov 2019,
     "Analyzing the Structure of Attention", section 4.2)."""
     places = np.arange(maps.shape[-1], dtype=maps.dtype)
     return (maps * abs(places[:, None] - places)).sum(-1).mean((0, 2))
@@ -94,7 +94,9 @@ class Score(NamedTuple):
 # In the order in which they are shown.
 SCORES = (
     Score("entropy", entropy, "spread of attention in bits; 0 if all is on a single token"),
-    Score("mean distance", mean_distance, "tokens between a query and what it attends to"),
+    Score(
+        "mean distance", mean_distance, "mean distance in tokens from a query to what it attends to"
+    ),
     Score("previous token", previous_token, "share of attention on the token directly before"),
     Score("first token", first_token, "share of attention on the first token (attention sink)"),
     Score("same token", same_token, "share of attention on the query's own position"),

@@ -34,7 +34,7 @@ def test_a_text_is_logged_as_another_probe(run: Path) -> None:
 def test_the_page_contains_what_was_logged(run: Path) -> None:
     text = "Once there was a hen, and <b>once</b> there was none."
     output = succeed("look", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
-    assert "written: hen.html" in output
+    assert "Wrote hen.html" in output
     page = (run.parent / "hen.html").read_text("utf-8")
     (entry,) = json.loads(page.split('id="data">')[1].split("</script>")[0])
     events = EventAccumulator(str(run)).Reload()
@@ -54,4 +54,4 @@ def test_texts_with_the_same_start_are_separate_probes(run: Path) -> None:
 
 def test_a_text_that_is_too_long_is_truncated(run: Path) -> None:
     output = succeed("look", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
-    assert "using the first 32 of " in output
+    assert "Using the first 32 of " in output

@@ -147,7 +147,7 @@ def test_a_changed_text_is_detected(tmp_path: Path) -> None:
     for mistake in (("train", "resume=runs/latest", "trainer.max_steps=9"), ("evaluate",)):
         done = command(*mistake, cwd=tmp_path)
         assert done.returncode == 2
-        assert "has changed since" in done.stderr
+        assert "has changed;" in done.stderr
     succeed("evaluate", "data=text", "data.path=notes.txt", cwd=tmp_path)
 
 
@@ -228,7 +228,7 @@ def test_overrides_of_a_resume_are_kept(tiny: Path, tiny_run: Path, tmp_path: Pa
     succeed("train", "resume=run", "trainer.max_steps=8", "optimizer.lr=1e-3", cache, cwd=tmp_path)
     assert (tmp_path / "run/config.yaml").read_bytes() == config
     assert "lr: 0.001, max_steps: 8\n" in (tmp_path / "run/train.log").read_text()
-    assert "has completed its 8 steps: nothing to do" in succeed(
+    assert "has already completed its 8 steps: nothing to do" in succeed(
         "train", "resume=run", cwd=tmp_path
     )
     succeed("train", "resume=run", "trainer.max_steps=9", cwd=tmp_path)

@@ -117,8 +117,8 @@ class Checkpoints:
         found = self._steps()
         if not found:
             raise UserError(
-                f"{setting}: {self.folder.parent} has no checkpoint (the first comes after "
-                "trainer.checkpoint_every steps); wait if it is still training, or give another run"
+                f"{setting}: {self.folder.parent} has no checkpoint yet; wait for its first (every "
+                "trainer.checkpoint_every steps) if it is still training, or choose another run"
             )
         candidates = [path for path in found if _step(path) <= wanted]
         exists = wanted in map(_step, found)
@@ -131,8 +131,8 @@ class Checkpoints:
                 return path.resolve()
             damages.append(damage)
         raise UserError(
-            f"{'; '.join(damages)}; no earlier checkpoint is intact: try checkpoint=last with "
-            "sample.py, or give another run"
+            f"{'; '.join(damages)}; no intact checkpoint is left before it; choose another one, or "
+            "another run"
         )
 
     def __bool__(self) -> bool:
@@ -224,4 +224,6 @@ def _readable(path: Path) -> Iterator[Path]:
         yield path
     except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: cannot be read ({reason}); choose another checkpoint") from error
+        raise UserError(
+            f"{path}: cannot be read ({reason}); choose another checkpoint or run"
+        ) from error

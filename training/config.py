@@ -14,8 +14,9 @@ class TrainerConfig:
     """`batch_size` is the number of sequences of one step, over all ranks. `grad_accumulation`
     splits them into that many parts, which saves memory and changes only the draws of dropout.
 
-    `eval_every`, `checkpoint_every` and `log_every` are numbers of steps; 0 means only at the end.
-    The run stops after `max_bad_steps` consecutive steps whose loss or gradient is not finite.
+    `eval_every`, `checkpoint_every` and `log_every` are intervals in steps; for the first two, 0
+    means only at the end. The run stops after `max_bad_steps` consecutive steps whose loss or
+    gradient is not finite.
     """
 
     max_steps: int

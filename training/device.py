@@ -30,9 +30,7 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
         known = ", ".join(("auto", *available))
         raise UserError(f"{setting}: {name!r} is unknown; choose one of {known}")
     if not available[name]:
-        raise UserError(
-            f"{setting}: this machine has no {name}; choose cpu, or auto to take the best"
-        )
+        raise UserError(f"{setting}: {name} is not available on this machine; choose cpu, or auto")
     return torch.device(name)
 
 
@@ -61,8 +59,8 @@ def check_memory(needed: int, device: torch.device) -> None:
         return
     if needed > has:
         raise UserError(
-            f"model: training it needs {needed / 1e9:,.0f} GB or more, and {device.type} has "
-            f"{has / 1e9:,.0f} GB; choose a smaller model, trainer.batch_size or "
+            f"model: training needs at least {needed / 1e9:,.1f} GB, but {device.type} has "
+            f"{has / 1e9:,.1f} GB; choose a smaller model, trainer.batch_size or "
             "model.context_length"
         )
 

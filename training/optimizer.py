@@ -42,9 +42,9 @@ class OptimizerConfig:
         check_choice("name", self.name, OPTIMIZERS)
         for name in ("adamw_lr", "momentum"):
             if (getattr(self, name) is not None) != (self.name == "muon"):
-                verb = "needs" if self.name == "muon" else "has no"
+                what = "is required for" if self.name == "muon" else "does not apply to"
                 raise ValueError(
-                    f"{name}: {self.name} {verb} {name}; choose optimizer=muon or optimizer=adamw"
+                    f"{name}: {what} {self.name}; choose optimizer=muon or optimizer=adamw"
                 )
         for name in ("lr", "adamw_lr"):
             if (value := getattr(self, name)) is not None:

@@ -86,7 +86,9 @@ class Run:
         run = cls(_make_directory(path))
         run.lock("run_dir")
         if run.config_file.exists():  # made by another process since the checks
-            raise UserError(f"run_dir: {run.path} has just become a run; choose another folder")
+            raise UserError(
+                f"run_dir: another process has just created {run.path}; choose another folder"
+            )
         for left in (run.path / ".hydra", run.tokenizer_folder):
             shutil.rmtree(left, ignore_errors=True)
         run.data_file.write_text(json.dumps({"tokens_sha256": tokens_sha256}) + "\n")
@@ -135,8 +137,8 @@ class Run:
             raise UserError(f"{self.data_file}: cannot be read; choose another run") from error
         if trained_on != tokens_sha256:
             raise UserError(
-                f"{setting}: the text that {self.path} was trained on has changed since; "
-                "bring it back, or give the text in data=... data.path=... of a new run"
+                f"{setting}: the text that {self.path} was trained on has changed; "
+                "restore it, or start a new run with the new text"
             )
 
     def point_latest(self) -> None:
@@ -177,7 +179,7 @@ class Run:
         if not isinstance(settings, dict):
             raise UserError(f"{file}: does not contain settings; choose another run")
         if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
-            raise UserError(f"{file}: {reserved} is not a setting; choose another run")
+            raise UserError(f"{file}: {reserved}: no such setting; choose another run")
         return settings
 
     def store_settings(self, config: str) -> None:
@@ -232,7 +234,7 @@ def check_new(path: str | None) -> None:
     if _is_half_made(target):
         return
     if not path or target.resolve() in (RUNS.resolve(), (RUNS / "latest").resolve()):
-        raise UserError(f"run_dir: {path!r} cannot be a run; choose another folder")
+        raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(
             f"run_dir: {path} exists; choose another folder, or continue it with resume={path}"
@@ -256,7 +258,9 @@ def _make_directory(path: str | None) -> Path:
         try:
             Path(path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"run_dir: {path} cannot be created ({error.strerror})") from error
+            raise UserError(
+                f"run_dir: {path} cannot be created ({error.strerror}); choose another"
+            ) from error
         return Path(path)
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     attempt = 1

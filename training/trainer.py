@@ -239,7 +239,9 @@ class Trainer:
             self.pending.add("last")
         is_end = bool(stop) or progress.step == self.config.max_steps
         if self.pending and progress.bad_in_a_row and not is_end:
-            log.warning("step %d: the checkpoint waits for a good step", progress.step)
+            log.warning(
+                "step %d: checkpoint postponed, because the step was skipped", progress.step
+            )
         elif self.pending:
             self._save()
         if stop and progress.step < self.config.max_steps:
@@ -266,10 +268,10 @@ class Trainer:
         self.optimizer.zero_grad()
         progress.bad_steps += 1
         progress.bad_in_a_row += 1
-        reason = f"the loss is {loss}, the gradient norm {grad_norm}"
-        log.warning("step %d is skipped: %s", progress.step, reason)
+        reason = f"loss {loss}, gradient norm {grad_norm}"
+        log.warning("step %d skipped: %s", progress.step, reason)
         if progress.bad_in_a_row >= self.config.max_bad_steps:
-            raise self._diverged(f"{reason}, for {progress.bad_in_a_row} steps in a row")
+            raise self._diverged(f"{reason}, for {progress.bad_in_a_row} consecutive steps")
 
     def _diverged(self, reason: str) -> Diverged:
         """The exception to raise; logs the batch of the last step and the model's activations."""
@@ -283,7 +285,7 @@ class Trainer:
         listed = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
         return Diverged(
             f"optimizer.lr: training diverged at step {step}: {reason}. Largest activations of its "
-            f"batch: {listed}. The batch is in train.log; all numbers in checkpoints are finite. "
+            f"batch: {listed}. The batch is in train.log; saved checkpoints are finite. "
             "Lower optimizer.lr, raise optimizer.warmup_steps or lower trainer.max_grad_norm"
         )
 

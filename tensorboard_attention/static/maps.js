@@ -4,7 +4,7 @@
 export class Maps {
   constructor(header, bytes) {
     if (header.version !== 1)
-      throw new Error(`the maps have format version ${header.version}; this tab reads version 1`);
+      throw new Error(`These maps have format version ${header.version}; this tab reads version 1.`);
     this.header = header;
     this.bytes = bytes;
     this.tokens = header.tokens;
@@ -12,7 +12,7 @@ export class Maps {
     this.size = header.causal ? (this.n * (this.n + 1)) / 2 : this.n * this.n;
     this.count = header.heads.reduce((sum, heads) => sum + heads, 0);
     if (bytes.length !== this.count * this.size)
-      throw new Error("the maps of this step are damaged");
+      throw new Error("The maps of this step are damaged.");
   }
 
   // The index of a head among the heads of all layers.

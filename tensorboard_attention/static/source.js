@@ -121,8 +121,8 @@ async function ask(route, query = {}) {
   if (!answer.ok)
     throw new Error(
       answer.status === 404
-        ? "these maps are no longer in the log"
-        : `TensorBoard answered ${answer.status}`,
+        ? "These maps are no longer in the log."
+        : `TensorBoard returned HTTP status ${answer.status}.`,
     );
   return answer;
 }
@@ -138,6 +138,6 @@ async function inflate(bytes) {
   try {
     return new Uint8Array(await new Response(stream).arrayBuffer());
   } catch {
-    throw new Error("the maps of this step are damaged");
+    throw new Error("The maps of this step are damaged.");
   }
 }

@@ -237,8 +237,8 @@ def test_tied_embeddings_are_one_matrix(make_model):
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (torch.zeros(1, 9, dtype=torch.long), "9 exceed context_length=8"),
-        (torch.tensor([[0, 13]]), "ids run from 0 to 13; this vocabulary ends at 12"),
+        (torch.zeros(1, 9, dtype=torch.long), "9 tokens exceed context_length=8"),
+        (torch.tensor([[0, 13]]), "ids run from 0 to 13; the vocabulary has ids 0 to 12"),
         (torch.tensor([[-1, 2]]), "ids run from -1 to 2"),
     ],
 )
@@ -251,7 +251,7 @@ def test_a_full_cache_raises(make_model):
     model = make_model()
     cache = KVCache(model.config, batch=1)
     model(torch.zeros(1, 6, dtype=torch.long), cache)
-    with pytest.raises(ValueError, match="9 exceed context_length=8"):
+    with pytest.raises(ValueError, match="9 tokens exceed context_length=8"):
         model(torch.zeros(1, 3, dtype=torch.long), cache)
 
 

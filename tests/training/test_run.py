@@ -127,5 +127,5 @@ def test_devices() -> None:
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type in ("cpu", "cuda", "mps")
     if not torch.cuda.is_available():
-        with pytest.raises(UserError, match=r"trainer\.device: this machine has no cuda"):
+        with pytest.raises(UserError, match=r"trainer\.device: cuda is not available"):
             choose_device("cuda")

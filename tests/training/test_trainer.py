@@ -282,7 +282,7 @@ def test_no_checkpoint_is_saved_during_bad_steps(tmp_path: Path) -> None:
     made.model.register_forward_hook(
         lambda module, arguments, logits: logits * math.nan if made.progress.step >= 2 else logits
     )
-    with pytest.raises(UserError, match=r"diverged at step 4.*2 steps in a row"):
+    with pytest.raises(UserError, match=r"diverged at step 4.*2 consecutive steps"):
         made.fit()
     assert [step for name, step in diary.events if name == "checkpoint"] == [1, 2]
     assert load_progress(made.reports.checkpoints.find("last", "run")).step == 2
