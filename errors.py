@@ -32,7 +32,9 @@ def check_range(
     """
     if not (least <= value <= most and above < value < below):
         bounds = {"at least": least, "more than": above, "at most": most, "less than": below}
-        wanted = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if _is_set(bound))
+        wanted = " and ".join(
+            f"{word} {bound}" for word, bound in bounds.items() if not math.isinf(bound)
+        )
         raise ValueError(f"{name}: {value} is out of range; give {wanted or 'a finite number'}")
 
 
@@ -40,7 +42,3 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise ValueError unless `value` is one of `choices`."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name}: {value!r} is unknown; choose one of {', '.join(known)}")
-
-
-def _is_set(bound: float) -> bool:
-    return not math.isinf(bound)

@@ -1,7 +1,8 @@
-"""Replacing text files, links and folders as a whole.
+"""Replacing text files, links and folders.
 
-After a kill or a loss of power there is either the old content or the new one, never a part of
-either. All functions raise OSError if the disk refuses.
+After a kill or a loss of power there is either the old content or the new one. Only a folder that
+existed before can have some old and some new files. All functions raise OSError if the disk
+refuses.
 """
 
 from __future__ import annotations
@@ -40,9 +41,13 @@ def replace_link(link: Path, target: str | Path) -> None:
     """Point a symbolic link to `target`; a folder in its place (a copied link) is removed."""
     temporary = _beside(link)
     temporary.symlink_to(target)
-    if link.is_dir() and not link.is_symlink():
-        shutil.rmtree(link)
-    temporary.replace(link)
+    try:
+        if link.is_dir() and not link.is_symlink():
+            shutil.rmtree(link)
+        temporary.replace(link)
+    except BaseException:
+        temporary.unlink()
+        raise
 
 
 @contextmanager
@@ -69,6 +74,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
             for file in temporary.iterdir():
                 file.replace(folder / file.name)
             temporary.rmdir()
+            fsync(folder)
         fsync(folder.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

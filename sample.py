@@ -30,7 +30,7 @@ def main(cfg: DictConfig) -> None:
 
 
 def print_samples(writer: Writer, config: SampleConfig) -> None:
-    """Print the first sample while it is written, and then those that were written with it."""
+    """Print the first sample while it is generated, then the others of the same batch."""
     others: list[list[str]] = []
     beginning = "--- 1 ---\n" + config.prompt if config.num_samples > 1 else config.prompt
     for first, *rest in writer.stream(config, config.num_samples):

@@ -49,8 +49,8 @@ class Settings(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where training starts: a new run, or the checkpoint of a resumed one (None before its
-    first)."""
+    """The run to train, its progress, and the checkpoint to load: None for a new run, or for one
+    that was stopped before its first."""
 
     run: Run
     progress: Progress
@@ -150,14 +150,14 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
 
 
 def check_model_memory(config: TrainConfig, device: torch.device) -> None:
-    """Raise UserError if the device cannot hold weights, gradients, one optimizer moment and the
-    logits of one part of a batch.
+    """Raise UserError if the model cannot fit into the memory of the device.
 
-    This comes before the text is read, which can take long, so the vocabulary is an estimate.
+    Counts a lower bound: weights, gradients, one optimizer state per weight, and the logits of one
+    part of a batch. The text, which can take minutes, is not read yet: the vocabulary is estimated.
     """
     vocab_size = config.tokenizer.vocab_size or 256
     model = config.model
-    # Keys and values are not counted: they can be small.
+    # Without key and value projections, which can be small.
     widths = 2 * model.n_heads * model.d_head + 2 * model.d_mlp
     n_parameters = model.d_model * (vocab_size + model.n_layers * widths)
     sequences = config.trainer.batch_size // config.trainer.grad_accumulation
@@ -194,7 +194,7 @@ def load_data(config: TrainConfig, resumed: Run | None, ranks: Ranks) -> tuple[C
 
 
 def training_data(config: TrainConfig, dataset: Dataset) -> TrainingData:
-    """The batches of the run."""
+    """What the trainer reads: training batches, validation windows, the bytes of each token."""
     batch_size, length = config.trainer.batch_size, config.model.context_length
     return TrainingData(
         config.seed,
@@ -236,7 +236,7 @@ def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) ->
         try:
             run.lock("resume")
         except OSError as error:
-            refusal = error  # a read-only disk, which a finished run may be on
+            refusal = error  # such as a read-only disk, which does not matter to a finished run
         if run.checkpoints:
             found = str(run.checkpoints.find("last", "resume"))
     found = ranks.broadcast(found)
@@ -248,7 +248,7 @@ def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) ->
 
 
 def is_finished(start: Start, config: TrainConfig, ranks: Ranks) -> bool:
-    """Whether a resumed run has all its steps and its summary; if so, say it."""
+    """Whether a resumed run has all its steps and its summary. If so, print that."""
     step = start.progress.step
     if step < config.trainer.max_steps or not start.run.has_summary(step):
         return False
@@ -284,7 +284,7 @@ def observe_run(
 def make_sampler(
     config: TrainConfig, progress: Progress, model: GPT, dataset: Dataset, is_sharded: bool
 ) -> Callable[[], str]:
-    """A function that writes a sample with the current model."""
+    """A function that samples a text from the current model, once per step."""
     if is_sharded:
         return lambda: "(no sample: trainer.parallel=fsdp shards the model; use sample.py)"
     writer = Writer(model, dataset.tokenizer, dataset.document_end)

@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -74,12 +74,8 @@ def version() -> str:
 
 def _end_thread(end: threading.ExceptHookArgs) -> None:
     """A full disk ends the thread that writes events; the main thread reports it in one line."""
-    if not _is_disk(end.exc_value):
+    if not (isinstance(end.exc_value, OSError) and end.exc_value.errno in DISK_REFUSES):
         threading.__excepthook__(end)
-
-
-def _is_disk(error: BaseException | None) -> bool:
-    return isinstance(error, OSError) and error.errno in DISK_REFUSES
 
 
 @contextmanager
@@ -96,7 +92,7 @@ def one_line_errors() -> Iterator[None]:
         # The reader of our output has closed it, as in `sample.py | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if isinstance(error, OSError) and _is_disk(error):
+        if isinstance(error, OSError) and error.errno in DISK_REFUSES:
             fail(
                 f"{error.filename or 'disk'}: cannot be written ({error.strerror}); "
                 "free some disk space or fix its permissions, then run the command again; a run "
@@ -123,7 +119,7 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     """
     settings = list(all_settings(SCRIPTS[script]))
     groups = {each.name for each in settings if each.marks.get("group")}
-    free_text = {each.name: each.may_be_null for each in settings if each.marks.get("free_text")}
+    free_text = {each.name for each in settings if each.marks.get("free_text")}
     if "-m" in arguments:  # at any position
         arguments = ["-m", *(each for each in arguments if each != "-m")]
     known, unknown = get_args_parser().parse_known_args(arguments)
@@ -153,14 +149,14 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     return [_quote(argument, groups, free_text) for argument in arguments]
 
 
-def _quote(argument: str, groups: Collection[str], free_text: Mapping[str, bool]) -> str:
-    """An argument with its value in quotes if it is free text. `free_text`: whether null is a
-    value of its own, by name."""
+def _quote(argument: str, groups: Collection[str], free_text: Collection[str]) -> str:
+    """An argument with its value in quotes if it is free text."""
     key, equals, value = argument.partition("=")
     if key in groups and re.fullmatch(r"[\d.e+-]+|[+-]?(nan|inf)|true|false", value, re.I):
         return f"{key}='{value}'"  # an unknown name: Hydra lists those that it knows
     is_quoted = re.fullmatch(r"'([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\"", value, re.DOTALL)
-    if key not in free_text or not equals or is_quoted or (value == "null" and free_text[key]):
+    is_null = value == "null" and not key.endswith("prompt")  # prompt=null is that word
+    if key not in free_text or not equals or is_quoted or is_null:
         return argument
     # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes directly before one.
     # OmegaConf's grammar: an escaped ${ is not an interpolation.

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.messages import one_line
-from data import CORPORA, TokenizerConfig
+from data import CORPORA, TokenizerConfig, check_corpus
 from errors import UserError, check_choice, check_range
 from inference import SamplingConfig
 from model import ModelConfig
-from observe import build as observe
+from observe.build import ObserversConfig
 from training.config import TrainerConfig
 from training.device import PRECISIONS
 from training.optimizer import OptimizerConfig
@@ -39,7 +39,7 @@ Config = TypeVar("Config")
 
 
 @dataclass
-class ObserveConfig(observe.ObserveConfig):
+class ObserveConfig(ObserversConfig):
     """What is observed of a run, and how its samples are written."""
 
     samples: SamplingConfig
@@ -62,11 +62,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_range("seed", self.seed, 0, 2**63 - 1)
-        if type(self.data) is not CORPORA[self.data.name].config:
-            raise ValueError(
-                f"data.name: cannot be set to {self.data.name!r} on its own; "
-                "choose a corpus with data=..."
-            )
+        check_corpus(self.data)
         if not self.cache_dir:
             raise ValueError("cache_dir: is empty; give a folder")
 
@@ -105,6 +101,8 @@ class EvaluateConfig:
     data: Any = None  # not in the YAML file, where it would override the chosen group
 
     def __post_init__(self) -> None:
+        if self.data is not None:
+            check_corpus(self.data)
         if self.split is not None:
             check_choice("split", self.split, ("train", "val", "all"))
         check_range("batch_size", self.batch_size, 1, 10**6)
@@ -163,7 +161,6 @@ class Setting(NamedTuple):
 
     name: str
     marks: Mapping[str, bool]
-    may_be_null: bool
 
 
 def all_settings(kind: type, prefix: str = "", fixed: bool = False) -> Iterator[Setting]:
@@ -172,7 +169,7 @@ def all_settings(kind: type, prefix: str = "", fixed: bool = False) -> Iterator[
     for each in fields(kind):
         name, hint = prefix + each.name, hints[each.name]
         marks = {"fixed": fixed, **each.metadata}
-        yield Setting(name, marks, type(None) in get_args(hint))
+        yield Setting(name, marks)
         corpora = [corpus.config for corpus in CORPORA.values()]
         for below in corpora if hint is Any else [hint]:
             if is_dataclass(below):
@@ -229,13 +226,11 @@ def load_run_config(run: Run, newest: bool = False) -> DictConfig:
     Settings that the run does not have, since they are newer, have their default values. Raises
     UserError if the file is damaged or not that of a run.
     """
-    stored = run.read_settings(newest)
-    corpus = OmegaConf.select(OmegaConf.create(stored), "data.name", throw_on_missing=False)
-    if corpus not in CORPORA:
-        raise UserError(
-            f"{run.config_file}: is not the config.yaml of a run (unknown data.name); "
-            "choose another run"
-        )
+    stored, file = run.read_settings(newest)
+    data = stored.get("data")
+    corpus = data.get("name") if isinstance(data, dict) else None
+    if not isinstance(corpus, str) or corpus not in CORPORA:
+        raise UserError(f"{file}: unknown data.name; choose another run")
     try:
         defaults = _load("train")
         typed = OmegaConf.merge(
@@ -247,9 +242,9 @@ def load_run_config(run: Run, newest: bool = False) -> DictConfig:
         assert isinstance(typed, DictConfig)
         build(typed, TrainConfig)
     except OmegaConfBaseException as error:
-        raise UserError(f"{run.config_file}: cannot be read ({one_line(error)})") from error
+        raise UserError(f"{file}: cannot be read ({one_line(error)})") from error
     except UserError as error:
-        raise UserError(f"{run.config_file}: {error}") from error
+        raise UserError(f"{file}: {error}") from error
     return typed
 
 

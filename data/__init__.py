@@ -3,7 +3,7 @@
 Only `data.batches` imports torch, so that importing this package is fast.
 """
 
-from data.corpus import CORPORA, SPLITS, Corpus, CorpusConfig, open_corpus
+from data.corpus import CORPORA, SPLITS, Corpus, CorpusConfig, check_corpus, open_corpus
 from data.shakespeare import ShakespeareConfig
 from data.tales import TalesConfig
 from data.text import TextConfig
@@ -22,6 +22,7 @@ __all__ = [
     "TextConfig",
     "Tokenizer",
     "TokenizerConfig",
+    "check_corpus",
     "open_corpus",
     "prepare",
 ]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.tales import Tales, TalesConfig
 from data.text import Text, TextConfig
+from errors import check_choice
 
 SPLITS = ("train", "val")
 CorpusConfig = TalesConfig | TextConfig | ShakespeareConfig
@@ -48,6 +49,15 @@ CORPORA = {
     "text": CorpusKind(TextConfig, Text),
     "shakespeare": CorpusKind(ShakespeareConfig, open_shakespeare),
 }
+
+
+def check_corpus(config: CorpusConfig) -> None:
+    """Raise ValueError unless `config` has the type that belongs to its name."""
+    check_choice("data.name", config.name, CORPORA)
+    if type(config) is not CORPORA[config.name].config:
+        raise ValueError(
+            f"data.name: cannot be {config.name!r} here; choose a corpus with data=..."
+        )
 
 
 def open_corpus(config: CorpusConfig) -> Corpus:

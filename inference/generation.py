@@ -6,7 +6,7 @@ generator gives the same tokens. Knows nothing of text or of tokenizers.
 Beyond the context length C: with n tokens so far, the model sees all of them while n <= C, and
 after that only those from position `window_start(n, C)` on. Whenever the window is full, its oldest
 half is dropped and the rest is read again. The window depends on n alone, so a cache changes only
-the time; reading half a window every C/2 tokens costs about one extra token per token.
+the time; reading half a window every C/2 tokens is one extra token read per generated token.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SamplingConfig:
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Raise ValueError, naming the argument, unless `generate` can use all three."""
-    if temperature != 0:  # a smaller number would overflow
+    if temperature != 0:  # which is greedy; between 0 and 1e-6, logits would overflow
         check_range("temperature", temperature, least=1e-6)
     if top_k is not None:
         check_range("top_k", top_k, 1, 2**31 - 1)
@@ -82,7 +82,7 @@ def generate(
     """Yield the next token of every sample, `max_new_tokens` times, as soon as it is chosen.
 
     Each sequence of `prompt` is read once and continued `num_samples` times: there are
-    batch * num_samples samples, those of one sequence in a row. Temperature 0 takes the most likely
+    batch * num_samples samples, grouped by sequence. Temperature 0 takes the most likely
     token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. On a
     CPU a copy of the model is made when the first token is requested; on other devices the model is
     in eval mode until the generator is exhausted or closed.
@@ -133,8 +133,10 @@ def _stream(
             elif cache is None:  # the samples of one prompt share its keys and values
                 cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
                 last = model.hidden(prompt[:, start:], cache)[:, -1]
-                last = last.repeat_interleave(num_samples, 0)
-                cache, cached_from = cache.repeat(num_samples), start
+                if num_samples > 1:
+                    last = last.repeat_interleave(num_samples, 0)
+                    cache.repeat(num_samples)
+                cached_from = start
             else:
                 if start != cached_from:
                     cache.clear()

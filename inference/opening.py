@@ -1,7 +1,7 @@
-"""Opening a trained run: its settings, tokenizer and model, checked, ready for inference.
+"""Opening a trained run: its settings, tokenizer and model, checked and ready for inference.
 
-Promises: opening a run executes nothing that the run names, writes nothing and fetches nothing. Of
-the settings only those of the data and the model are read, so a run opens whatever its others are.
+Promises: opening a run executes nothing that the run names, writes nothing and fetches nothing.
+Only the settings of the data and the model are read: no other setting can prevent opening.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run with the model of one checkpoint, in eval mode; `step` is the checkpoint's."""
+    """A run with the model of one checkpoint, in eval mode; `step` is that of the checkpoint."""
 
     run: Run
     config: RunConfig
@@ -57,7 +57,7 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
 
 def _read_config(run: Run) -> RunConfig:
     try:
-        stored = run.read_settings()
+        stored, _ = run.read_settings()
         data, model = (_section(stored, name) for name in ("data", "model"))
         check_choice("data.name", data.get("name"), CORPORA)
         kind = CORPORA[data["name"]].config
@@ -73,7 +73,7 @@ def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config:
-    """The dataclass `kind` of plain values, whose types are checked."""
+    """Build the dataclass `kind` from plain values, and check their types."""
     hints = get_type_hints(kind)
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     typed = {}
@@ -81,8 +81,8 @@ def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config
         if name not in values:
             raise ValueError(f"{prefix}{name}: is missing")
         value, hint = values[name], hints[name]
-        if type(value) is int and isinstance(0.0, hint):
-            value = float(value)
+        if isinstance(0.0, hint) and type(value) in (int, str):
+            value = float(value)  # YAML 1.1 reads 1e-5 as text
         if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
             raise ValueError(f"{prefix}{name}: {value!r} has the wrong type")
         typed[name] = value

@@ -6,8 +6,6 @@ Knows nothing of how the tokens are chosen or of what happens when the window is
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,14 +38,6 @@ class LayerCache:
         self.length = end
         return self.key[:, :, :end], self.value[:, :, :end]
 
-    def repeat(self, times: int) -> LayerCache:
-        """A copy in which every sequence occurs `times` times in a row."""
-        repeated = LayerCache(
-            *(each.repeat_interleave(times, 0) for each in (self.key, self.value))
-        )
-        repeated.length = self.length
-        return repeated
-
 
 class KVCache:
     """One `LayerCache` per layer, for `batch` sequences of equal length."""
@@ -73,11 +63,12 @@ class KVCache:
         """How many tokens are stored."""
         return self.layers[0].length
 
-    def repeat(self, times: int) -> KVCache:
-        """A copy in which every sequence occurs `times` times in a row."""
-        repeated = copy.copy(self)
-        repeated.layers = [layer.repeat(times) for layer in self.layers]
-        return repeated
+    def repeat(self, times: int) -> None:
+        """Repeat every sequence `times` times in a row."""
+        for layer in self.layers:
+            layer.key, layer.value = (
+                each.repeat_interleave(times, dim=0) for each in (layer.key, layer.value)
+            )
 
     def clear(self) -> None:
         """Remove all tokens; the memory stays allocated."""

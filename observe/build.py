@@ -13,7 +13,7 @@ from training.observer import Observer
 
 
 @dataclass
-class ObserveConfig:
+class ObserversConfig:
     """Which observers there are, and their settings."""
 
     terminal: bool
@@ -23,7 +23,7 @@ class ObserveConfig:
     profile: ProfileConfig
 
 
-def build_observers(config: ObserveConfig, observed: ObservedRun) -> list[Observer]:
+def build_observers(config: ObserversConfig, observed: ObservedRun) -> list[Observer]:
     """The observers, in the order in which they are called.
 
     A sharded model has no maps, scores, embeddings and histograms: one rank alone cannot compute

@@ -61,7 +61,7 @@ class TensorBoard(Observer):
         self.writer.flush()
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        # Nor does a loss of power.
+        # Events up to a checkpoint must also survive a loss of power.
         for events in self.observed.folder.glob("events.out.tfevents.*"):
             fsync(events)
 

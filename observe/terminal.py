@@ -16,7 +16,7 @@ from rich.text import Text
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
-    from observe.build import ObserveConfig
+    from observe.build import ObserversConfig
     from observe.observed import ObservedRun
 
 # Seconds between two updates of the bar, or two plain lines.
@@ -27,7 +27,7 @@ class Terminal(Observer):
     """Shows the progress of a run, and at its end the result and a sample."""
 
     def __init__(
-        self, config: ObserveConfig, observed: ObservedRun, console: Console | None = None
+        self, config: ObserversConfig, observed: ObservedRun, console: Console | None = None
     ) -> None:
         self.observed, self.max_steps = observed, observed.max_steps
         self.floor_bpb = observed.dataset.floor_bpb

@@ -41,7 +41,7 @@ SUMS = "SHA256SUMS"
 class Progress:
     """How far a run has come. `seconds` is wall-clock time in the loop, over all its sessions;
     `bad_steps` counts steps that were skipped because a number in them was not finite,
-    `bad_in_a_row` those since the last good one."""
+    `bad_in_a_row` those since the last step that was applied."""
 
     step: int = 0
     tokens: int = 0
@@ -63,8 +63,8 @@ class Checkpoints:
         optimizer: Optimizer,
         progress: Progress,
         *,
-        is_best: bool = False,
-        keep: int = 2,
+        is_best: bool,
+        keep: int,
         writes: bool = True,
     ) -> Path:
         """Write a checkpoint, point `last` (and `best`) to it, and delete all but the newest `keep`
@@ -89,7 +89,7 @@ class Checkpoints:
                 for name, tensors in contents.items():
                     safetensors.torch.save_file(tensors, temporary / name)
                 (temporary / STATE).write_text(json.dumps(asdict(progress), indent=2) + "\n")
-                for name in contents:  # safetensors hides its files from all other users
+                for name in contents:  # safetensors makes its files readable by their owner only
                     shutil.copymode(temporary / STATE, temporary / name)
                 sums = "".join(f"{_sha256(temporary / name)}  {name}\n" for name in FILES)
                 (temporary / SUMS).write_text(sums)
@@ -145,7 +145,7 @@ class Checkpoints:
 
     def _prune(self, keep: int) -> None:
         last = (self.folder / "last").resolve()
-        # Later ones than `last` are from a run that was cut and then took other steps.
+        # Checkpoints after `last` are stale: the run was resumed from an earlier step.
         steps = [path for path in self._steps() if _step(path) <= _step(last)]
         kept = {(self.folder / "best").resolve(), *(path.resolve() for path in steps[-keep:])}
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
@@ -154,7 +154,7 @@ class Checkpoints:
 
 
 def _step(path: Path) -> int:
-    """The step of a checkpoint folder; if it is a copied link, according to its content."""
+    """The step of a checkpoint folder: from its name, or from state.json if a link was copied."""
     digits = path.name.removeprefix("step-")
     if digits.isdecimal():
         return int(digits)

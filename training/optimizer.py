@@ -123,6 +123,8 @@ class Optimizer:
             assert config.momentum is not None and config.adamw_lr is not None
             self.rules.append(Muon(matrices, lr, decay, config.momentum))
             matrices, lr = [], config.adamw_lr
+        elif config.name != "adamw":
+            raise ValueError(f"name: {config.name!r} is not implemented")
         self.rules.append(AdamW(matrices + embeddings, lr, decay, betas))
         self.rules.append(AdamW(vectors, lr, 0.0, betas))
         self._names = {parameter: name for name, parameter in model.named_parameters()}

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from errors import check_choice
+
 PARALLEL = ("ddp", "fsdp")
 CPU = torch.device("cpu")
 
@@ -47,19 +49,14 @@ class Ranks:
             torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
         return values
 
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        if self.world_size > 1:
-            torch.distributed.barrier()
-
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """Run the block on the main process, and then on the others, which find what it made."""
+        """Run the block on the main process, and then on the others, which reuse its files."""
         if not self.is_main:
-            self.barrier()
+            torch.distributed.barrier()
         yield
-        if self.is_main:
-            self.barrier()
+        if self.is_main and self.world_size > 1:
+            torch.distributed.barrier()
 
     def broadcast(self, text: str) -> str:
         """The `text` of the main process, on every rank."""
@@ -79,6 +76,7 @@ class Ranks:
         """
         if self.world_size == 1:
             return model.to(self.device)
+        check_choice("parallel", parallel, PARALLEL)
         if parallel == "ddp":
             return nn.parallel.DistributedDataParallel(model.to(self.device))
         from torch.distributed.device_mesh import init_device_mesh
@@ -120,5 +118,5 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     yield Ranks(device, dist.get_rank(), dist.get_world_size())
-    # Not after an exception: the other ranks may never get here.
+    # Skipped after an exception: the other ranks may never get here.
     dist.destroy_process_group()

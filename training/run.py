@@ -25,8 +25,10 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,6 @@ class Run:
         self.config_file = path / "config.yaml"
         self.resumed_file = path / "resumed.yaml"
         self.log_file = path / "train.log"
-        self.metrics_file = path / "metrics.jsonl"
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
         self._lock = filelock.FileLock(path / "lock")
@@ -165,22 +166,21 @@ class Run:
         logger.setLevel(logging.INFO)
         logger.propagate = False
 
-    def read_settings(self, newest: bool = False) -> dict[str, Any]:
-        """The stored settings as plain values: the original ones, or the `newest` of all resumes.
-
-        Raises UserError if the file cannot be read.
+    def read_settings(self, newest: bool = False) -> tuple[dict[str, Any], Path]:
+        """The stored settings as plain values, and their file: the original ones, or those of the
+        `newest` resume. Raises UserError if the file cannot be read.
         """
         file = self.resumed_file if newest and self.resumed_file.exists() else self.config_file
         try:
             settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, OSError, ValueError) as error:  # ValueError: not UTF-8, or a date
             reason = " ".join(str(error).split())
             raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
         if not isinstance(settings, dict):
             raise UserError(f"{file}: does not contain settings; choose another run")
         if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
             raise UserError(f"{file}: {reserved}: no such setting; choose another run")
-        return settings
+        return settings, file
 
     def store_settings(self, config: str) -> None:
         """Keep the settings that a resume changes; the next resume starts from them."""
@@ -263,11 +263,9 @@ def _make_directory(path: str | None) -> Path:
             ) from error
         return Path(path)
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    attempt = 1
-    while True:
+    for attempt in count(1):
         target = RUNS / (name if attempt == 1 else f"{name}-{attempt}")
-        try:
+        with suppress(FileExistsError):
             target.mkdir(parents=True)
-            return target
-        except FileExistsError:
-            attempt += 1
+            break
+    return target

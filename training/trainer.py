@@ -43,9 +43,9 @@ class Diverged(UserError):  # noqa: N818
 class TrainingData:
     """What a model is trained and validated on.
 
-    seed: of dropout.
-    batch: the inputs and targets of step n + 1, as a function of n = 0, 1, 2, ...
-    validation: iterates over the whole validation split.
+    seed: the seed of dropout.
+    batch: maps the number of completed steps to the inputs and targets of the next step.
+    validation: returns an iterator over the batches of the validation split.
     token_bytes: the number of bytes of each token.
     """
 
@@ -77,25 +77,23 @@ class Clock:
 
     def start(self) -> None:
         now = time.perf_counter()
-        self._began, self._tick, self._tokens = now - self.progress.seconds, now, self._count()
+        self._began, self._tick = now - self.progress.seconds, now
+        self._tokens = self.progress.tokens
 
     def stop(self) -> None:
         """Add the time since `start` to the progress."""
         self.progress.seconds = time.perf_counter() - self._began
 
     def skip(self, seconds: float) -> None:
-        """Leave out some seconds from the rate."""
+        """Exclude some seconds from the next rate."""
         self._tick += seconds
 
     def rate(self) -> float:
         """Tokens per second since the previous call."""
-        now, tokens = time.perf_counter(), self._count()
+        now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._tokens) / (now - self._tick)
         self._tick, self._tokens = now, tokens
         return rate
-
-    def _count(self) -> int:
-        return self.progress.tokens
 
 
 class Trainer:
@@ -118,19 +116,19 @@ class Trainer:
         self.config, self.optimizer, self.data, self.reports = config, optimizer, data, reports
         self.progress, self.ranks = progress or Progress(), ranks or Ranks()
         self.forward = model
-        # Under ddp the wrapped model is called, and the model itself saved and evaluated.
+        # DDP is called through its wrapper; the wrapped model is saved and evaluated.
         self.model: nn.Module = getattr(model, "module", model)
         self.token_bytes = data.token_bytes.to(self.ranks.device)
         self.autocast = autocast(self.ranks.device, config.precision)
         self.loss = torch.compile(self._loss) if config.compile else self._loss
         self.signals = SignalMonitor()
         self.clock = Clock(self.progress)
-        self.pending: set[str] = set()  # checkpoints that are due; bad steps can delay them
+        self.pending: set[str] = set()  # checkpoints that wait while steps are skipped
 
     def fit(self) -> Summary:
         """Train from the current progress to `max_steps`; return the result.
 
-        Raises Stopped after a signal to stop, and UserError if the numbers stay non-finite.
+        Raises Stopped after a signal to stop, and Diverged if loss or gradients stay non-finite.
         """
         with self.signals:
             return self._fit()
@@ -149,7 +147,7 @@ class Trainer:
                 if self._is_due(config.eval_every):
                     measured = self.evaluate()
                 self._save_and_stop_if_asked()
-            # After a kill between the last checkpoint and the summary, only the summary is missing.
+            # If no step was taken, only the summary was missing: evaluate for it.
             summary = self._summary(measured or self._measure())
         finally:
             self.reports.send("on_end", progress.step, summary)
@@ -174,7 +172,7 @@ class Trainer:
         parameters = list(self.model.parameters())
         norm = nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
         total = ranks.all_reduce_sum(total) / ranks.world_size
-        # Read together: every read waits for the GPU.
+        # One transfer for both: each transfer waits for the GPU.
         loss, grad_norm = torch.stack([total, full_tensor(norm)]).tolist()
 
         progress.step, progress.tokens = step, progress.tokens + targets.numel()
@@ -193,7 +191,7 @@ class Trainer:
         return StepMetrics(loss, bpb, lr, grad_norm, progress.tokens, self.clock.rate())
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """One function, so that a compiler need not write the float32 logits to memory."""
+        """One function, so that a compiler can avoid writing the float32 logits to memory."""
         with self.autocast:
             logits = self.forward(x)
         return cross_entropy(logits, y)
@@ -294,14 +292,14 @@ class Trainer:
         return at_end or (every > 0 and self.progress.step % every == 0)
 
     def _summary(self, measured: Measurement) -> Summary:
-        progress = self.progress
-        assert progress.best_val_loss is not None
+        progress, best = self.progress, self.progress.best_val_loss
+        best = measured.loss if best is None else best  # there was no evaluation
         return Summary(
             val_loss=measured.loss,
             val_bpb=measured.bpb,
-            best_val_loss=progress.best_val_loss,
+            best_val_loss=best,
             # Every evaluation scores the same tokens and bytes.
-            best_val_bpb=measured.bpb * progress.best_val_loss / measured.loss,
+            best_val_bpb=measured.bpb * best / measured.loss,
             steps=progress.step,
             tokens=progress.tokens,
             seconds=round(progress.seconds, 3),

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from observe.attention import AttentionConfig
-from observe.build import ObserveConfig
+from observe.build import ObserversConfig
 from observe.histograms import HistogramsConfig
 from observe.profile import ProfileConfig
 from observe.terminal import Terminal, against_floor
@@ -19,8 +19,8 @@ SUMMARY = Summary(1.5, 0.55, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
-def observe_config(tensorboard: bool) -> ObserveConfig:
-    return ObserveConfig(
+def observe_config(tensorboard: bool) -> ObserversConfig:
+    return ObserversConfig(
         terminal=True,
         tensorboard=tensorboard,
         attention=AttentionConfig(1, 1, None),

@@ -46,7 +46,7 @@ def test_latest_points_to_the_newest_run_but_not_to_its_events(here: Path) -> No
         latest = Path("runs/latest")
         assert (latest / "config.yaml").read_text() == f"name: {name}\n"
         assert Run.open("runs/latest", "run").path.resolve() == run.path.resolve()
-        run.metrics_file.write_text("{}")  # files that are written later appear, too
+        (run.path / "metrics.jsonl").write_text("{}")  # files that are written later appear, too
         assert (latest / "metrics.jsonl").read_text() == "{}"
     assert not list(latest.rglob("events*"))
 
@@ -78,7 +78,7 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
 ) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(model, optimizer, Progress(step=1), is_best=True)
+    checkpoints.save(model, optimizer, Progress(step=1), is_best=True, keep=2)
 
     def fail_to_rename(path: Path, target: Path) -> None:
         raise OSError("No space left on device")
@@ -86,9 +86,9 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", fail_to_rename)
         with pytest.raises(UserError, match="space"):
-            checkpoints.save(model, optimizer, Progress(step=2), is_best=True)
+            checkpoints.save(model, optimizer, Progress(step=2), is_best=True, keep=2)
     assert load_progress(checkpoints.find("last", "run")).step == 1
-    checkpoints.save(model, optimizer, Progress(step=2), is_best=False)
+    checkpoints.save(model, optimizer, Progress(step=2), is_best=False, keep=2)
     assert load_progress(checkpoints.find("last", "run")).step == 2
     assert load_progress(checkpoints.find("best", "run")).step == 1
 
@@ -99,7 +99,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     for left in ("step-000002", ".step-000001.77"):
         (tmp_path / left).mkdir()
         (tmp_path / left / "model.safetensors").write_bytes(b"of another run")
-    checkpoints.save(model, optimizer, Progress(step=2), is_best=False)
+    checkpoints.save(model, optimizer, Progress(step=2), is_best=False, keep=2)
     load_weights(model, checkpoints.find("last", "run"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step-000002"]
 
@@ -108,7 +108,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
 def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: bytes) -> None:
     model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True)
+    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True, keep=2)
     (path / name).write_bytes(damage)
     with pytest.raises(UserError, match=name):
         load_weights(model, path)
@@ -118,7 +118,7 @@ def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: byt
 
 def test_weights_of_another_shape_are_rejected(tmp_path: Path) -> None:
     model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True)
+    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True, keep=2)
     with pytest.raises(UserError, match="model"):
         load_weights(GPT(small_config(2, 2, 8, 4), 5), path)
 
