@@ -76,7 +76,7 @@ GRAMMAR = read_rules(tales_grammar.RULES)
 
 
 class Draft(NamedTuple):
-    """A tale up to its next choice, for sampling, enumerating and parsing."""
+    """A partial tale: the text up to its next choice, and what follows it."""
 
     text: str
     bits: float  # of the choices made so far
@@ -150,30 +150,6 @@ def tale(rng: random.Random, grammar: Grammar = GRAMMAR) -> Tale:
                 break
         draft = draft.take(option, total)
     return Tale(draft.text, draft.bits, draft.mentions)
-
-
-def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator[Tale]:
-    """Every derivation of `text`, or of every tale of the grammar if None, by exhaustive search.
-
-    A search for `text` drops a draft as soon as it is not a prefix of `text`.
-    """
-    drafts = [Draft.start()]
-    while drafts:
-        draft = drafts.pop()
-        if not draft.slot:
-            if text in (None, draft.text):
-                yield Tale(draft.text, draft.bits, draft.mentions)
-            continue
-        options = draft.options(grammar)
-        total = sum(option.weight for option in options)
-        for option in options:
-            # Most options fail at their first word: skip them before building their drafts.
-            head = "" if draft.slot.form else option.parts[0]
-            if text and isinstance(head, str) and not text.startswith(head, len(draft.text)):
-                continue
-            longer = draft.take(option, total)
-            if text is None or text.startswith(longer.text):
-                drafts.append(longer)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Generating tokens one by one.
 
-Promises: the same tokens with and without a cache; any prompt length; the same state of the random
-generator gives the same tokens. Knows nothing of text or of tokenizers.
+Promises: the tokens that full passes over the window would give; any prompt length; the same state
+of the random generator gives the same tokens. Knows nothing of text or of tokenizers.
 
 Beyond the context length C: with n tokens so far, the model sees all of them while n <= C, and
 after that only those from position `window_start(n, C)` on. Whenever the window is full, its oldest
@@ -77,7 +77,6 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     generator: torch.Generator | None = None,
-    use_cache: bool = True,
 ) -> Generator[Int[Tensor, " sample"], None, None]:
     """Yield the next token of every sample, `max_new_tokens` times, as soon as it is chosen.
 
@@ -102,7 +101,7 @@ def generate(
     choose = partial(
         _choose, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
     )
-    return _stream(model, prompt, max_new_tokens, num_samples, choose, use_cache)
+    return _stream(model, prompt, max_new_tokens, num_samples, choose)
 
 
 # A decorator and not a `with` block: inference mode then ends at each yield and does not leak into
@@ -114,7 +113,6 @@ def _stream(
     max_new_tokens: int,
     num_samples: int,
     choose: Callable[[Tensor], Tensor],
-    use_cache: bool,
 ) -> Generator[Int[Tensor, " sample"], None, None]:
     n_prompt, context_length = prompt.shape[1], model.config.context_length
     tokens = prompt.repeat_interleave(num_samples, 0)
@@ -128,9 +126,7 @@ def _stream(
     try:
         for n in range(n_prompt, n_prompt + max_new_tokens):
             start = window_start(n, context_length)
-            if not use_cache:
-                last = model.hidden(tokens[:, start:n])[:, -1]
-            elif cache is None:  # the samples of one prompt share its keys and values
+            if cache is None:  # the samples of one prompt share its keys and values
                 cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
                 last = model.hidden(prompt[:, start:], cache)[:, -1]
                 if num_samples > 1:

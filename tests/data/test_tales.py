@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,41 @@ from configs.schema import preset
 from data import tales_grammar
 from data.tales import (
     GRAMMAR,
+    Draft,
     Grammar,
     Option,
     Slot,
     Tale,
     Tales,
-    derivations,
     read_rules,
     tale,
 )
 
 ROOT = Path(__file__).parents[2]
+
+
+def derivations(grammar: Grammar = GRAMMAR, text: str | None = None) -> Iterator[Tale]:
+    """Every derivation of `text`, or of every tale of the grammar if None, by exhaustive search.
+
+    A search for `text` drops a draft as soon as it is not a prefix of `text`.
+    """
+    drafts = [Draft.start()]
+    while drafts:
+        draft = drafts.pop()
+        if not draft.slot:
+            if text in (None, draft.text):
+                yield Tale(draft.text, draft.bits, draft.mentions)
+            continue
+        options = draft.options(grammar)
+        total = sum(option.weight for option in options)
+        for option in options:
+            # Most options fail at their first word: skip them before building their drafts.
+            head = "" if draft.slot.form else option.parts[0]
+            if text and isinstance(head, str) and not text.startswith(head, len(draft.text)):
+                continue
+            longer = draft.take(option, total)
+            if text is None or text.startswith(longer.text):
+                drafts.append(longer)
 
 
 def sample(n: int, seed: int, grammar: Grammar = GRAMMAR) -> list[Tale]:

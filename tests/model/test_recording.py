@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model import KVCache, fused_attention, record_attention
+from model import AttentionSteps, KVCache, fused_attention, record_attention
 
 
 def attends(model):
@@ -119,3 +119,23 @@ def test_recording_the_original_of_a_compiled_model(make_model, no_shape_checks)
     assert len(maps) == 2
     torch.testing.assert_close(compiled(tokens), expected)
     assert len(graphs) == n_graphs, "the compiled code is still valid"
+
+
+@pytest.mark.parametrize("name", AttentionSteps._fields)
+def test_any_tensor_of_the_formula_can_be_recorded(make_model, name):
+    model, tokens = make_model(n_kv_heads=2), torch.randint(13, (2, 5))
+    with record_attention(model, keep="steps") as steps, torch.no_grad():
+        model(tokens)
+    with record_attention(model, keep=name) as records:
+        model(tokens)
+    assert len(records) == len(steps) == 2
+    for record, step in zip(records, steps, strict=True):
+        assert torch.equal(record, getattr(step, name)) and not record.requires_grad
+
+
+def test_an_unknown_tensor_is_refused(make_model):
+    model = make_model()
+    before = attends(model)
+    with pytest.raises(ValueError, match=r"keep: 'maps' is unknown; .*weights"):
+        record_attention(model, keep="maps").__enter__()
+    assert attends(model) == before

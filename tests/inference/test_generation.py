@@ -32,13 +32,34 @@ def test_the_oldest_half_is_dropped_when_the_window_is_full(context_length, n_to
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_the_cache_changes_no_token(make_model, family, temperature):
+    """The reference reads the whole window again for every token."""
     model = make_model(**family)
-    prompt = torch.randint(13, (2, 3), generator=seeded(1))
-    cached, uncached = (
-        sampled(model, prompt, 18, temperature=temperature, generator=seeded(), use_cache=use_cache)
-        for use_cache in (True, False)
-    )
-    assert torch.equal(cached, uncached)
+    text = torch.randint(13, (2, 3), generator=seeded(1))
+    tokens = sampled(model, text, 18, temperature=temperature, generator=seeded())
+    generator = seeded()
+    for token in tokens.T:
+        start = window_start(text.shape[1], model.config.context_length)
+        with torch.no_grad():
+            logits = model(text[:, start:])[:, -1]
+        if temperature:
+            probabilities = sampling_probabilities(logits, temperature)
+            expected = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+        else:
+            expected = logits.argmax(-1)
+        assert torch.equal(token, expected)
+        text = torch.cat((text, token[:, None]), dim=1)
+
+
+@pytest.mark.parametrize("n_prompt", [3, 12])
+def test_samples_of_one_prompt_equal_a_batch_of_copies(make_model, n_prompt):
+    """The prompt is read once; a window of 8 tokens moves on while the samples are written."""
+    model = make_model(n_kv_heads=2)
+    prompts = torch.randint(13, (2, n_prompt), generator=seeded(1))
+    settings = {"temperature": 1.5, "top_k": 9, "generator": seeded()}
+    samples = sampled(model, prompts, 14, num_samples=3, **settings)
+    copies = prompts.repeat_interleave(3, dim=0)
+    assert torch.equal(samples, sampled(model, copies, 14, **{**settings, "generator": seeded()}))
+    assert len({tuple(row) for row in samples.tolist()}) == 6
 
 
 @pytest.mark.parametrize("context_length", [1, 2, 3, 7])

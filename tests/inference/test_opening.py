@@ -1,0 +1,77 @@
+"""Opening runs: what is read of them, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from data import TalesConfig
+from errors import UserError
+from inference import open_run
+from tests.conftest import files
+
+
+def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
+    opened = open_run(tiny_run, "last")
+    assert opened.step == 6 and opened.run.path.resolve() == tiny_run.resolve()
+    assert isinstance(opened.config.data, TalesConfig) and not opened.model.training
+    assert opened.config.model == opened.model.config
+    assert opened.tokenizer.vocab_size == opened.model.vocab_size
+    weights = load_file(tiny_run / "checkpoints/last/model.safetensors")
+    for name, parameter in opened.model.named_parameters():
+        assert torch.equal(parameter, weights[name])
+
+
+def test_opening_a_run_writes_nothing(tiny_run: Path) -> None:
+    before = files(tiny_run)
+    open_run(tiny_run, "best")
+    assert files(tiny_run) == before
+
+
+def changed(run: Path, folder: Path, name: str, value: object) -> Path:
+    """A copy of the run with another value of one setting."""
+    copy = folder / "run"
+    shutil.copytree(run, copy, symlinks=True)
+    settings = yaml.safe_load((copy / "config.yaml").read_text())
+    *parents, key = name.split(".")
+    section = settings
+    for parent in parents:
+        section = section[parent]
+    section[key] = value
+    (copy / "config.yaml").write_text(yaml.safe_dump(settings))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("model.n_layers", "two", "model.n_layers: 'two' has the wrong type"),
+        ("model.n_layers", True, "model.n_layers: True has the wrong type"),
+        ("model.n_layers", 0, "model.n_layers: 0 is out of range"),
+        ("model.bias", 1, "model.bias: 1 has the wrong type"),
+        ("model.depth", 3, "model.depth: no such setting"),
+        ("model.rope_theta", "much", "could not convert"),
+        ("model", [1, 2], "model: is missing"),
+        ("data.name", "novels", "data.name: 'novels' is unknown"),
+        ("data.name", None, "data.name: None is unknown"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused(
+    tiny_run: Path, tmp_path: Path, name: str, value: object, message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        open_run(changed(tiny_run, tmp_path, name, value), "last")
+    assert message in str(caught.value) and "config.yaml" in str(caught.value)
+
+
+def test_a_number_written_by_hand_and_foreign_settings_are_accepted(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    run = changed(tiny_run, tmp_path, "model.norm_eps", "1e-5")  # text in YAML 1.1
+    (run / "config.yaml").write_text((run / "config.yaml").read_text() + "later: {setting: 1}\n")
+    assert open_run(run, "last").config.model.norm_eps == 1e-5

@@ -1,0 +1,60 @@
+"""Replacing files: the old content or the new one, and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from files import replace_folder, replace_link, replace_text
+
+
+def test_a_text_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for text in ("one\n", "zwei é\r\n"):
+        replace_text(path, text)
+        assert path.read_bytes() == text.encode()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_text_that_cannot_be_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    replace_text(path, "old")
+
+    def fail(source: Path, target: Path) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="no"):
+        replace_text(path, "new")
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_replaces_a_link_and_a_copied_folder(tmp_path: Path) -> None:
+    link = tmp_path / "last"
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        replace_link(link, name)
+        assert link.is_symlink() and link.resolve() == (tmp_path / name).resolve()
+    link.unlink()
+    link.mkdir()
+    (link / "copied").touch()
+    replace_link(link, "one")
+    assert link.resolve() == (tmp_path / "one").resolve()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "one", "two"]
+
+
+def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "deep/folder"
+    with pytest.raises(ZeroDivisionError), replace_folder(folder) as temporary:
+        (temporary / "a").touch()
+        assert not folder.exists()
+        1 / 0  # noqa: B018
+    assert list(tmp_path.iterdir()) == []
+    for text in ("one", "two"):
+        with replace_folder(folder) as temporary:
+            (temporary / "a").write_text(text)
+        assert (folder / "a").read_text() == text
+    assert list(folder.parent.iterdir()) == [folder]
