@@ -72,21 +72,10 @@ def prepare(
     Raises UserError if one has fewer, or if the tokenizer or the cache folder is not available;
     nothing new is then left on disk.
     """
-    cache = Path(cache_dir).expanduser()
-    fingerprint = corpus.fingerprint()
-    fresh = None
+    cache, fingerprint = Path(cache_dir).expanduser(), corpus.fingerprint()
+    untrained: Path | None = None
     if isinstance(tokenizer, TokenizerConfig):
-        if tokenizer.name != "bpe":
-            tokenizer = fixed_tokenizer(tokenizer.name)
-        elif (vocab_size := tokenizer.vocab_size) is None:
-            raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
-        else:
-            trained = cache / f"bpe-{_key(fingerprint, str(vocab_size), BPE_PATTERN)}"
-            try:
-                tokenizer = Tokenizer.load(trained)
-            except UserError:  # missing or damaged
-                tokenizer = fresh = train_bpe(cut(corpus.pieces("train")), vocab_size)
-
+        tokenizer, untrained = _open_tokenizer(tokenizer, corpus, cache, fingerprint)
     folder = cache / f"tokens-{_key(fingerprint, tokenizer.digest)}"
     about = _read_about(folder)
     if about is None:
@@ -95,25 +84,40 @@ def prepare(
             _check_length(about, context_length, splits)
     else:
         _check_length(about, context_length, splits)
-    if fresh:
-        with publish(trained) as temporary:
-            fresh.save(temporary)
-
-    arrays = {
-        split: np.memmap(folder / f"{split}.bin", about["dtype"], "r")
-        if about[split]["tokens"]
-        else np.empty(0, about["dtype"])
-        for split in SPLITS
-    }
+    if untrained:
+        with publish(untrained) as temporary:
+            tokenizer.save(temporary)
+    train, val = (_open_tokens(folder, split, about) for split in SPLITS)
     floor = about["val_floor_bits"]
     return Dataset(
         tokenizer,
-        arrays["train"],
-        arrays["val"],
+        train,
+        val,
         floor_bpb=None if floor is None else floor / about["val"]["bytes"],
         sha256=about["sha256"],
         document_end=corpus.document_end,
     )
+
+
+def _open_tokens(folder: Path, split: str, about: dict[str, Any]) -> np.ndarray:
+    if not about[split]["tokens"]:  # an empty file cannot be mapped
+        return np.empty(0, about["dtype"])
+    return np.memmap(folder / f"{split}.bin", about["dtype"], "r")
+
+
+def _open_tokenizer(
+    config: TokenizerConfig, corpus: Corpus, cache: Path, fingerprint: str
+) -> tuple[Tokenizer, Path | None]:
+    """The tokenizer of a config, and where to save it if it had to be trained."""
+    if config.name != "bpe":
+        return fixed_tokenizer(config.name), None
+    if config.vocab_size is None:
+        raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
+    folder = cache / f"bpe-{_key(fingerprint, str(config.vocab_size), BPE_PATTERN)}"
+    try:
+        return Tokenizer.load(folder), None
+    except UserError:  # missing or damaged
+        return train_bpe(cut(corpus.pieces("train")), config.vocab_size), folder
 
 
 def cut(texts: Iterable[str], size: int = _PIECE) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -76,17 +77,14 @@ def largest_activations(
     lists), by name; NaN where an output has one."""
     largest: dict[str, float] = {}
 
-    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        def record(module: nn.Module, arguments: object, output: Tensor) -> None:
-            largest[name] = output.abs().max().item()
+    def watch(name: str) -> Callable[[nn.Module, object, Tensor], None]:
+        return lambda _module, _inputs, output: largest.update({name: output.abs().max().item()})
 
-        return module.register_forward_hook(record)
-
-    parts: dict[str, nn.Module] = {}
-    for name, child in model.named_children():
-        members = enumerate(child) if isinstance(child, nn.ModuleList) else ()
-        parts |= {f"{name}.{index}": member for index, member in members} or {name: child}
-    handles = [watch(name, module) for name, module in parts.items()]
+    handles = [
+        module.register_forward_hook(watch(name))
+        for name, module in model.named_modules()
+        if re.fullmatch(r"\w+(\.\d+)?", name) and not isinstance(module, nn.ModuleList)
+    ]
     try:
         with autocast:
             model(inputs)
