@@ -146,7 +146,9 @@ GROUPS: dict[str, type] = {
 
 
 def register() -> None:
-    """Make the types known to Hydra, as the `*_schema` entries of the YAML files' defaults."""
+    """Make the types known to Hydra, as the `*_schema` entries of the YAML files' defaults, and the
+    choices of a group as `${choices:<group>}`, for help texts."""
+    OmegaConf.register_new_resolver("choices", choices, replace=True)
     store = ConfigStore.instance()
     for name, kind in SCRIPTS.items():
         store.store(name=f"{name}_schema", node=kind)
@@ -154,6 +156,11 @@ def register() -> None:
         store.store(group="data", name=f"{name}_schema", node=corpus.config)
     for group, kind in GROUPS.items():
         store.store(group=group, name=f"{group}_schema", node=kind)
+
+
+def choices(group: str) -> str:
+    """The options of a group, which are the files in its folder."""
+    return ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
 
 
 class Setting(NamedTuple):
@@ -242,7 +249,7 @@ def load_run_config(run: Run, newest: bool = False) -> DictConfig:
         assert isinstance(typed, DictConfig)
         build(typed, TrainConfig)
     except OmegaConfBaseException as error:
-        raise UserError(f"{file}: cannot be read ({one_line(error)})") from error
+        raise UserError(f"{file}: {one_line(error)}; choose another run") from error
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     return typed

@@ -63,12 +63,12 @@ def _read_config(run: Run) -> RunConfig:
         kind = CORPORA[data["name"]].config
         return RunConfig(_build(kind, data, "data."), _build(ModelConfig, model, "model."))
     except ValueError as error:
-        raise UserError(f"{run.config_file}: {error}; choose another run") from error
+        raise UserError(f"{run.config_file}: {error}") from error
 
 
 def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(section := stored.get(name), dict):
-        raise ValueError(f"{name}: is missing")
+        raise ValueError(f"{name}: is missing; choose another run")
     return section
 
 
@@ -79,15 +79,15 @@ def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config
     typed = {}
     for name in names:
         if name not in values:
-            raise ValueError(f"{prefix}{name}: is missing")
+            raise ValueError(f"{prefix}{name}: is missing; choose another run")
         value, hint = values[name], hints[name]
         if isinstance(0.0, hint) and type(value) in (int, str):
             value = float(value)  # YAML 1.1 reads 1e-5 as text
         if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-            raise ValueError(f"{prefix}{name}: {value!r} has the wrong type")
+            raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
         typed[name] = value
     if unknown := [name for name in values if name not in names]:
-        raise ValueError(f"{prefix}{unknown[0]}: no such setting")
+        raise ValueError(f"{prefix}{unknown[0]}: no such setting; choose another run")
     try:
         return kind(**typed)
     except ValueError as error:

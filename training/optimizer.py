@@ -42,9 +42,10 @@ class OptimizerConfig:
         check_choice("name", self.name, OPTIMIZERS)
         for name in ("adamw_lr", "momentum"):
             if (getattr(self, name) is not None) != (self.name == "muon"):
-                what = "is required for" if self.name == "muon" else "does not apply to"
+                if self.name == "muon":
+                    raise ValueError(f"{name}: is null; give a number for muon")
                 raise ValueError(
-                    f"{name}: {what} {self.name}; choose optimizer=muon or optimizer=adamw"
+                    f"{name}: does not apply to {self.name}; leave it out, or choose optimizer=muon"
                 )
         for name in ("lr", "adamw_lr"):
             if (value := getattr(self, name)) is not None:

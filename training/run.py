@@ -114,7 +114,7 @@ class Run:
         if not config_file.is_file():
             raise UserError(
                 f"{setting}: {path} is not a run (it has no config.yaml); "
-                f"give the folder of a run, such as {RUNS}/latest"
+                "give the folder of a run, or make one with python train.py"
             )
         return run
 

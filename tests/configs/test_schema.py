@@ -160,3 +160,10 @@ def test_a_run_without_histogram_and_profile_settings_opens(tmp_path: Path) -> N
     stored.write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
     opened = build(load_run_config(Run(tmp_path)), TrainConfig)
     assert opened.observe.histograms.every == opened.observe.profile.steps == 0
+
+
+def test_the_help_lists_every_choice() -> None:
+    header = compose("train", return_hydra_config=True).hydra.help.header
+    for group in ("data", "tokenizer", "model", "optimizer", "experiment"):
+        listed = next(line for line in header.splitlines() if line.strip().startswith(f"{group}="))
+        assert listed.partition("=")[2].strip().split(", ") == options(group)
