@@ -36,11 +36,10 @@ def main(cfg: DictConfig) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     events = SummaryWriter(str(opened.run.path))
-    spelled = [opened.tokenizer.decode_bytes([token]) for token in kept]
     tag = f"text: {config.text[:40]}"
     if len(config.text) > 40:  # two long texts that begin alike are different probes
         tag += f"… {crc32(config.text.encode()):08x}"
-    probe = Probe(events, opened.model, kept, spelled, tag)
+    probe = Probe(events, opened.model, opened.tokenizer, kept, tag)
     maps = probe.log(opened.step, images=True)
     events.close()
     logdir = opened.run.path.parent

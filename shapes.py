@@ -67,10 +67,8 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
             hook.remove()
     (steps,) = layers
 
-    projected, kv_projected = (
-        ("batch", "token", "head*d_head"),
-        ("batch", "token", "kv_head*d_head"),
-    )
+    projected = ("batch", "token", "head*d_head")
+    kv_projected = ("batch", "token", "kv_head*d_head")
     heads, kv_heads = ("batch", "head", "token", "d_head"), ("batch", "kv_head", "token", "d_head")
     pairs = ("batch", "head", "query", "key")
     bias = "" if attention.query.bias is None else " + b"

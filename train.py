@@ -47,6 +47,11 @@ class Settings(NamedTuple):
     composed: DictConfig
     config: TrainConfig
 
+    @property
+    def yaml(self) -> str:
+        """All settings as a file, without interpolations."""
+        return OmegaConf.to_yaml(self.composed, resolve=True)
+
 
 class Start(NamedTuple):
     """The run to train, its progress, and the checkpoint to load: None for a new run, or for one
@@ -114,7 +119,7 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     if ranks.is_main:
         start.run.point_latest()
         start.run.start_log()
-        start.run.store_settings(OmegaConf.to_yaml(settings.composed, resolve=True))
+        start.run.store_settings(settings.yaml)
         observed = observe_run(settings, start, model, corpus, dataset, ranks)
         observers = build_observers(config.observe, observed)
     trainer = Trainer(
@@ -215,7 +220,7 @@ def create_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     if ranks.is_main:
         run = Run.create(
             path,
-            OmegaConf.to_yaml(settings.composed, resolve=True),
+            settings.yaml,
             {
                 "config.yaml": OmegaConf.to_yaml(settings.composed),
                 "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
@@ -268,7 +273,7 @@ def observe_run(
     return ObservedRun(
         folder=start.run.path,
         settings=flat(OmegaConf.to_container(settings.composed, resolve=True)),
-        settings_yaml=OmegaConf.to_yaml(settings.composed, resolve=True),
+        settings_yaml=settings.yaml,
         model=model,
         corpus=corpus,
         dataset=dataset,

@@ -28,7 +28,7 @@ from observe.build import ObserversConfig
 from training.config import TrainerConfig
 from training.device import PRECISIONS
 from training.optimizer import OptimizerConfig
-from training.run import Run
+from training.run import Run, read_settings
 
 CONFIGS = Path(__file__).parent
 FREE_TEXT = {"free_text": True}
@@ -227,13 +227,13 @@ def _load(name: str) -> DictConfig:
     return loaded
 
 
-def load_run_config(run: Run, newest: bool = False) -> DictConfig:
-    """The stored settings of a run, typed: the original ones, or those of its newest resume.
+def load_run_config(file: Path) -> DictConfig:
+    """The stored settings of a run, typed.
 
     Settings that the run does not have, since they are newer, have their default values. Raises
     UserError if the file is damaged or not that of a run.
     """
-    stored, file = run.read_settings(newest)
+    stored = read_settings(file)
     data = stored.get("data")
     corpus = data.get("name") if isinstance(data, dict) else None
     if not isinstance(corpus, str) or corpus not in CORPORA:
@@ -260,7 +260,9 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
 
     Raises UserError if a resumed run cannot change one of them.
     """
-    stored, settings = load_run_config(run), load_run_config(run, newest=True)
+    stored = load_run_config(run.config_file)
+    # Earlier resumes may have changed some of them.
+    settings = load_run_config(run.resumed_file) if run.resumed_file.exists() else stored.copy()
     for name in overrides:
         OmegaConf.update(settings, name, OmegaConf.select(today, name), merge=False)
     fixed = {each.name for each in all_settings(TrainConfig) if _is_fixed(each)}

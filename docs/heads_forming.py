@@ -1,11 +1,12 @@
-"""Draw docs/heads.gif: all attention heads of the default model, forming while it trains.
+"""Draw docs/heads.gif: all attention heads of a run, forming while it trains.
 
-python docs/heads_forming.py          # trains for two minutes on two CPU cores, then draws
-python docs/heads_forming.py RUN      # draws a run that logged its attention maps
+python train.py observe.attention.every=50 run_dir=RUN     # two minutes on two CPU cores
+python docs/heads_forming.py RUN
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import zlib
@@ -77,4 +78,6 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="Draw docs/heads.gif from a run.")
+    parser.add_argument("run", type=Path, help="folder of a run that logged its attention maps")
+    main(parser.parse_args().run)

@@ -17,7 +17,7 @@ from data import CORPORA, CorpusConfig, Tokenizer
 from errors import UserError, check_choice
 from model import GPT, ModelConfig
 from training.checkpoint import load_progress, load_weights
-from training.run import Run
+from training.run import Run, read_settings
 
 Config = TypeVar("Config")
 
@@ -57,7 +57,7 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
 
 def _read_config(run: Run) -> RunConfig:
     try:
-        stored, _ = run.read_settings()
+        stored = read_settings(run.config_file)
         data, model = (_section(stored, name) for name in ("data", "model"))
         check_choice("data.name", data.get("name"), CORPORA)
         kind = CORPORA[data["name"]].config
@@ -81,8 +81,11 @@ def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config
         if name not in values:
             raise ValueError(f"{prefix}{name}: is missing; choose another run")
         value, hint = values[name], hints[name]
-        if isinstance(0.0, hint) and type(value) in (int, str):
-            value = float(value)  # YAML 1.1 reads 1e-5 as text
+        if isinstance(0.0, hint) and type(value) in (int, str):  # YAML 1.1 reads 1e-5 as text
+            try:
+                value = float(value)
+            except (ValueError, OverflowError) as error:
+                raise ValueError(f"{prefix}{name}: {error}; choose another run") from error
         if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
             raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
         typed[name] = value

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from data import Tokenizer
 from errors import check_range
 from model import GPT
 from observe.figures import HeadsFigure, token_label
@@ -40,8 +41,8 @@ TAG = "attention"
 
 @dataclass
 class AttentionConfig:
-    """Maps and scores are logged every `every` steps (0: never, nor images), and with images every
-    `images_every` steps (0: none), for the text `probe` (None: the start of the validation split).
+    """Maps and scores of the text `probe` are logged every `every` steps (0: never, and no images),
+    and images every `images_every` steps (0: never). None is the start of the validation split.
     """
 
     every: int
@@ -58,7 +59,7 @@ class AttentionConfig:
 
 
 class AttentionMaps(Observer):
-    """Logs the maps and scores of the probe, always also at the last step.
+    """Logs the maps and scores of the probe at regular steps and at the last step.
 
     The scores are those of `HeadScores`, measured on texts that suit them.
     """
@@ -69,13 +70,8 @@ class AttentionMaps(Observer):
         tokens = observed.validation_tokens(N_PROBE_TOKENS).tolist()
         if config.probe is not None:
             tokens = tokenizer.encode(config.probe)
-        self.probe = Probe(
-            observed.events,
-            observed.model,
-            tokens[: observed.model.config.context_length],
-            [tokenizer.decode_bytes([token]) for token in tokens],
-            TAG,
-        )
+        tokens = tokens[: observed.model.config.context_length]
+        self.probe = Probe(observed.events, observed.model, tokenizer, tokens, TAG)
         self.scores = HeadScores(observed)
 
     def on_start(self, step: int) -> None:
@@ -95,20 +91,21 @@ class AttentionMaps(Observer):
 
 class Probe:
     """A text whose attention maps are logged under `tag`, and the images of its first tokens under
-    `<tag>/layer <n>`. `spelled` are the bytes of the tokens."""
+    `<tag>/layer <n>`."""
 
     def __init__(
         self,
         writer: SummaryWriter,
         model: GPT,
+        tokenizer: Tokenizer,
         tokens: Sequence[int],
-        spelled: Sequence[bytes],
         tag: str,
     ) -> None:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokens = torch.tensor([tokens])
-        self.texts = [each.decode(errors="backslashreplace") for each in spelled[: len(tokens)]]
-        self.labels = [token_label(each) for each in spelled[: len(tokens)][:MAX_IMAGE_TOKENS]]
+        spelled = [tokenizer.decode_bytes([token]) for token in tokens]
+        self.texts = [each.decode(errors="backslashreplace") for each in spelled]
+        self.labels = [token_label(each) for each in spelled[:MAX_IMAGE_TOKENS]]
         self.figure: HeadsFigure | None = None
 
     def log(

@@ -30,8 +30,8 @@ def build_observers(config: ObserversConfig, observed: ObservedRun) -> list[Obse
     them.
     """
     events, is_full = config.tensorboard, not observed.is_sharded
-    # A module of this package, its observer, the observer's settings, and whether it is wanted.
-    # Modules are imported only if they are, because some take long.
+    # A module of this package, its observer, the observer's settings, and whether it is enabled.
+    # Only enabled modules are imported, because some imports are slow.
     table = (
         ("profile", "Profile", config.profile, config.profile.steps > 0),
         ("metrics_file", "MetricsFile", config, True),
@@ -53,6 +53,6 @@ def build_observers(config: ObserversConfig, observed: ObservedRun) -> list[Obse
     )
     return [
         getattr(import_module(f"observe.{module}"), name)(settings, observed)
-        for module, name, settings, is_wanted in table
-        if is_wanted
+        for module, name, settings, is_enabled in table
+        if is_enabled
     ]

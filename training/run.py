@@ -166,22 +166,6 @@ class Run:
         logger.setLevel(logging.INFO)
         logger.propagate = False
 
-    def read_settings(self, newest: bool = False) -> tuple[dict[str, Any], Path]:
-        """The stored settings as plain values, and their file: the original ones, or those of the
-        `newest` resume. Raises UserError if the file cannot be read.
-        """
-        file = self.resumed_file if newest and self.resumed_file.exists() else self.config_file
-        try:
-            settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, OSError, ValueError) as error:  # ValueError: not UTF-8, or a date
-            reason = " ".join(str(error).split())
-            raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
-        if not isinstance(settings, dict):
-            raise UserError(f"{file}: does not contain settings; choose another run")
-        if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
-            raise UserError(f"{file}: {reserved}: no such setting; choose another run")
-        return settings, file
-
     def store_settings(self, config: str) -> None:
         """Keep the settings that a resume changes; the next resume starts from them."""
         current = self.resumed_file if self.resumed_file.exists() else self.config_file
@@ -204,6 +188,23 @@ class Run:
         """Replace summary.json."""
         contents = {**asdict(summary), "floor_bpb": floor_bpb}
         replace_text(self.summary_file, json.dumps(contents, indent=2) + "\n")
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """The settings in config.yaml or resumed.yaml of a run, as plain values.
+
+    Raises UserError if the file cannot be read.
+    """
+    try:
+        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, OSError, ValueError) as error:  # ValueError: not UTF-8, or a date
+        reason = " ".join(str(error).split())
+        raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{file}: does not contain settings; choose another run")
+    if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
+        raise UserError(f"{file}: {reserved}: no such setting; choose another run")
+    return settings
 
 
 def _reserved_keys(node: object) -> Iterator[str]:

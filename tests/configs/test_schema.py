@@ -125,7 +125,9 @@ def test_a_stored_config_keeps_its_types(tmp_path: Path) -> None:
     config = composed("data=text", "data.path=x", "optimizer.lr=1", "model.dropout=0")
     stored = tmp_path / "config.yaml"
     stored.write_text(OmegaConf.to_yaml(config, resolve=True))
-    assert build(load_run_config(Run(tmp_path)), TrainConfig) == build(config, TrainConfig)
+    assert build(load_run_config(tmp_path / "config.yaml"), TrainConfig) == build(
+        config, TrainConfig
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_a_damaged_stored_config_is_rejected(tmp_path: Path, text: str) -> None:
     stored = tmp_path / "config.yaml"
     stored.write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml"):
-        load_run_config(Run(tmp_path))
+        load_run_config(tmp_path / "config.yaml")
 
 
 def test_a_resume_changes_only_what_is_overridden(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_a_run_without_histogram_and_profile_settings_opens(tmp_path: Path) -> N
         del settings["observe"][name]
     stored = tmp_path / "config.yaml"
     stored.write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
-    opened = build(load_run_config(Run(tmp_path)), TrainConfig)
+    opened = build(load_run_config(tmp_path / "config.yaml"), TrainConfig)
     assert opened.observe.histograms.every == opened.observe.profile.steps == 0
 
 
