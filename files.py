@@ -1,4 +1,4 @@
-"""Replacing text files, links and folders.
+"""Replacing text files, links and folders, and deleting folders.
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
 existed before can have some old and some new files. All functions raise OSError if the disk
@@ -82,6 +82,14 @@ def replace_folder(folder: Path) -> Iterator[Path]:
             with suppress(OSError):
                 parent.rmdir()
         raise
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder, which a concurrent reader finds whole or not at all. Errors are ignored."""
+    hidden = _beside(folder)
+    with suppress(OSError):
+        folder.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _beside(path: Path) -> Path:

@@ -51,8 +51,17 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
     folder = run.checkpoints.find(checkpoint, "run")
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     model = GPT(config.model, tokenizer.vocab_size)
-    load_weights(model, folder)
-    return OpenRun(run, config, tokenizer, model.to(device).eval(), load_progress(folder).step)
+    while True:
+        try:
+            load_weights(model, folder)
+            step = load_progress(folder).step
+            break
+        except UserError:
+            if folder.exists():
+                raise
+            # The run is in training and has replaced this checkpoint by a newer one.
+            folder = run.checkpoints.find(checkpoint, "run")
+    return OpenRun(run, config, tokenizer, model.to(device).eval(), step)
 
 
 def _read_config(run: Run) -> RunConfig:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from files import replace_folder, replace_link, replace_text
+from files import remove_folder, replace_folder, replace_link, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -58,3 +59,20 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
             (temporary / "a").write_text(text)
         assert (folder / "a").read_text() == text
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_removed_folder_is_never_found_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a").touch()
+    remove = shutil.rmtree
+
+    def look_first(path: Path, ignore_errors: bool) -> None:
+        assert not folder.exists() and (path / "a").exists()
+        remove(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", look_first)
+    remove_folder(folder)
+    assert list(tmp_path.iterdir()) == []

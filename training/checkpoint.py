@@ -7,8 +7,8 @@
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
 
-A folder under its final name is complete. Later damage is detected by checksums before any file is
-used.
+A folder under its final name is complete, also while it is deleted. Later damage is detected by
+checksums before any file is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from errors import UserError
-from files import fsync, replace_folder, replace_link
+from files import fsync, remove_folder, replace_folder, replace_link
 from training.optimizer import Optimizer
 from training.ranks import full_tensor
 
@@ -108,13 +108,17 @@ class Checkpoints:
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
 
-        If it is damaged, warns on standard error and returns the newest intact one before it.
-        Raises UserError, naming `setting`, if there is none.
+        If it is damaged, warns on standard error and returns the newest intact one before it. A run
+        in training may delete the returned folder at any time. Raises UserError, naming `setting`,
+        if there is none.
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
-        wanted = _step(Path(os.path.realpath(self.folder / name)))
+        target = os.path.realpath(self.folder / name)
         found = self._steps()
+        if os.path.realpath(self.folder / name) != target:  # replaced meanwhile
+            return self.find(name, setting)
+        wanted = _step(Path(target))
         if not found:
             raise UserError(
                 f"{setting}: {self.folder.parent} has no checkpoint yet; wait for its first (every "
@@ -125,6 +129,8 @@ class Checkpoints:
         damages = [] if exists else [f"{self.folder / name} is missing or damaged"]
         for path in reversed(candidates or found):
             damage = _damage(path)
+            if not path.exists():  # deleted meanwhile
+                return self.find(name, setting)
             if damage is None:
                 if damages:
                     print(f"warning: {'; '.join(damages)}; using {path.name}", file=sys.stderr)
@@ -150,7 +156,7 @@ class Checkpoints:
         kept = {(self.folder / "best").resolve(), *(path.resolve() for path in steps[-keep:])}
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
             if path.resolve() not in kept:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
 
 
 def _step(path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from configs.schema import preset
 from data import TalesConfig
 from errors import UserError
 from inference import open_run
 from tests.conftest import files
+from training.checkpoint import Progress
+from training.optimizer import Optimizer
 
 
 def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
@@ -31,6 +35,32 @@ def test_opening_a_run_writes_nothing(tiny_run: Path) -> None:
     before = files(tiny_run)
     open_run(tiny_run, "best")
     assert files(tiny_run) == before
+
+
+def test_a_run_whose_checkpoints_are_replaced_meanwhile_opens(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    opened, done = open_run(tmp_path / "run", "last"), threading.Event()
+    optimizer = Optimizer(opened.model, preset("optimizer", "adamw"), max_steps=1)
+
+    def train() -> None:
+        progress = Progress(step=6)
+        while not done.is_set():
+            progress.step += 1
+            opened.run.checkpoints.save(
+                opened.model, optimizer, progress, is_best=True, keep=1, writes=True
+            )
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    try:
+        steps = [open_run(tmp_path / "run", "last").step for _ in range(50)]
+    finally:
+        done.set()
+        thread.join()
+    assert steps == sorted(steps) and 6 <= steps[0] < steps[-1]
+    assert capsys.readouterr().err == ""
 
 
 def changed(run: Path, folder: Path, name: str, value: object) -> Path:
