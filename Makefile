@@ -37,7 +37,6 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/tokenizing.py
 	$(BIN)/python benchmarks/watching.py
 	$(BIN)/python benchmarks/tab.py
-	$(BIN)/python benchmarks/optimizers.py
 
 format: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check --fix .

@@ -292,7 +292,7 @@ def make_sampler(
     """A function that samples a text from the current model, once per step."""
     if is_sharded:
         return lambda: "(no sample: trainer.parallel=fsdp shards the model; use sample.py)"
-    writer = Writer(model, dataset.tokenizer, dataset.document_end)
+    writer = Writer(model, dataset.tokenizer, config.data.document_end)
 
     @lru_cache(maxsize=1)
     def sample_at(step: int) -> str:  # several observers show the same sample

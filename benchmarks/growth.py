@@ -96,7 +96,7 @@ def child(context: int, width: int, batch: int, precision: str) -> dict[str, flo
         "ms": median(times[2:]) * 1000,
         "rate": rate,
         "memory": memory / 1e6,
-        "share": rate * model.flops_per_token() / peak,
+        "share": rate * model.flops_per_token / peak,
         "peak": peak / 1e9,
     }
 

@@ -57,7 +57,7 @@ def main() -> None:
             from model import GPT
 
             config = common.configure(shape, *BLOCKS.get(side, common.GPT2_BLOCK))
-            flops = median(found) * GPT(config.model, shape.vocab_size).flops_per_token()
+            flops = median(found) * GPT(config.model, shape.vocab_size).flops_per_token
             results.append(f"{flops / 1e12 / arguments.peak_tflops:.1%} of the peak")
         print(f"{side}: {', '.join(results)}")
 

@@ -22,10 +22,6 @@ CorpusConfig = TalesConfig | TextConfig | ShakespeareConfig
 class Corpus(Protocol):
     """A text in two splits, "train" and "val"."""
 
-    @property
-    def document_end(self) -> str | None:
-        """The text that ends every document, if the corpus has such a mark."""
-
     def fingerprint(self) -> str:
         """Identifies the text of both splits, if possible without generating it."""
 

@@ -22,12 +22,14 @@ def copy_texts(
     """
     if not isinstance(corpus, Tales):
         return None
-    lead = len(corpus.document_end)
+    mark = corpus.config.document_end
     texts, targets = [], []
     for tale in islice(corpus.tales("val"), n_texts):
-        tokens = tokenizer.encode(corpus.document_end + tale.text)[:max_tokens]
+        tokens = tokenizer.encode(mark + tale.text)[:max_tokens]
         lengths = [len(tokenizer.decode_bytes([token])) for token in tokens]
-        mentions = [(name, lead + start, lead + end) for name, start, end in tale.mentions]
+        mentions = [
+            (name, len(mark) + start, len(mark) + end) for name, start, end in tale.mentions
+        ]
         texts.append(tokens)
         targets.append(copy_targets(lengths, mentions))
     longest = max(map(len, texts))

@@ -23,7 +23,7 @@ _TIMEOUT = 30  # seconds without a byte
 class ShakespeareConfig:
     """Where tiny Shakespeare comes from: `path` if it is set, else `url`, cached in `cache_dir`."""
 
-    document_end: ClassVar[str | None] = TextConfig.document_end
+    document_end: ClassVar[None] = None
 
     name: str
     path: str | None = field(metadata={"free_text": True, "may_move": True})

@@ -156,7 +156,7 @@ def tale(rng: random.Random, grammar: Grammar = GRAMMAR) -> Tale:
 class TalesConfig:
     """How much to generate: at least `n_bytes` over both splits, which end with a whole tale."""
 
-    document_end: ClassVar[str] = "\n\n"
+    document_end: ClassVar[str] = "\n\n"  # ends every tale
 
     name: str
     n_bytes: int
@@ -172,8 +172,6 @@ class TalesConfig:
 class Tales:
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
 
-    document_end = TalesConfig.document_end
-
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
 
@@ -186,7 +184,7 @@ class Tales:
 
     def pieces(self, split: str) -> Iterator[str]:
         """The text of `split` ("train" or "val"); each piece is a tale and its `document_end`."""
-        return (tale.text + self.document_end for tale in self.tales(split))
+        return (tale.text + self.config.document_end for tale in self.tales(split))
 
     def floor_bits(self, split: str) -> float:
         """The information of the whole split in bits (the separators have none)."""
@@ -216,4 +214,4 @@ class Tales:
             seen.add(digest)
             if split == "val" or written >= val_bytes:
                 yield drawn
-            written += len(drawn.text) + len(self.document_end)
+            written += len(drawn.text) + len(self.config.document_end)

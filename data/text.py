@@ -35,7 +35,7 @@ class TextConfig:
     separator: inserted between two files, except for the part that the first one already ends with.
     """
 
-    document_end: ClassVar[str | None] = None  # no such mark in free text
+    document_end: ClassVar[None] = None  # no text marks the end of a document
 
     name: str
     path: str | None = field(metadata={"free_text": True, "may_move": True})
@@ -51,8 +51,6 @@ class Text:
 
     Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
     """
-
-    document_end = TextConfig.document_end
 
     def __init__(self, config: TextConfig) -> None:
         if not config.path:

@@ -46,7 +46,6 @@ class Dataset:
     train, val: token ids, uint16 or uint32.
     floor_bpb: bits per byte of the validation text that no model can beat; None if unknown.
     sha256: of the tokens of both splits, to detect a changed text.
-    document_end: the text that ends every document; None if the corpus has no such mark.
     """
 
     tokenizer: Tokenizer
@@ -54,7 +53,6 @@ class Dataset:
     val: UInt[np.ndarray, " val_tokens"]
     floor_bpb: float | None
     sha256: str
-    document_end: str | None
 
 
 def prepare(
@@ -95,7 +93,6 @@ def prepare(
         val,
         floor_bpb=None if floor is None else floor / about["val"]["bytes"],
         sha256=about["sha256"],
-        document_end=corpus.document_end,
     )
 
 

@@ -7,8 +7,6 @@ A page says where its part goes with a comment such as `<!-- settings -->`.
 
 from __future__ import annotations
 
-import html
-import io
 import json
 import re
 import sys
@@ -145,31 +143,8 @@ def notebook() -> str:
 
 
 def render_formulas(text: str) -> str:
-    """`$formulas$` as inline drawings in the colour of the text: no script has to render them."""
-    text = re.sub(r"\$\$(.+?)\$\$", lambda found: draw_formula(found[1], 14, "math-block"), text)
-    return re.sub(r"\$(.+?)\$", lambda found: draw_formula(found[1], 12, "math"), text)
+    """`$formulas$` as MathML, which browsers display without a script."""
+    from latex2mathml.converter import convert
 
-
-def draw_formula(formula: str, size: int, kind: str) -> str:
-    from matplotlib import rc_context
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.mathtext import math_to_image
-
-    drawing = io.BytesIO()
-    # The same formula always gives the same file.
-    with rc_context(
-        {"svg.hashsalt": formula, "mathtext.fontset": "cm", "savefig.transparent": True}
-    ):
-        font = FontProperties(size=size)
-        depth = math_to_image(f"${formula}$", drawing, font, format="svg", color="#123456")
-    svg = drawing.getvalue().decode()
-    svg = svg[svg.index("<svg") :].replace("#123456", "currentColor")
-    # Markdown would take these for text.
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"\s*\n\s*", " ", svg).strip()
-    return svg.replace(
-        "<svg ",
-        f'<svg class="{kind}" role="img" aria-label="{html.escape(formula)}" '
-        f'style="vertical-align: -{depth:.1f}pt" ',
-        1,
-    )
+    text = re.sub(r"\$\$(.+?)\$\$", lambda found: convert(found[1], display="block"), text)
+    return re.sub(r"\$(.+?)\$", lambda found: convert(found[1]), text)

@@ -78,26 +78,20 @@ class GPT(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
-    def n_parameters_non_embedding(self) -> int:
-        """Parameters outside the token, position and unembedding matrices (Kaplan et al. 2020)."""
-        inner = (*self.blocks.parameters(), *self.final_norm.parameters())
-        return sum(parameter.numel() for parameter in inner)
-
-    def flops_per_token(self, context_length: int | None = None) -> int:
+    def flops_per_token(self) -> int:
         """Floating-point operations of one training step (forward and backward), per token.
 
         6 N + 12 L H Q T (Chowdhery et al. 2022, PaLM, appendix B), where N is the number of weights
         in matrix products (all linear layers including the unembedding; no lookups, norms or
-        biases), L layers, H heads, Q = d_head and T = `context_length` (by default the model's).
-        All T x T attention scores are counted, although half of them are masked.
+        biases), L layers, H heads, Q = d_head and T the context length. All T x T attention scores
+        are counted, although half of them are masked.
         """
         config = self.config
-        length = config.context_length if context_length is None else context_length
         linear = sum(
             module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear)
         )
-        attention = 12 * config.n_layers * config.n_heads * config.d_head * length
-        return 6 * linear + attention
+        width = config.n_heads * config.d_head
+        return 6 * linear + 12 * config.n_layers * width * config.context_length
 
     @torch.no_grad()
     def _initialise(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 
-from observe.attention import AttentionConfig
-from observe.histograms import HistogramsConfig
+from observe.attention import AttentionConfig, AttentionMaps
+from observe.embeddings import Embeddings
+from observe.histograms import Histograms, HistogramsConfig
+from observe.metrics_file import MetricsFile
 from observe.observed import ObservedRun
-from observe.profile import ProfileConfig
+from observe.profile import Profile, ProfileConfig
+from observe.tensorboard import TensorBoard
+from observe.terminal import Terminal
 from training.observer import Observer
 
 
@@ -29,30 +32,16 @@ def build_observers(config: ObserversConfig, observed: ObservedRun) -> list[Obse
     A sharded model has no maps, scores, embeddings and histograms: one rank alone cannot compute
     them.
     """
-    events, is_full = config.tensorboard, not observed.is_sharded
-    # A module of this package, its observer, the observer's settings, and whether it is enabled.
-    # Only enabled modules are imported, because some imports are slow.
-    table = (
-        ("profile", "Profile", config.profile, config.profile.steps > 0),
-        ("metrics_file", "MetricsFile", config, True),
-        ("terminal", "Terminal", config, config.terminal),
-        (
-            "attention",
-            "AttentionMaps",
-            config.attention,
-            events and is_full and config.attention.every > 0,
-        ),
-        ("embeddings", "Embeddings", config, events and is_full),
-        (
-            "histograms",
-            "Histograms",
-            config.histograms,
-            events and is_full and config.histograms.every > 0,
-        ),
-        ("tensorboard", "TensorBoard", config, events),
+    events = config.tensorboard
+    full = events and not observed.is_sharded
+    attention, histograms, profile = config.attention, config.histograms, config.profile
+    observers = (
+        profile.steps and Profile(profile, observed),
+        MetricsFile(observed),
+        config.terminal and Terminal(observed, watch=events),
+        full and attention.every and AttentionMaps(attention, observed),
+        full and Embeddings(observed),
+        full and histograms.every and Histograms(histograms, observed),
+        events and TensorBoard(observed),
     )
-    return [
-        getattr(import_module(f"observe.{module}"), name)(settings, observed)
-        for module, name, settings, is_enabled in table
-        if is_enabled
-    ]
+    return [each for each in observers if isinstance(each, Observer)]

@@ -35,7 +35,7 @@ embeddings {
 class Embeddings(Observer):
     """Writes the embeddings of the first MAX_TOKENS tokens when the run ends or is stopped."""
 
-    def __init__(self, config: object, observed: ObservedRun) -> None:
+    def __init__(self, observed: ObservedRun) -> None:
         self.folder, self.model = observed.folder / FOLDER, observed.model
         tokenizer, n_tokens = observed.dataset.tokenizer, observed.model.vocab_size
         self.labels = projector_labels(

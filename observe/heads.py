@@ -20,7 +20,7 @@ from data.mentions import copy_texts
 from model import GPT, record_attention
 from observe.figures import score_image
 from observe.summaries import add_image, add_scalars
-from tensorboard_attention.scores import SCORES
+from tensorboard_attention.scores import measure
 
 if TYPE_CHECKING:
     from observe.observed import ObservedRun
@@ -95,11 +95,9 @@ def measure_heads(
     model: GPT, texts: Mapping[str, Texts]
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Every score for which there are `texts`, by what it needs."""
-    found = {}
+    found: dict[str, list[np.ndarray]] = {}
     for needs, (tokens, targets) in texts.items():
         maps = [each.numpy() for each in maps_of(model, tokens)]
         inputs = {"maps": (), "tokens": (tokens.numpy(),), "targets": (targets,)}[needs]
-        for score in SCORES:
-            if score.needs == needs:
-                found[score.name] = np.stack([score.measure(each, *inputs) for each in maps])
-    return {score.name: found[score.name] for score in SCORES if score.name in found}
+        found |= measure(needs, maps, *inputs)
+    return {name: np.stack(values) for name, values in found.items()}

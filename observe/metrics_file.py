@@ -21,7 +21,7 @@ class MetricsFile(Observer):
     are incomplete because the process or the disk failed.
     """
 
-    def __init__(self, config: object, observed: ObservedRun) -> None:
+    def __init__(self, observed: ObservedRun) -> None:
         self.path = observed.folder / "metrics.jsonl"
         self.floor_bpb = observed.dataset.floor_bpb
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.tensorboard.summary import hparams
-
 from files import fsync
 from observe.summaries import add_scalars
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
@@ -31,7 +29,7 @@ LAYOUT = {
 class TensorBoard(Observer):
     """Writes scalars, the settings, and a sample at every evaluation."""
 
-    def __init__(self, config: object, observed: ObservedRun) -> None:
+    def __init__(self, observed: ObservedRun) -> None:
         self.writer, self.observed = observed.events, observed
         self.floor_bpb = observed.dataset.floor_bpb
 
@@ -67,6 +65,8 @@ class TensorBoard(Observer):
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         if summary is not None:
+            from torch.utils.tensorboard.summary import hparams
+
             # Not `add_hparams`, which would create a folder, and so a run, of its own.
             for each in hparams(_hparams(self.observed.settings), {"bpb/val": summary.val_bpb}):
                 self.writer._get_file_writer().add_summary(each, step)

@@ -16,7 +16,6 @@ from rich.text import Text
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
-    from observe.build import ObserversConfig
     from observe.observed import ObservedRun
 
 # Seconds between two updates of the bar, or two plain lines.
@@ -26,13 +25,11 @@ LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
 class Terminal(Observer):
     """Shows the progress of a run, and at its end the result and a sample."""
 
-    def __init__(
-        self, config: ObserversConfig, observed: ObservedRun, console: Console | None = None
-    ) -> None:
+    def __init__(self, observed: ObservedRun, watch: bool, console: Console | None = None) -> None:
         self.observed, self.max_steps = observed, observed.max_steps
         self.floor_bpb = observed.dataset.floor_bpb
         logdir = shlex.quote(str(observed.folder.parent))
-        self.watch = f"tensorboard --logdir {logdir}" if config.tensorboard else ""
+        self.watch = f"tensorboard --logdir {logdir}" if watch else ""
         self.console = console or Console(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )

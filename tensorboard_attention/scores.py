@@ -7,7 +7,7 @@ that count for it, and returns an array of shape (head,), NaN if no query counts
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -119,3 +119,14 @@ SCORES = (
         "targets",
     ),
 )
+
+
+def measure(
+    needs: str, maps: Sequence[np.ndarray], *inputs: np.ndarray, known: Collection[str] = ()
+) -> dict[str, list[np.ndarray]]:
+    """The scores with these `needs` that are not in `known`: one array of shape (head,) per layer.
+
+    maps: one array of shape (batch, head, query, key) per layer.
+    """
+    wanted = [score for score in SCORES if score.needs == needs and score.name not in known]
+    return {score.name: [score.measure(each, *inputs) for each in maps] for score in wanted}

@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorboard_attention.scores import SCORES
+from tensorboard_attention.scores import SCORES, measure
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -81,7 +81,12 @@ def encode(
     for name, values in given.items():
         if [each.shape for each in values] != [each.shape[1:2] for each in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
-    found = {**measure(arrays, tokens, known=given), **given}
+    ids = np.unique(tokens, return_inverse=True)[1][None]
+    found = {
+        **measure("maps", arrays, known=given),
+        **measure("tokens", arrays, ids, known=given),
+        **given,
+    }
     meanings = {each.name: each.meaning for each in SCORES if each.name in found}
     layers, note = _shown(arrays)
     causal, packed = _pack(layers)
@@ -98,20 +103,6 @@ def encode(
         "meanings": meanings,
     }
     return [json.dumps(header).encode(), packed]
-
-
-def measure(
-    maps: Sequence[np.ndarray], tokens: Sequence[str], known: Collection[str] = ()
-) -> dict[str, list[np.ndarray]]:
-    """For each of SCORES that needs no targets and is not in `known`, one array of shape (head,)
-    per layer. maps: one float array of shape (1, head, query, key) per layer."""
-    ids = {token: place for place, token in enumerate(tokens)}
-    inputs = {"maps": (), "tokens": (np.array([[ids[token] for token in tokens]]),)}
-    return {
-        score.name: [score.measure(each, *inputs[score.needs]) for each in maps]
-        for score in SCORES
-        if score.needs in inputs and score.name not in known
-    }
 
 
 def _check(maps: Layers, tokens: Sequence[str]) -> list[np.ndarray]:

@@ -32,8 +32,6 @@ NASTY = "     \n\naB1\r\t!/'s_é中。😀\u0301\u00a0\u3000\x1c\x85\u200b"
 class StubCorpus:
     """A corpus with a given text, which counts how often it is read."""
 
-    document_end = "<end>"
-
     def __init__(self, train: str = STORY, val: str = STORY[:500], floor: float | None = None):
         self.texts = {"train": train, "val": val}
         self.floor = floor
@@ -124,7 +122,6 @@ def test_the_token_files_hold_the_encoded_text(tmp_path: Path, config: Tokenizer
         assert tokens.dtype == np.uint16
         assert tokens.tolist() == dataset.tokenizer.encode(corpus.texts[split])
     assert dataset.floor_bpb == pytest.approx(1234.5 / len(corpus.texts["val"].encode()))
-    assert dataset.document_end == "<end>"
     if config.name == "bpe":
         assert dataset.tokenizer.digest == train_bpe([corpus.texts["train"]], 300).digest
 
@@ -293,7 +290,6 @@ def test_tales_have_a_floor(tmp_path: Path) -> None:
     bits = corpus.floor_bits("val")
     assert bits is not None
     assert dataset.floor_bpb == pytest.approx(bits / len(dataset.val))
-    assert dataset.document_end == corpus.document_end
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
         assert dataset.tokenizer.decode(tokens.tolist()) == "".join(corpus.pieces(split))
 

@@ -34,7 +34,7 @@ def observed_run(
         settings_yaml="seed: 1\n",
         model=model or GPT(small_config(1, 1, 4, 8), 256),
         corpus=open_corpus(preset("data", "text", path=__file__)),
-        dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, floor_bpb, "0", None),
+        dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, floor_bpb, "0"),
         device=torch.device("cpu"),
         first_step=0,
         max_steps=max_steps,

@@ -71,7 +71,7 @@ def test_a_resumed_run_that_was_moved_has_one_set_of_files(tiny_run: Path, tmp_p
 def test_embeddings_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
     observed = observed_run(tmp_path)
     observed.events.close()
-    embedding, embeddings = observed.model.token_embedding, Embeddings(None, observed)
+    embedding, embeddings = observed.model.token_embedding, Embeddings(observed)
     embeddings.on_end(0, None)
     assert not (tmp_path / FOLDER).exists()  # stopped before there was a checkpoint
     embeddings.on_checkpoint(3, tmp_path)
@@ -86,7 +86,7 @@ def test_embeddings_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
 
 def test_a_large_vocabulary_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("observe.embeddings.MAX_TOKENS", 100)
-    embeddings = Embeddings(None, observed_run(tmp_path))
+    embeddings = Embeddings(observed_run(tmp_path))
     embeddings.on_checkpoint(1, tmp_path)
     embeddings.on_end(1, None)
     for name in ("token_embedding.tsv", "token_labels.tsv"):

@@ -16,7 +16,7 @@ METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
 def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
-    file = MetricsFile(None, observed_run(tmp_path))
+    file = MetricsFile(observed_run(tmp_path))
     file.on_start(0)
     file.on_step(9, None)
     file.on_step(10, METRICS)
@@ -28,7 +28,7 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
-    file = MetricsFile(None, observed_run(tmp_path))
+    file = MetricsFile(observed_run(tmp_path))
     for step in (10, 20, 30):
         file.on_step(step, METRICS)
     with file.path.open("ab") as half:
@@ -42,7 +42,7 @@ def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
     observed = observed_run(tmp_path, floor_bpb=0.5, sample=lambda: "Once *upon*\na time")
-    board = TensorBoard(None, observed)
+    board = TensorBoard(observed)
     board.on_start(0)
     board.on_step(9, None)
     board.on_step(10, METRICS)
@@ -70,7 +70,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
 
 
 def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
-    board = TensorBoard(None, observed_run(tmp_path))
+    board = TensorBoard(observed_run(tmp_path))
     board.on_step(10, METRICS)
     board.on_end(10, None)
     assert "bpb/floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]

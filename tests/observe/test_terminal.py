@@ -7,10 +7,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from observe.attention import AttentionConfig
-from observe.build import ObserversConfig
-from observe.histograms import HistogramsConfig
-from observe.profile import ProfileConfig
 from observe.terminal import Terminal, against_floor
 from tests.observe.conftest import observed_run
 from training.observer import EvalMetrics, StepMetrics, Summary
@@ -19,21 +15,11 @@ SUMMARY = Summary(1.5, 0.55, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
-def observe_config(tensorboard: bool) -> ObserversConfig:
-    return ObserversConfig(
-        terminal=True,
-        tensorboard=tensorboard,
-        attention=AttentionConfig(1, 1, None),
-        histograms=HistogramsConfig(0),
-        profile=ProfileConfig(0, 1),
-    )
-
-
 def shown(live: bool, run: str = "runs/my run") -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
     observed = observed_run(Path(run), None, 1000, (), 0.5, lambda: "Once [red] a hen.")
-    terminal = Terminal(observe_config(tensorboard=True), observed, console)
+    terminal = Terminal(observed, True, console)
     terminal.on_start(0)
     terminal.on_step(10, METRICS)
     terminal.on_eval(10, EvalMetrics(1.5, 0.55))
@@ -65,7 +51,7 @@ def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=90)
     observed = observed_run(Path("runs/x"), max_steps=10, sample=lambda: "never")
-    terminal = Terminal(observe_config(tensorboard=False), observed, console)
+    terminal = Terminal(observed, False, console)
     terminal.on_start(0)
     terminal.on_step(3, None)
     terminal.on_end(3, None)
