@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -98,6 +98,6 @@ def measure_heads(
     found: dict[str, list[np.ndarray]] = {}
     for needs, (tokens, targets) in texts.items():
         maps = [each.numpy() for each in maps_of(model, tokens)]
-        inputs = {"maps": (), "tokens": (tokens.numpy(),), "targets": (targets,)}[needs]
-        found |= measure(needs, maps, *inputs)
+        inputs: dict[str, Any] = {"maps": (), "tokens": (tokens.numpy(),), "targets": (targets,)}
+        found |= measure(needs, maps, *inputs[needs])
     return {name: np.stack(values) for name, values in found.items()}
