@@ -1,24 +1,32 @@
 """Open a run and measure its loss over a whole split: `python evaluate.py run=runs/latest`.
 
-Every token except the first of the split is scored exactly once.
+Every token is scored exactly once, except the first of a text without separate documents. A tale is
+read from its beginning.
 """
 
 from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
 
 from configs.cli import run_script
 from configs.schema import EvaluateConfig, build
 from data import TalesConfig, open_corpus, prepare
-from data.batches import windows
+from data.batches import Windows
+from data.tokens import document_starts
+from errors import UserError
 from inference import open_run
 from observe.terminal import against_floor
+from training.config import n_tokens
 from training.device import autocast, choose_device
 from training.evaluation import measure
 
@@ -38,9 +46,14 @@ def main(cfg: DictConfig) -> None:
     tokens = {"train": dataset.train, "val": dataset.val}.get(split)
     if tokens is None:
         tokens = np.concatenate([dataset.train, dataset.val])
+    starts = document_starts(tokens, opened.tokenizer, data.document_end)
+    length = opened.config.model.context_length
+    if config.stride is not None and config.stride > length:
+        raise UserError(f"stride: {config.stride} is more than the context length of {length}")
+    batches = Windows(tokens, length, config.batch_size, starts, config.stride)
     measured = measure(
         opened.model,
-        windows(tokens, opened.config.model.context_length, config.batch_size),
+        show_progress(batches.part(n_tokens(config.eval_tokens))),
         torch.from_numpy(opened.tokenizer.token_bytes),
         device,
         autocast(device, config.precision),
@@ -49,6 +62,14 @@ def main(cfg: DictConfig) -> None:
     print(
         f"{split}: {measured.loss:.4f} nats per token, {against_floor(measured.bpb, floor)} "
         f"({measured.tokens:,} tokens, {measured.bytes:,} bytes)"
+    )
+
+
+def show_progress(batches: Windows) -> Iterable[tuple[Tensor, Tensor]]:
+    """The batches, with a progress bar while they are read if standard error is a terminal."""
+    console = Console(stderr=True)
+    return track(
+        batches, "Evaluating", console=console, transient=True, disable=not console.is_terminal
     )
 
 

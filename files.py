@@ -1,4 +1,4 @@
-"""Replacing text files, links and folders, and deleting folders.
+"""Reading files that may be anything; replacing text files, links and folders; deleting folders.
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
 existed before can have some old and some new files. All functions raise OSError if the disk
@@ -7,12 +7,43 @@ refuses.
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises OSError for anything but a regular file: a named pipe would
+    wait for a writer, and a device may never end."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_text(path: Path, most: int = 1 << 20) -> str:
+    """The UTF-8 text of a regular file. Raises ValueError for other bytes, or more than `most`."""
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"more than {most} bytes")
+    return data.decode()
+
+
+def read_json(path: Path, most: int = 1 << 20) -> Any:
+    """The value in a JSON file. Raises as `read_text` does, and ValueError for damaged JSON."""
+    try:
+        return json.loads(read_text(path, most))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def fsync(path: Path) -> None:

@@ -14,7 +14,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,13 +26,15 @@ from omegaconf import DictConfig, OmegaConf
 from configs.cli import run_script
 from configs.schema import TrainConfig, build, flat, resumed_config
 from data import Corpus, Dataset, Tokenizer, open_corpus, prepare
-from data.batches import Batches, windows
+from data.batches import Batches, Windows
+from data.tokens import document_starts
 from errors import UserError
 from inference import Writer
 from model import GPT
 from observe.build import build_observers
 from observe.observed import ObservedRun
 from training.checkpoint import Progress, load_optimizer, load_progress, load_weights
+from training.config import n_tokens
 from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
 from training.optimizer import Optimizer
@@ -200,12 +202,15 @@ def load_data(config: TrainConfig, resumed: Run | None, ranks: Ranks) -> tuple[C
 
 def training_data(config: TrainConfig, dataset: Dataset) -> TrainingData:
     """What the trainer reads: training batches, validation windows, the bytes of each token."""
-    batch_size, length = config.trainer.batch_size, config.model.context_length
+    trainer, length, tokenizer = config.trainer, config.model.context_length, dataset.tokenizer
+    starts = document_starts(dataset.val, tokenizer, config.data.document_end)
+    whole = Windows(dataset.val, length, trainer.batch_size, starts)
     return TrainingData(
         config.seed,
-        Batches(dataset.train, batch_size, length, config.seed),
-        partial(windows, dataset.val, length, batch_size),
-        torch.from_numpy(dataset.tokenizer.token_bytes),
+        Batches(dataset.train, trainer.batch_size, length, config.seed),
+        whole.part(trainer.scored_tokens(trainer.batch_size * length)),
+        whole.part(n_tokens(trainer.final_eval_tokens)),
+        torch.from_numpy(tokenizer.token_bytes),
     )
 
 

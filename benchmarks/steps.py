@@ -85,7 +85,7 @@ def our_step(
     import openmp  # noqa: F401  # isort: skip
     import torch
 
-    from data.batches import Batches
+    from data.batches import Batches, Windows
     from model import GPT
     from training.checkpoint import Checkpoints
     from training.device import keep_freed_memory
@@ -113,7 +113,8 @@ def our_step(
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
     batches = Batches(tokens, batch_size, shape.context_length, seed=0)
     token_bytes = torch.ones(shape.vocab_size, dtype=torch.int64)
-    data = TrainingData(seed=0, batch=batches, validation=tuple, token_bytes=token_bytes)
+    unused = Windows(tokens, shape.context_length, batch_size)
+    data = TrainingData(0, batches, unused, unused, token_bytes)
     reports, ranks = Reports(Checkpoints(Path("never-written"))), Ranks(torch.device(device))
     return Trainer(config.trainer, model, optimizer, data, reports, ranks=ranks).train_step
 

@@ -25,7 +25,7 @@ from errors import UserError, check_choice, check_range
 from inference import SamplingConfig
 from model import ModelConfig
 from observe.build import ObserversConfig
-from training.config import TrainerConfig
+from training.config import TrainerConfig, check_tokens
 from training.device import PRECISIONS
 from training.optimizer import OptimizerConfig
 from training.run import Run, read_settings
@@ -94,6 +94,8 @@ class EvaluateConfig:
     run: str = field(metadata=FREE_TEXT)
     checkpoint: str
     split: str | None
+    eval_tokens: str
+    stride: int | None
     batch_size: int
     cache_dir: str = field(metadata=FREE_TEXT)
     device: str
@@ -105,6 +107,9 @@ class EvaluateConfig:
             check_corpus(self.data)
         if self.split is not None:
             check_choice("split", self.split, ("train", "val", "all"))
+        check_tokens("eval_tokens", self.eval_tokens)
+        if self.stride is not None:
+            check_range("stride", self.stride, 1, 10**9)
         check_range("batch_size", self.batch_size, 1, 10**6)
         check_choice("precision", self.precision, PRECISIONS)
 

@@ -1,12 +1,12 @@
 """Batches of token windows, as tensors.
 
 Promises: the training batch of a step is a pure function of (seed, step), so a resumed run needs no
-sampler state; evaluation windows contain every target of a split exactly once. Knows nothing of
-text, devices or ranks.
+sampler state; evaluation scores every target exactly once. Knows nothing of text, devices or ranks.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -60,24 +60,70 @@ class Batches:
         return rng.integers(spare + 1) + rng.permutation(self._n_windows) * context_length
 
 
-def windows(
-    tokens: UInt[np.ndarray, " tokens"], context_length: int, batch_size: int
-) -> Iterator[tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]:
-    """Inputs and targets, int64, that contain every target of `tokens` exactly once, in order.
+UNSCORED = -100  # as a target: PyTorch's cross entropy ignores it
 
-    Windows do not overlap; the rest after the last whole window comes as a batch of one shorter
-    window.
+
+class Windows:
+    """Evaluation batches that score every target once.
+
+    starts: the first token of every document. A document is read from its beginning, in a window
+        that begins with the token before it (that of the first document: the last token of all). By
+        default, `tokens` are one document, whose first token is not scored.
+    stride: a document longer than a window continues in windows that begin `stride` tokens apart,
+        and score only what no earlier one has. By default, windows of documents overlap by half,
+        and those of a single stretch of tokens not at all.
+
+    Iterating yields inputs and targets, int64. Windows of similar length are in one batch, in which
+    shorter ones are padded; padding and targets that are not scored are `UNSCORED`.
     """
-    n_targets = max(len(tokens) - 1, 0)
-    whole = n_targets - n_targets % context_length
-    for start in range(0, whole, batch_size * context_length):
-        stop = min(start + batch_size * context_length, whole)
-        yield (
-            _tensor(tokens[start:stop].reshape(-1, context_length)),
-            _tensor(tokens[start + 1 : stop + 1].reshape(-1, context_length)),
-        )
-    if whole < n_targets:
-        yield _tensor(tokens[None, whole:-1]), _tensor(tokens[None, whole + 1 :])
+
+    def __init__(
+        self,
+        tokens: UInt[np.ndarray, " tokens"],
+        context_length: int,
+        batch_size: int,
+        starts: Int64[np.ndarray, " document"] | None = None,
+        stride: int | None = None,
+    ) -> None:
+        self._tokens, self._batch_size = tokens, batch_size
+        stride = stride or (context_length if starts is None else -(-context_length // 2))
+        first = np.array([1]) if starts is None else starts
+        end = np.append(first[1:], max(len(tokens), first[-1]))
+        more = -(-np.maximum(end - first - context_length, 0) // stride)  # windows after the first
+        document = np.repeat(np.arange(len(first)), (end > first) + more)
+        place = np.arange(len(document)) - np.searchsorted(document, document)
+        begin = first[document] + place * stride
+        scored = begin + np.where(place > 0, context_length - stride, 0)
+        end = np.minimum(begin + context_length, end[document])
+        # The targets of each window: from `begin` to `end`, of which those from `scored` on count.
+        self._spans = np.stack([begin, scored, end], axis=1)[np.argsort(begin - end, kind="stable")]
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return -(-len(self._spans) // self._batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]:
+        for at in range(0, len(self._spans), self._batch_size):
+            begin, scored, end = self._spans[at : at + self._batch_size].T[:, :, None]
+            # Place -1 is the last token. What is read beyond the end is never scored.
+            places = begin + np.arange(-1, (end - begin).max())
+            read = _tensor(self._tokens[np.minimum(places, end - 1)])
+            counts = torch.from_numpy((scored <= places) & (places < end))
+            yield read[:, :-1], read[:, 1:].where(counts[:, 1:], UNSCORED)
+
+    @property
+    def n_targets(self) -> int:
+        """The number of tokens that are scored."""
+        return int((self._spans[:, 2] - self._spans[:, 1]).sum())
+
+    def part(self, n_targets: int | None) -> Windows:
+        """Evenly spread windows that score about `n_targets` tokens (None: all), at least one."""
+        if n_targets is None or n_targets >= self.n_targets:
+            return self
+        count = max(1, len(self._spans) * n_targets // self.n_targets)
+        chosen = copy.copy(self)
+        chosen._spans = self._spans[(2 * np.arange(count) + 1) * len(self._spans) // (2 * count)]
+        return chosen
 
 
 def _tensor(tokens: UInt[np.ndarray, "batch query"]) -> Int64[Tensor, "batch query"]:

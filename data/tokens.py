@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import UInt
+from jaxtyping import Int64, UInt
 
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
@@ -94,6 +94,23 @@ def prepare(
         floor_bpb=None if floor is None else floor / about["val"]["bytes"],
         sha256=about["sha256"],
     )
+
+
+def document_starts(
+    tokens: UInt[np.ndarray, " tokens"], tokenizer: Tokenizer, document_end: str | None
+) -> Int64[np.ndarray, " document"] | None:
+    """The first token of every document; None if no text marks the end of a document.
+
+    `tokens` begin with a document. Two documents are one if the mark between them ends inside a
+    token.
+    """
+    if document_end is None:
+        return None
+    ends = np.cumsum(tokenizer.token_bytes[tokens])
+    text = tokenizer.decode_bytes(tokens.tolist())
+    marks = [each.end() for each in re.finditer(re.escape(document_end.encode()), text)]
+    starts = np.flatnonzero(np.isin(ends[:-1], marks)) + 1
+    return np.insert(starts, 0, 0)
 
 
 def _open_tokens(folder: Path, split: str, about: dict[str, Any]) -> np.ndarray:

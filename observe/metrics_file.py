@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from files import fsync, replace_text
 from training.observer import EvalMetrics, Observer, StepMetrics
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 class MetricsFile(Observer):
     """Appends a line for each measurement: `step`, and what was measured at it.
 
-    A resume removes the lines after its first step, since those steps are repeated, and lines that
-    are incomplete because the process or the disk failed.
+    A resume removes the lines after its first step, since those steps are repeated, a repeated
+    evaluation of that step, and lines that are incomplete because the process or the disk failed.
     """
 
     def __init__(self, observed: ObservedRun) -> None:
@@ -26,28 +27,34 @@ class MetricsFile(Observer):
         self.floor_bpb = observed.dataset.floor_bpb
 
     def on_start(self, step: int) -> None:
-        self.path.touch()
-        lines = self.path.read_text(errors="replace").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and _is_before(step, line)]
-        replace_text(self.path, "".join(kept))
+        self.first_step = step
+        self._keep(lambda line: line["step"] <= step)
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if metrics is not None:
             self._append(step, asdict(metrics))
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+        if step == self.first_step:
+            self._keep(lambda line: line["step"] < step or "val_loss" not in line)
         self._append(step, {**asdict(metrics), "floor_bpb": self.floor_bpb})
 
     def on_checkpoint(self, step: int, path: Path) -> None:
         fsync(self.path)
+
+    def _keep(self, is_kept: Callable[[Any], bool]) -> None:
+        """Remove all other lines."""
+        self.path.touch()
+        lines = self.path.read_text("utf-8", errors="replace").splitlines(keepends=True)
+        replace_text(self.path, "".join(line for line in lines if _holds(is_kept, line)))
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
 
-def _is_before(step: int, line: str) -> bool:
+def _holds(condition: Callable[[Any], bool], line: str) -> bool:
     try:
-        return json.loads(line)["step"] <= step
-    except (ValueError, KeyError, TypeError):
+        return line.endswith("\n") and condition(json.loads(line))
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False

@@ -63,24 +63,35 @@ class Terminal(Observer):
             self.bar.start()
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        due = time.monotonic() - self.last_line >= (LIVE_INTERVAL if self.live else PLAIN_INTERVAL)
         if metrics is not None:
             self.measured = (
                 f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  "
                 f"{metrics.tokens_per_second:,.0f} tokens/s"
             )
-        elif not (self.live and due):
+        elif not self.live:
             return
-        self.bar.update(self.task, completed=step, measured=self.measured)
-        if not due:
+        self.bar.update(self.task, completed=step)
+        left = self.bar.tasks[0].time_remaining
+        self._show(step, self.measured, f"  {left:.0f} s left" if left is not None else "")
+
+    def on_eval_batch(self, step: int, done: int, total: int) -> None:
+        if done == 1:
+            self.evaluation_began = time.monotonic()
             return
-        self.last_line = time.monotonic()
+        seconds = (time.monotonic() - self.evaluation_began) / (done - 1) * (total - done)
+        self._show(step, f"evaluating {done:,}/{total:,} batches, {seconds:.0f} s left")
+
+    def _show(self, step: int, measured: str, left: str = "") -> None:
+        """Update the bar, or print a plain line, unless the last one was just now."""
+        self.bar.update(self.task, measured=measured)
+        now = time.monotonic()
+        if now - self.last_line < (LIVE_INTERVAL if self.live else PLAIN_INTERVAL):
+            return
+        self.last_line = now
         if self.live:
             self.bar.refresh()
         else:
-            left = self.bar.tasks[0].time_remaining
-            left_text = f"  {left:.0f} s left" if left is not None else ""
-            self.console.print(f"step {step}/{self.max_steps}  {self.measured}{left_text}")
+            self.console.print(f"step {step}/{self.max_steps}  {measured}{left}")
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self.console.print(
@@ -97,7 +108,7 @@ class Terminal(Observer):
             return
         result = against_floor(summary.val_bpb, self.floor_bpb)
         self.console.print(
-            f"Validation  {result}\n"
+            f"Validation  {result} ({summary.val_tokens:,} tokens)\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
             f"in {summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s)\n"
             f"Run         {self.observed.folder}\n\n"

@@ -40,6 +40,7 @@ TINY = (
     "trainer.max_steps=6",
     "trainer.batch_size=4",
     "trainer.eval_every=3",
+    "trainer.eval_tokens=all",
     "trainer.checkpoint_every=3",
     "trainer.log_every=2",
     "observe.attention.every=3",

@@ -33,6 +33,7 @@ LONG = (
     "observe.samples.max_new_tokens=20",
     "cache_dir=../cache",
 )
+FEW_TOKENS = ("trainer.eval_tokens=100", "trainer.final_eval_tokens=100")
 WALL_CLOCK = {"tokens_per_second", "seconds"}
 
 
@@ -66,7 +67,8 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the scalars that TensorBoard shows, except those of speed."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed")]
-    return {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags}
+    # A set, because an evaluation is repeated if the process is killed before it is recorded.
+    return {tag: sorted({(each.step, each.value) for each in events.Scalars(tag)}) for tag in tags}
 
 
 def assert_same(run: Path, whole: Path) -> int:
@@ -163,6 +165,30 @@ def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, s
     assert events.Scalars("loss/train")[-1].step == state["step"]
     finish(start("resume=run", cwd=tmp_path))
     assert_same(run, whole)
+
+
+@pytest.mark.parametrize("every", [5, 0])
+def test_a_signal_stops_an_evaluation(tmp_path: Path, every: int) -> None:
+    """The step before it is not lost, and the resumed run evaluates first."""
+    sizes = ("data.n_bytes=1500000", "data.val_fraction=0.9", "model.d_model=64")
+    settings = (*sizes, f"trainer.checkpoint_every={every}", "trainer.eval_every=5")
+    long = ("trainer.eval_tokens=all", "trainer.batch_size=2", "observe.tensorboard=false")
+    process = start(*LONG, *settings, *long, "run_dir=run", cwd=tmp_path)
+    run = tmp_path / "run"
+    assert wait_for(lambda: len(lines(run)) == 5, process)
+    if every:  # a checkpoint that is due is saved before the evaluation
+        assert wait_for((run / "checkpoints/last").exists, process)
+    time.sleep(0.5)  # of an evaluation of many seconds
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 143 and "stopped by SIGTERM after step 5" in errors
+    assert "validation" not in output and len(lines(run)) == 5
+    assert json.loads((run / "checkpoints/last/state.json").read_text())["step"] == 5
+    finish(start("resume=run", "trainer.max_steps=6", *FEW_TOKENS, cwd=tmp_path))
+    evaluated = [line["step"] for line in lines(run) if "val_loss" in line]
+    assert evaluated == [5, 6]
+    summary = json.loads((run / "summary.json").read_text())
+    assert 0 < summary["val_tokens"] <= 100 + 32
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
                             optimizer.safetensors  optimizer state
                             state.json             step, tokens, seconds, best validation loss
                             SHA256SUMS             of the other three, as `sha256sum --check` reads
+                            evaluated.json         state.json after the evaluation at this step
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
 
@@ -27,26 +28,36 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import nn
 
-from errors import UserError
-from files import fsync, remove_folder, replace_folder, replace_link
+from errors import UserError, check_range
+from files import (
+    fsync,
+    read_json,
+    read_text,
+    remove_folder,
+    replace_folder,
+    replace_link,
+    replace_text,
+)
 from training.optimizer import Optimizer
 from training.ranks import full_tensor
 
 NAMES = ("best", "last")
 MODEL, OPTIMIZER, STATE = FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
-SUMS = "SHA256SUMS"
+SUMS, EVALUATED = "SHA256SUMS", "evaluated.json"
 
 
 @dataclass
 class Progress:
-    """How far a run has come. `seconds` is wall-clock time in the loop, over all its sessions;
-    `bad_steps` counts steps that were skipped because a number in them was not finite,
-    `bad_in_a_row` those since the last step that was applied."""
+    """How far a run has come. `seconds` is wall-clock time of training, over all its sessions;
+    `evaluated` is the step of the last evaluation; `bad_steps` counts steps that were skipped
+    because a number in them was not finite, `bad_in_a_row` those since the last step that was
+    applied."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     best_val_loss: float | None = None
+    evaluated: int = 0
     bad_steps: int = 0
     bad_in_a_row: int = 0
 
@@ -85,10 +96,11 @@ class Checkpoints:
         if not writes:
             return target
         try:
+            (target / EVALUATED).unlink(missing_ok=True)  # of the step before a resume from earlier
             with replace_folder(target) as temporary:
                 for name, tensors in contents.items():
                     safetensors.torch.save_file(tensors, temporary / name)
-                (temporary / STATE).write_text(json.dumps(asdict(progress), indent=2) + "\n")
+                (temporary / STATE).write_text(_state(progress))
                 for name in contents:  # safetensors makes its files readable by their owner only
                     shutil.copymode(temporary / STATE, temporary / name)
                 sums = "".join(f"{_sha256(temporary / name)}  {name}\n" for name in FILES)
@@ -97,13 +109,30 @@ class Checkpoints:
                 replace_link(self.folder / name, target.name)
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(
-                f"{self.folder}: the checkpoint cannot be written ({reason}); earlier ones are "
-                f"intact: free some space, then continue with resume={self.folder.parent}"
-            ) from error
+            raise self._refused(error) from error
         self._prune(keep)
         return target
+
+    def _refused(self, error: Exception) -> UserError:
+        reason = getattr(error, "strerror", None) or error
+        return UserError(
+            f"{self.folder}: the checkpoint cannot be written ({reason}); earlier ones are "
+            f"intact: free some space, then continue with resume={self.folder.parent}"
+        )
+
+    def add_evaluation(self, progress: Progress, *, is_best: bool, keep: int) -> None:
+        """Add the progress after an evaluation to the checkpoint of the same step, which becomes
+        `best` if it is the best. Raises UserError if the disk refuses."""
+        target = self.folder / f"step-{progress.step:06d}"
+        try:
+            if is_best:
+                replace_link(self.folder / "best", target.name)
+                fsync(self.folder)
+            replace_text(target / EVALUATED, _state(progress))
+        except OSError as error:
+            raise self._refused(error) from error
+        if (self.folder / "last").resolve() == target.resolve():
+            self._prune(keep)
 
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
@@ -159,6 +188,10 @@ class Checkpoints:
                 remove_folder(path)
 
 
+def _state(progress: Progress) -> str:
+    return json.dumps(asdict(progress), indent=2) + "\n"
+
+
 def _step(path: Path) -> int:
     """The step of a checkpoint folder: from its name, or from state.json if a link was copied."""
     digits = path.name.removeprefix("step-")
@@ -173,8 +206,8 @@ def _step(path: Path) -> int:
 def _damage(checkpoint: Path) -> str | None:
     """What is wrong with the files of a checkpoint, or None."""
     try:
-        sums = (checkpoint / SUMS).read_text()
-    except (OSError, UnicodeDecodeError):
+        sums = read_text(checkpoint / SUMS)
+    except (OSError, ValueError):
         return f"{checkpoint / SUMS} is missing or damaged"
     lines = (line.partition("  ") for line in sums.splitlines())
     expected = {name: digest for digest, _, name in lines}
@@ -209,13 +242,29 @@ def load_weights(model: nn.Module, checkpoint: Path) -> None:
 def load_progress(checkpoint: Path) -> Progress:
     """The progress of the run at a checkpoint. Raises UserError if the file is damaged."""
     with _readable(checkpoint / STATE) as path:
-        state = json.loads(path.read_text())
-        if not isinstance(state, dict) or state.keys() != asdict(Progress()).keys():
-            raise ValueError("unexpected content")
-        counts = ("step", "tokens", "bad_steps", "bad_in_a_row")
-        if not all(isinstance(state[key], int) for key in counts):
-            raise ValueError(f"{', '.join(counts)} must be integers")
-        return Progress(**state)
+        progress = _read_state(path)
+    with contextlib.suppress(OSError, ValueError):  # without it, the run evaluates again
+        evaluated = _read_state(checkpoint / EVALUATED)
+        progress = evaluated if evaluated.step == progress.step else progress
+    return progress
+
+
+def _read_state(path: Path) -> Progress:
+    """Raises OSError or ValueError if the file is missing or damaged."""
+    state = read_json(path)
+    if not isinstance(state, dict):
+        raise ValueError("unexpected content")
+    state.setdefault("evaluated", state.get("step"))  # older runs evaluated before they saved
+    if state.keys() != asdict(Progress()).keys():
+        raise ValueError("unexpected content")
+    for name, value in state.items():
+        kinds = (int, float) if name in ("seconds", "best_val_loss") else (int,)
+        if value is None and name == "best_val_loss":
+            continue
+        if type(value) not in kinds:
+            raise ValueError(f"{name} is not a number")
+        check_range(name, value, 0, 10**15)
+    return Progress(**state)
 
 
 def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from errors import check_choice, check_range
@@ -15,13 +16,16 @@ class TrainerConfig:
     splits them into that many parts, which saves memory and changes only the draws of dropout.
 
     `eval_every`, `checkpoint_every` and `log_every` are intervals in steps; for the first two, 0
-    means only at the end. The run stops after `max_bad_steps` consecutive steps whose loss or
-    gradient is not finite.
+    means only at the end. Evaluations score about `eval_tokens` tokens of the validation split, and
+    the last one `final_eval_tokens`; 0 or "all" scores everything. The run stops after
+    `max_bad_steps` consecutive steps whose loss or gradient is not finite.
     """
 
     max_steps: int
     batch_size: int
     eval_every: int
+    eval_tokens: str
+    final_eval_tokens: str
     checkpoint_every: int
     keep_checkpoints: int
     log_every: int
@@ -41,6 +45,9 @@ class TrainerConfig:
             check_range(name, getattr(self, name), 1, 10**12)
         for name in ("eval_every", "checkpoint_every"):
             check_range(name, getattr(self, name), 0, 10**12)
+        if self.eval_tokens != "auto":
+            check_tokens("eval_tokens", self.eval_tokens)
+        check_tokens("final_eval_tokens", self.final_eval_tokens)
         if self.batch_size % self.grad_accumulation:
             raise ValueError(
                 f"grad_accumulation: {self.grad_accumulation} does not divide "
@@ -49,3 +56,25 @@ class TrainerConfig:
         check_range("max_grad_norm", self.max_grad_norm, above=0)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("parallel", self.parallel, PARALLEL)
+
+    def scored_tokens(self, tokens_per_step: int) -> int | None:
+        """How many tokens an evaluation during training scores; None: all.
+
+        `auto` keeps evaluations below a fifth of the time of a run. A step is a forward and a
+        backward pass, which takes twice as long as the forward pass of an evaluation.
+        """
+        if self.eval_tokens == "auto":
+            n_evaluations = (self.max_steps - 1) // self.eval_every if self.eval_every else 0
+            return 3 * tokens_per_step * self.max_steps // (4 * max(1, n_evaluations))
+        return n_tokens(self.eval_tokens)
+
+
+def check_tokens(name: str, value: str) -> None:
+    """Raise ValueError unless `n_tokens` knows the value."""
+    if value != "all" and not re.fullmatch(r"[0-9]{1,15}", value):
+        raise ValueError(f"{name}: {value!r} is neither a number of tokens nor all")
+
+
+def n_tokens(setting: str) -> int | None:
+    """The number of tokens that a setting allows; None for "all" and 0."""
+    return None if setting == "all" else int(setting) or None

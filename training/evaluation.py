@@ -38,7 +38,8 @@ def cross_entropy(
     targets: Int[Tensor, "batch query"],
     reduction: str = "mean",
 ) -> Float[Tensor, ""]:
-    """The loss in nats per token, computed in float32 whatever the dtype of the logits."""
+    """The loss in nats per token, computed in float32 whatever the dtype of the logits. Negative
+    targets (-100) are not scored."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
 
 
@@ -50,22 +51,26 @@ def measure(
     device: torch.device,
     autocast: AbstractContextManager,
 ) -> Measurement:
-    """The model's loss at every target of `batches`, without dropout.
+    """The model's loss over the targets of `batches`, without dropout. Targets of -100 are not
+    scored.
 
     `token_bytes` is the number of bytes of each token.
     """
     was_training = model.training
     model.eval()
     nats, tokens, n_bytes = 0.0, 0, 0
-    for inputs, targets in batches:
-        inputs, targets = inputs.to(device), targets.to(device)
-        with autocast:
-            logits = model(inputs)
-        # Summed in float64: a long split has millions of terms.
-        nats += cross_entropy(logits, targets, reduction="sum").double().item()
-        tokens += targets.numel()
-        n_bytes += int(token_bytes[targets].sum())
-    model.train(was_training)
+    try:
+        for inputs, targets in batches:
+            inputs, targets = inputs.to(device), targets.to(device)
+            with autocast:
+                logits = model(inputs)
+            # Summed in float64: a long split has millions of terms.
+            nats += cross_entropy(logits, targets, reduction="sum").double().item()
+            scored = targets[targets >= 0]
+            tokens += scored.numel()
+            n_bytes += int(token_bytes[scored].sum())
+    finally:
+        model.train(was_training)
     return Measurement(nats, tokens, n_bytes)
 
 

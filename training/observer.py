@@ -29,22 +29,27 @@ class StepMetrics:
 
 @dataclass(frozen=True)
 class EvalMetrics:
-    """The loss over the whole validation split, in nats per token and in bits per byte."""
+    """The loss over `val_tokens` tokens of the validation split, in nats per token and in bits per
+    byte."""
 
     val_loss: float
     val_bpb: float
+    val_tokens: int
 
 
 @dataclass(frozen=True)
 class Summary:
     """The result of a run.
 
-    `seconds` is wall-clock time in the training loop; `bad_steps` were skipped because their loss
-    or gradient was not finite.
+    `val_loss` and `val_bpb` are those of the last evaluation, which scored `val_tokens` tokens; the
+    best values are the lowest of the evaluations during training. `seconds` is wall-clock time in
+    the training loop without evaluations; `bad_steps` were skipped because their loss or gradient
+    was not finite.
     """
 
     val_loss: float
     val_bpb: float
+    val_tokens: int
     best_val_loss: float
     best_val_bpb: float
     steps: int
@@ -68,6 +73,9 @@ class Observer:
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         """Step `step` is complete. Metrics come every `trainer.log_every` steps, otherwise None."""
+
+    def on_eval_batch(self, step: int, done: int, total: int) -> None:
+        """An evaluation after `step` steps has completed `done` of `total` batches."""
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         """The validation split was evaluated after `step` steps."""

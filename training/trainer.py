@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,8 +18,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from data.batches import Windows
 from errors import UserError
 from training.checkpoint import Checkpoints, Progress
+from training.clock import Clock
 from training.config import TrainerConfig
 from training.device import autocast
 from training.evaluation import Measurement, cross_entropy, largest_activations, measure
@@ -45,13 +46,15 @@ class TrainingData:
 
     seed: the seed of dropout.
     batch: maps the number of completed steps to the inputs and targets of the next step.
-    validation: returns an iterator over the batches of the validation split.
+    validation: what the evaluations during training score; final_validation: what the last one
+        scores.
     token_bytes: the number of bytes of each token.
     """
 
     seed: int
     batch: Callable[[int], Batch]
-    validation: Callable[[], Iterable[Batch]]
+    validation: Windows
+    final_validation: Windows
     token_bytes: Int[Tensor, " vocab"]
 
 
@@ -66,34 +69,6 @@ class Reports:
         """Call the method `event` of all observers."""
         for observer in self.observers:
             getattr(observer, event)(step, *details)
-
-
-class Clock:
-    """Wall-clock time in the loop, and the rate of training tokens without evaluations."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.start()
-
-    def start(self) -> None:
-        now = time.perf_counter()
-        self._began, self._tick = now - self.progress.seconds, now
-        self._tokens = self.progress.tokens
-
-    def stop(self) -> None:
-        """Add the time since `start` to the progress."""
-        self.progress.seconds = time.perf_counter() - self._began
-
-    def skip(self, seconds: float) -> None:
-        """Exclude some seconds from the next rate."""
-        self._tick += seconds
-
-    def rate(self) -> float:
-        """Tokens per second since the previous call."""
-        now, tokens = time.perf_counter(), self.progress.tokens
-        rate = (tokens - self._tokens) / (now - self._tick)
-        self._tick, self._tokens = now, tokens
-        return rate
 
 
 class Trainer:
@@ -123,7 +98,9 @@ class Trainer:
         self.loss = torch.compile(self._loss) if config.compile else self._loss
         self.signals = SignalMonitor()
         self.clock = Clock(self.progress)
-        self.pending: set[str] = set()  # checkpoints that wait while steps are skipped
+        self.save_pending = False  # a checkpoint waits while steps are skipped
+        self.saved_step = self.progress.step  # of the newest checkpoint
+        self.measured: Measurement | None = None
 
     def fit(self) -> Summary:
         """Train from the current progress to `max_steps`; return the result.
@@ -134,21 +111,21 @@ class Trainer:
             return self._fit()
 
     def _fit(self) -> Summary:
-        config, progress, summary, measured = self.config, self.progress, None, None
+        config, progress, summary = self.config, self.progress, None
         device = self.ranks.device
         log.info("training on %s from step %d to %d", device, progress.step, config.max_steps)
         self.reports.send("on_start", progress.step)
         self.clock.start()
         try:
+            # A run can be stopped between a checkpoint and the evaluation at its step.
+            self._evaluate_if_due()
             while progress.step < config.max_steps:
                 metrics = self.train_step()
                 self.clock.stop()
                 self.reports.send("on_step", progress.step, metrics)
-                if self._is_due(config.eval_every):
-                    measured = self.evaluate()
-                self._save_and_stop_if_asked()
-            # If no step was taken, only the summary was missing: evaluate for it.
-            summary = self._summary(measured or self._measure())
+                self._save_or_stop()
+                self._evaluate_if_due()
+            summary = self._summary()
         finally:
             self.reports.send("on_end", progress.step, summary)
         log.info("finished: validation loss %.4f, %.4f bpb", summary.val_loss, summary.val_bpb)
@@ -196,56 +173,84 @@ class Trainer:
             logits = self.forward(x)
         return cross_entropy(logits, y)
 
-    def evaluate(self) -> Measurement:
-        """Measure the loss over the whole validation split, and report it."""
-        began, step, best = time.perf_counter(), self.progress.step, self.progress.best_val_loss
-        measured = self._measure()
-        if not math.isfinite(measured.loss):
-            raise self._diverged(f"the validation loss is {measured.loss}")
-        self.clock.skip(time.perf_counter() - began)
-        log.info("step %d: validation loss %.4f, %.4f bpb", step, measured.loss, measured.bpb)
-        self.reports.send("on_eval", step, EvalMetrics(measured.loss, measured.bpb))
-        if best is None or measured.loss < best:
-            self.pending.add("best")
-            self.progress.best_val_loss = measured.loss
-        self.clock.stop()
-        return measured
+    def _evaluate_if_due(self) -> None:
+        if self.progress.evaluated != self.progress.step and self._is_due(self.config.eval_every):
+            with self.clock.pause():
+                self.evaluate()
 
-    def _measure(self) -> Measurement:
+    def evaluate(self) -> None:
+        """Measure the validation loss, report it, and point `best` to the lowest so far."""
+        progress, checkpoints = self.progress, self.reports.checkpoints
+        step, best = progress.step, progress.best_val_loss
+        self.measured = measured = self._measure(self.data.validation)
+        log.info("step %d: validation loss %.4f, %.4f bpb", step, measured.loss, measured.bpb)
+        metrics = EvalMetrics(measured.loss, measured.bpb, measured.tokens)
+        self.reports.send("on_eval", step, metrics)
+        progress.evaluated = step
+        # A skipped step has no checkpoint.
+        is_best = not progress.bad_in_a_row and (best is None or measured.loss < best)
+        if is_best:
+            progress.best_val_loss = measured.loss
+        if self.saved_step != step:
+            if is_best:
+                self._save(is_best)
+        elif self.ranks.is_main:
+            checkpoints.add_evaluation(progress, is_best=is_best, keep=self.config.keep_checkpoints)
+
+    def _measure(self, batches: Windows) -> Measurement:
         ranks = self.ranks
-        # Under fsdp all ranks must call the model equally often: each evaluates the whole split.
+        # Under fsdp all ranks must call the model equally often: each evaluates all batches.
         share = ranks.world_size if self.config.parallel == "ddp" else 1
-        batches = islice(self.data.validation(), ranks.rank % share, None, share)
-        measured = measure(self.model, batches, self.token_bytes, ranks.device, self.autocast)
+        mine = self._watched(batches, share)
+        measured = measure(self.model, mine, self.token_bytes, ranks.device, self.autocast)
         if share > 1:
             sums = [measured.nats, measured.tokens, measured.bytes]
             totals = torch.tensor(sums, dtype=torch.float64, device=ranks.device)
             nats, tokens, n_bytes = ranks.all_reduce_sum(totals).tolist()
             measured = Measurement(nats, int(tokens), int(n_bytes))
+        if not math.isfinite(measured.nats):
+            raise self._diverged(f"the validation loss is {measured.nats}")
         return measured
 
-    def _save_and_stop_if_asked(self) -> None:
-        """Write the checkpoint that is due or requested; raise Stopped if a signal asks to stop."""
-        progress, ranks = self.progress, self.ranks
+    def _watched(self, batches: Windows, share: int) -> Iterator[Batch]:
+        """This rank's batches, with a look at the signals after each. Every rank takes as many
+        looks: they communicate."""
+        everything, total = iter(batches), math.ceil(len(batches) / share)
+        for done in range(1, total + 1):
+            group = list(islice(everything, share))
+            yield from group[self.ranks.rank % share :][:1]
+            self.reports.send("on_eval_batch", self.progress.step, done, total)
+            if stop := self._poll():
+                if self.saved_step != self.progress.step:
+                    self._save()
+                raise Stopped(self.progress.step, stop)
+
+    def _poll(self) -> int:
+        """The signal that asks to stop, or 0; notes a request for a checkpoint."""
         stop, save = self.signals.stop, int(self.signals.save)
         self.signals.save = False
-        if ranks.world_size > 1:  # any rank may receive the signal
-            stop, save = ranks.all_reduce_max(
-                torch.tensor([stop, save], device=ranks.device)
+        if self.ranks.world_size > 1:  # any rank may receive the signal
+            stop, save = self.ranks.all_reduce_max(
+                torch.tensor([stop, save], device=self.ranks.device)
             ).tolist()
-        if stop or save or self._is_due(self.config.checkpoint_every):
-            self.pending.add("last")
+        self.save_pending |= bool(save)
+        return stop
+
+    def _save_or_stop(self) -> None:
+        """Write the checkpoint that is due or requested; raise Stopped if a signal asks to stop."""
+        progress, stop = self.progress, self._poll()
+        self.save_pending |= bool(stop) or self._is_due(self.config.checkpoint_every)
         is_end = bool(stop) or progress.step == self.config.max_steps
-        if self.pending and progress.bad_in_a_row and not is_end:
+        if self.save_pending and progress.bad_in_a_row and not is_end:
             log.warning(
                 "step %d: checkpoint postponed, because the step was skipped", progress.step
             )
-        elif self.pending:
+        elif self.save_pending:
             self._save()
-        if stop and progress.step < self.config.max_steps:
+        if stop:
             raise Stopped(progress.step, stop)
 
-    def _save(self) -> None:
+    def _save(self, is_best: bool = False) -> None:
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
                 raise self._diverged(f"{name} has values that are not finite")
@@ -253,11 +258,11 @@ class Trainer:
             self.model,
             self.optimizer,
             self.progress,
-            is_best="best" in self.pending,
+            is_best=is_best,
             keep=self.config.keep_checkpoints,
             writes=self.ranks.is_main,
         )
-        self.pending.clear()
+        self.save_pending, self.saved_step = False, self.progress.step
         self.reports.send("on_checkpoint", self.progress.step, path)
 
     def _skip_step(self, loss: float, grad_norm: float) -> None:
@@ -291,15 +296,21 @@ class Trainer:
         at_end = self.progress.step == self.config.max_steps
         return at_end or (every > 0 and self.progress.step % every == 0)
 
-    def _summary(self, measured: Measurement) -> Summary:
-        progress, best = self.progress, self.progress.best_val_loss
-        best = measured.loss if best is None else best  # there was no evaluation
+    def _summary(self) -> Summary:
+        """The result of the run, from an evaluation of `final_validation`."""
+        data, progress = self.data, self.progress
+        with self.clock.pause():
+            part = self.measured or self._measure(data.validation)
+            is_same = data.final_validation is data.validation
+            final = part if is_same else self._measure(data.final_validation)
+        best = part.loss if progress.best_val_loss is None else progress.best_val_loss
         return Summary(
-            val_loss=measured.loss,
-            val_bpb=measured.bpb,
+            val_loss=final.loss,
+            val_bpb=final.bpb,
+            val_tokens=final.tokens,
             best_val_loss=best,
-            # Every evaluation scores the same tokens and bytes.
-            best_val_bpb=measured.bpb * best / measured.loss,
+            # Every evaluation during training scores the same tokens and bytes.
+            best_val_bpb=part.bpb * best / part.loss,
             steps=progress.step,
             tokens=progress.tokens,
             seconds=round(progress.seconds, 3),

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.batches import Batches, windows
+from data.batches import UNSCORED, Batches, Windows
 
 
 def counting(n: int, dtype: type = np.uint16) -> np.ndarray:
@@ -92,27 +92,77 @@ def test_large_token_ids_are_preserved(dtype: type, largest: int) -> None:
     tokens: np.ndarray = np.array([40_000, largest, 32_768] * 4, dtype=dtype)
     inputs, targets = Batches(tokens, 6, 3, seed=0)(0)
     assert {*inputs.flatten().tolist(), *targets.flatten().tolist()} == {40_000, largest, 32_768}
-    inputs, _ = next(windows(tokens, 3, 6))
+    inputs, _ = next(iter(Windows(tokens, 3, 6)))
     assert inputs[0].tolist() == [40_000, largest, 32_768]
 
 
-@given(n=st.integers(0, 200), context_length=st.integers(1, 30), batch_size=st.integers(1, 9))
-def test_windows_contain_every_target_once_and_in_order(
-    n: int, context_length: int, batch_size: int
-) -> None:
-    pairs: list[tuple[int, int]] = []
-    for inputs, targets in windows(counting(n), context_length, batch_size):
-        assert 1 <= inputs.shape[0] <= batch_size
-        assert inputs.shape[1] == context_length or inputs.shape[0] == 1
+@st.composite
+def splits(draw: st.DrawFn) -> tuple[int, np.ndarray | None]:
+    """The number of tokens of a split, and where its documents start."""
+    n = draw(st.integers(0, 200))
+    if n == 0 or draw(st.booleans()):
+        return n, None
+    return n, np.array(sorted({0, *draw(st.sets(st.integers(0, n - 1), max_size=9))}))
+
+
+def scored(windows: Windows) -> list[tuple[int, list[int]]]:
+    """Return each scored target with the inputs that it is predicted from, in order of targets."""
+    found = []
+    batches = list(windows)
+    assert len(windows) == len(batches)
+    for inputs, targets in batches:
+        assert inputs.shape == targets.shape and inputs.dtype == targets.dtype == torch.int64
         for row, target in zip(inputs.tolist(), targets.tolist(), strict=True):
-            assert 1 <= len(row) <= context_length
-            pairs += zip(row, target, strict=True)
-    assert pairs == [(i, i + 1) for i in range(n - 1)]
+            found += [(t, row[: i + 1]) for i, t in enumerate(target) if t != UNSCORED]
+    assert windows.n_targets == len(found)
+    return sorted(found)
+
+
+@given(
+    split=splits(),
+    context_length=st.integers(1, 30),
+    batch_size=st.integers(1, 9),
+    stride=st.integers(1, 30) | st.none(),
+)
+def test_windows_score_every_target_once_with_as_much_context_as_promised(
+    split: tuple[int, np.ndarray | None], context_length: int, batch_size: int, stride: int | None
+) -> None:
+    n, starts = split
+    if stride is not None:
+        stride = min(stride, context_length)
+    windows = Windows(counting(n), context_length, batch_size, starts, stride)
+    expected = []
+    first = 1
+    for target in range(0 if starts is not None else 1, n):
+        if starts is not None and target in starts:
+            first = target
+        step = stride or (context_length if starts is None else (context_length + 1) // 2)
+        # Windows begin at multiples of `step`; a target belongs to the first that contains it.
+        begin = first + step * max(0, -(-(target - first - context_length + 1) // step))
+        context = [place % n for place in range(begin - 1, target)]
+        expected.append((target, context))
+    assert scored(windows) == expected
+
+
+@given(n=st.integers(2, 300), n_targets=st.integers(0, 400), context_length=st.integers(1, 20))
+def test_a_part_is_fixed_and_evenly_spread(n: int, n_targets: int, context_length: int) -> None:
+    whole = Windows(counting(n), context_length, 4)
+    part = whole.part(n_targets)
+    found = scored(part)
+    assert found == scored(whole.part(n_targets)) and len(found) > 0
+    assert {target for target, _ in found} <= set(range(1, n))
+    if n_targets >= n - 1:
+        assert part is whole
+    assert len(found) <= n_targets + context_length
+    # No gap between two windows of the part is longer than its share allows.
+    share = len(found) / (n - 1)
+    gaps = np.diff([0, *(target for target, _ in found), n])
+    assert gaps.max() <= context_length * (2 / share + 2)
 
 
 def test_memory_mapped_tokens_work_like_arrays(tmp_path: Path) -> None:
     counting(500).tofile(tmp_path / "tokens.bin")
     mapped = np.memmap(tmp_path / "tokens.bin", np.uint16, "r")
     assert torch.equal(Batches(mapped, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])
-    for ours, theirs in zip(windows(mapped, 8, 4), windows(counting(500), 8, 4), strict=True):
+    for ours, theirs in zip(Windows(mapped, 8, 4), Windows(counting(500), 8, 4), strict=True):
         assert torch.equal(ours[1], theirs[1])

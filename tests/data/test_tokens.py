@@ -21,7 +21,7 @@ from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus
 from data.tokenizer import BPE_PATTERN, fixed_tokenizer, train_bpe
-from data.tokens import cut
+from data.tokens import cut, document_starts
 from errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -326,3 +326,21 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         peaks.append(int(subprocess.check_output(child, cwd=tmp_path, env=environment)))
     assert peaks[1] < peaks[0] + 30_000  # kB; the text alone would be 60 MB more
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_documents_start_where_their_text_does(name: str) -> None:
+    """Unless the mark between two documents ends inside a token."""
+    tokenizer = Tokenizer(ENCODINGS[name])
+    documents = ["Once a.\n\n", "\u00e9 b!\n\n", "\n\n", "(c)\n\n", "d"]
+    text = "".join(documents)
+    tokens = np.array(tokenizer.encode(text), np.uint16)
+    starts = document_starts(tokens, tokenizer, "\n\n")
+    assert starts is not None and starts[0] == 0
+    pieces = [tokenizer.decode_bytes(part.tolist()) for part in np.split(tokens, starts[1:])]
+    assert b"".join(pieces) == text.encode()
+    found = np.cumsum([len(piece) for piece in pieces])
+    ends = np.cumsum([len(document.encode()) for document in documents])
+    token_ends = set(np.cumsum(tokenizer.token_bytes[tokens]).tolist())
+    assert found.tolist() == [end for end in ends.tolist() if end in token_ends]
+    assert document_starts(tokens, tokenizer, None) is None

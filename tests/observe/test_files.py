@@ -20,7 +20,7 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
     file.on_start(0)
     file.on_step(9, None)
     file.on_step(10, METRICS)
-    file.on_eval(10, EvalMetrics(1.5, 0.55))
+    file.on_eval(10, EvalMetrics(1.5, 0.55, 60))
     first, second = map(json.loads, file.path.read_text().splitlines())
     assert first["step"] == second["step"] == 10
     assert (first["train_loss"], first["tokens_per_second"]) == (2.0, 3200.0)
@@ -46,7 +46,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     board.on_start(0)
     board.on_step(9, None)
     board.on_step(10, METRICS)
-    board.on_eval(10, EvalMetrics(1.5, 0.55))
+    board.on_eval(10, EvalMetrics(1.5, 0.55, 60))
     board.on_end(10, None)
     events = EventAccumulator(str(tmp_path)).Reload()
     scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}

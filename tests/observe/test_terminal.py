@@ -11,7 +11,7 @@ from observe.terminal import Terminal, against_floor
 from tests.observe.conftest import observed_run
 from training.observer import EvalMetrics, StepMetrics, Summary
 
-SUMMARY = Summary(1.5, 0.55, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
+SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
@@ -22,7 +22,7 @@ def shown(live: bool, run: str = "runs/my run") -> str:
     terminal = Terminal(observed, True, console)
     terminal.on_start(0)
     terminal.on_step(10, METRICS)
-    terminal.on_eval(10, EvalMetrics(1.5, 0.55))
+    terminal.on_eval(10, EvalMetrics(1.5, 0.55, 5000))
     terminal.on_end(1000, SUMMARY)
     return out.getvalue()
 

@@ -13,18 +13,23 @@ import pytest
 import torch
 
 from configs.schema import preset
-from data.batches import Batches, windows
+from data.batches import Batches, Windows
+from data.tales import Tales
+from data.tokenizer import train_bpe
+from data.tokens import document_starts
 from errors import UserError
 from model import GPT
 from tests.conftest import small_config
+from training import clock
 from training.checkpoint import (
+    EVALUATED,
     Checkpoints,
     Progress,
     load_optimizer,
     load_progress,
     load_weights,
 )
-from training.config import TrainerConfig
+from training.config import TrainerConfig, n_tokens
 from training.device import autocast
 from training.evaluation import cross_entropy, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
@@ -37,6 +42,8 @@ CONFIG = TrainerConfig(
     max_steps=6,
     batch_size=4,
     eval_every=2,
+    eval_tokens="all",
+    final_eval_tokens="all",
     checkpoint_every=3,
     keep_checkpoints=1,
     log_every=2,
@@ -65,6 +72,7 @@ class Diary(Observer):
         self.metrics: dict[int, StepMetrics] = {}
         self.evals: dict[int, EvalMetrics] = {}
         self.summary: Summary | None = None
+        self.batches: list[tuple[int, int, int]] = []
 
     def on_start(self, step: int) -> None:
         self.events.append(("start", step))
@@ -73,6 +81,9 @@ class Diary(Observer):
         self.events.append(("step", step))
         if metrics:
             self.metrics[step] = metrics
+
+    def on_eval_batch(self, step: int, done: int, total: int) -> None:
+        self.batches.append((step, done, total))
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self.events.append(("eval", step))
@@ -103,10 +114,12 @@ def trainer(
         load_weights(model, checkpoints.find("last", "run"))
         load_optimizer(optimizer, checkpoints.find("last", "run"))
         progress = load_progress(checkpoints.find("last", "run"))
+    windows = Windows(tokens(101), CONTEXT, 4)
     data = TrainingData(
         seed=5,
         batch=Batches(tokens(), config.batch_size, CONTEXT, seed=5),
-        validation=lambda: windows(tokens(101), CONTEXT, 4),
+        validation=windows.part(n_tokens(config.eval_tokens)),
+        final_validation=windows.part(n_tokens(config.final_eval_tokens)),
         token_bytes=TOKEN_BYTES,
     )
     reports = Reports(checkpoints, [diary, *observers])
@@ -201,6 +214,121 @@ def test_observers_do_not_change_the_result(tmp_path: Path) -> None:
     plain.fit(), watched.fit()
     for a, b in zip(weights(plain).values(), weights(watched).values(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_checkpoint_that_is_due_is_saved_before_the_evaluation(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path, replace(CONFIG, checkpoint_every=2))
+    made.fit()
+    for step in (2, 4, 6):
+        saved, evaluated = (diary.events.index((name, step)) for name in ("checkpoint", "eval"))
+        assert saved < evaluated
+    # 13 windows, the last one shorter, in batches of 4.
+    assert diary.batches == [(step, done, 4) for step in (2, 4, 6) for done in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_evaluation_that_was_not_recorded_is_repeated(tmp_path: Path, recorded: bool) -> None:
+    config = replace(CONFIG, checkpoint_every=2)
+    first, _ = trainer(tmp_path, replace(config, max_steps=4))
+    first.fit()
+    last = tmp_path / "checkpoints/last"
+    if not recorded:
+        (last / EVALUATED).write_text('{"step": ')
+    second, diary = trainer(tmp_path, config, resume=True)
+    assert second.progress.evaluated == (4 if recorded else 2)
+    second.fit()
+    assert list(diary.evals) == ([6] if recorded else [4, 6])
+    state = load_progress(last)
+    assert state.evaluated == 6 and state.best_val_loss is not None
+    straight, whole = trainer(tmp_path / "straight", config)
+    straight.fit()
+    assert state.best_val_loss == min(each.val_loss for each in whole.evals.values())
+    names = ("best", "last")
+    expected, found = (
+        [Checkpoints(folder / "checkpoints").find(name, "run").name for name in names]
+        for folder in (tmp_path / "straight", tmp_path)
+    )
+    assert found == expected
+
+
+def test_a_repeated_step_forgets_its_evaluation(tmp_path: Path) -> None:
+    """A run that is resumed from an earlier checkpoint trains with today's settings."""
+    config = replace(CONFIG, checkpoint_every=2, keep_checkpoints=3, max_steps=4)
+    first, _ = trainer(tmp_path, config)
+    first.fit()
+    (tmp_path / "checkpoints/step-000004/model.safetensors").unlink()  # resumes at step 2
+    second, diary = trainer(tmp_path, config, resume=True, lr=1e-3)
+    second.fit()
+    assert list(diary.evals) == [4]
+    best = load_progress(tmp_path / "checkpoints/last").best_val_loss
+    assert best is not None and best <= diary.evals[4].val_loss
+
+
+def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path, replace(CONFIG, eval_tokens="40"))
+    summary = made.fit()
+    assert summary.val_tokens == 100
+    assert {each.val_tokens for each in diary.evals.values()} == {40}
+    best = min(diary.evals.values(), key=lambda each: each.val_loss)
+    assert summary.best_val_loss == best.val_loss
+    assert summary.best_val_bpb == pytest.approx(best.val_bpb)
+    assert isinstance(made.model, GPT)
+    whole = Windows(tokens(101), CONTEXT, 4)
+    expected = measure(made.model, whole, TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
+    assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
+
+
+def test_evaluations_take_a_fifth_of_the_time_by_default() -> None:
+    config = replace(CONFIG, eval_tokens="auto", max_steps=1000, eval_every=100)
+    # Nine evaluations before the last; a training token costs as much as three scored ones.
+    scored = config.scored_tokens(tokens_per_step=120)
+    assert scored is not None
+    assert 9 * scored / (3 * 120 * 1000 + 9 * scored) == pytest.approx(0.2, abs=1e-4)
+    for setting, expected in (("all", None), ("0", None), ("7", 7)):
+        assert replace(config, eval_tokens=setting).scored_tokens(120) == expected
+
+
+def test_the_time_of_evaluations_is_not_training_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 0.0
+
+    class Hourglass(Observer):
+        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+            nonlocal seconds
+            seconds += 1
+
+        def on_eval_batch(self, step: int, done: int, total: int) -> None:
+            nonlocal seconds
+            seconds += 1000
+
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: seconds)
+    made, diary = trainer(tmp_path, replace(CONFIG, log_every=3), observers=[Hourglass()])
+    summary = made.fit()
+    assert summary.seconds == 5  # the last second passes after the last step
+    assert diary.metrics[6].tokens_per_second == pytest.approx(3 * 4 * CONTEXT / 3)
+
+
+def test_tales_are_scored_whole_and_to_the_last_byte() -> None:
+    """As by a loop that reads each tale alone, after the end of another one."""
+    corpus = Tales(preset("data", "tales", n_bytes=20_000))
+    tales = list(corpus.pieces("val"))
+    tokenizer = train_bpe(tales, 400)
+    text = np.array([token for tale in tales for token in tokenizer.encode(tale)], np.uint16)
+    starts = document_starts(text, tokenizer, "\n\n")
+    assert starts is not None and len(starts) == len(tales) > 2
+    torch.manual_seed(0)
+    model = GPT(small_config(1, 2, 16, 600), tokenizer.vocab_size).eval()
+    token_bytes = torch.from_numpy(tokenizer.token_bytes)
+    batches = Windows(text, 600, 3, starts)
+    got = measure(model, batches, token_bytes, CPU, autocast(CPU, "fp32"))
+    nats = 0.0
+    for tale in tales:
+        ids = torch.tensor([int(text[-1]), *tokenizer.encode(tale)])
+        with torch.no_grad():
+            nats += cross_entropy(model(ids[None, :-1]), ids[None, 1:], "sum").item()
+    assert got.nats == pytest.approx(nats, rel=1e-6)
+    assert got.bytes == len("".join(tales)) and got.tokens == len(text)
 
 
 def test_checkpoints_last_and_best(tmp_path: Path) -> None:
@@ -314,7 +442,7 @@ def test_measure_counts_every_target_once() -> None:
     torch.manual_seed(0)
     model = GPT(small_config(1, 2, 16, CONTEXT, dropout=0.5), VOCAB).train()
     text = tokens(61)
-    got = measure(model, windows(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
+    got = measure(model, Windows(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
     assert model.training
     model.eval()
     nats, n_bytes = 0.0, 0
