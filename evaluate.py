@@ -40,7 +40,8 @@ def main(cfg: DictConfig) -> None:
     if split == "all" and not isinstance(data, TalesConfig):
         data = replace(data, val_fraction=1.0)  # one stream of tokens
     needed = ("train",) if split == "train" else ("val",)
-    dataset = prepare(open_corpus(data), opened.tokenizer, config.cache_dir, 1, needed)
+    corpus = open_corpus(data, trusted=config.data is not None)
+    dataset = prepare(corpus, opened.tokenizer, config.cache_dir, 1, needed)
     if data is opened.config.data:
         opened.run.check_tokens(dataset.sha256, "run")
     tokens = {"train": dataset.train, "val": dataset.val}.get(split)

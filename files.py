@@ -1,4 +1,4 @@
-"""Reading files that may be anything; replacing text files, links and folders; deleting folders.
+"""Reading files that may be anything; checksums; replacing text files, links and folders.
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
 existed before can have some old and some new files. All functions raise OSError if the disk
@@ -8,15 +8,18 @@ refuses.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+SUMS = "SHA256SUMS"
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -44,6 +47,43 @@ def read_json(path: Path, most: int = 1 << 20) -> Any:
         return json.loads(read_text(path, most))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file in hexadecimal."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Write the SHA-256 of files in a folder to SHA256SUMS, as `sha256sum --check` reads it."""
+    sums = "".join(f"{sha256(folder / name)}  {name}\n" for name in names)
+    (folder / SUMS).write_text(sums, encoding="utf-8", newline="\n")
+
+
+def find_damage(folder: Path, names: Collection[str]) -> str | None:
+    """What is wrong with files whose checksums `write_sums` wrote, or None."""
+    damaged = f"{folder / SUMS} is missing or damaged"
+    try:
+        lines = (line.partition("  ") for line in read_text(folder / SUMS).splitlines())
+    except (OSError, ValueError):
+        return damaged
+    expected = {name: digest for digest, _, name in lines}
+    if expected.keys() != set(names):
+        return damaged
+    for name in names:
+        path = folder / name
+        if not path.is_file():
+            return f"{path} is missing"
+        try:
+            if sha256(path) != expected[name]:
+                return f"{path} is damaged (its checksum differs)"
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror})"
+    return None
 
 
 def fsync(path: Path) -> None:

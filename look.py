@@ -33,6 +33,7 @@ def main(cfg: DictConfig) -> None:
     if len(kept) < len(tokens):
         print(f"Using the first {len(kept)} of {len(tokens)} tokens: the model's context length")
 
+    opened.run.check_contents("run")
     from torch.utils.tensorboard import SummaryWriter
 
     events = SummaryWriter(str(opened.run.path))

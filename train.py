@@ -33,7 +33,7 @@ from inference import Writer
 from model import GPT
 from observe.build import build_observers
 from observe.observed import ObservedRun
-from training.checkpoint import Progress, load_optimizer, load_progress, load_weights
+from training.checkpoint import Progress, check_weights, load_optimizer, load_progress, load_weights
 from training.config import n_tokens
 from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
@@ -48,6 +48,7 @@ class Settings(NamedTuple):
 
     composed: DictConfig
     config: TrainConfig
+    trusts_data: bool  # `data` comes from the command line, and not with a run
 
     @property
     def yaml(self) -> str:
@@ -99,16 +100,16 @@ def train(cfg: DictConfig) -> float | None:
 def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     """Build the parts and train; returns the validation bits per byte."""
     config = settings.config
-    corpus, dataset = load_data(config, resumed, ranks)
+    corpus, dataset = load_data(settings, resumed, ranks)
+    vocab_size = dataset.tokenizer.vocab_size
+    start = resume_run(resumed, config, dataset, ranks) if resumed else None
+    if start and is_finished(start, config, ranks):
+        return None
+    if start and start.checkpoint:
+        check_weights(config.model, vocab_size, start.checkpoint)
     torch.manual_seed(config.seed)
-    model = GPT(config.model, dataset.tokenizer.vocab_size)
-
-    if resumed:
-        start = resume_run(resumed, config, dataset, ranks)
-        if is_finished(start, config, ranks):
-            return None
-    else:
-        start = create_run(settings, dataset, ranks)
+    model = GPT(config.model, vocab_size)
+    start = start or create_run(settings, dataset, ranks)
 
     if start.checkpoint:
         load_weights(model, start.checkpoint)
@@ -143,7 +144,7 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
         cfg.data.path = str(Path(cfg.data.path).expanduser().absolute())
     check_runs()
     if cfg.resume is None:
-        settings = Settings(cfg, build(cfg, TrainConfig))
+        settings = Settings(cfg, build(cfg, TrainConfig), trusts_data=True)
         check_new(cfg.run_dir)
         return None, settings
     run = Run.open(cfg.resume, "resume")
@@ -153,7 +154,8 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     if "experiment" in overrides:
         raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
     composed = resumed_config(run, cfg, [name for name in overrides if name != "resume"])
-    return run, Settings(composed, build(composed, TrainConfig))
+    trusts_data = any(name.partition(".")[0] == "data" for name in overrides)
+    return run, Settings(composed, build(composed, TrainConfig), trusts_data)
 
 
 def check_model_memory(config: TrainConfig, device: torch.device) -> None:
@@ -192,10 +194,11 @@ def _is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
     return ranks.world_size > 1 and config.trainer.parallel == "fsdp"
 
 
-def load_data(config: TrainConfig, resumed: Run | None, ranks: Ranks) -> tuple[Corpus, Dataset]:
+def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Corpus, Dataset]:
     """The corpus and its tokens; the main process prepares them."""
+    config = settings.config
     with ranks.main_process_first():
-        corpus = open_corpus(config.data)
+        corpus = open_corpus(config.data, settings.trusts_data)
         tokenizer = Tokenizer.load(resumed.tokenizer_folder) if resumed else config.tokenizer
         return corpus, prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
 
@@ -241,6 +244,7 @@ def create_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
 def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Start:
     """Lock the run and find its last intact checkpoint."""
     run.check_tokens(dataset.sha256, "resume")
+    run.check_contents("resume")
     found, refusal = "", None
     if ranks.is_main:
         try:

@@ -28,7 +28,8 @@ from observe.build import ObserversConfig
 from training.config import TrainerConfig, check_tokens
 from training.device import PRECISIONS
 from training.optimizer import OptimizerConfig
-from training.run import Run, read_settings
+from training.run import Run
+from training.settings import read_settings
 
 CONFIGS = Path(__file__).parent
 FREE_TEXT = {"free_text": True}
@@ -268,6 +269,8 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
     stored = load_run_config(run.config_file)
     # Earlier resumes may have changed some of them.
     settings = load_run_config(run.resumed_file) if run.resumed_file.exists() else stored.copy()
+    # Not the run's: it may come from somebody else, and must not decide where files are written.
+    settings.cache_dir = today.cache_dir
     for name in overrides:
         OmegaConf.update(settings, name, OmegaConf.select(today, name), merge=False)
     fixed = {each.name for each in all_settings(TrainConfig) if _is_fixed(each)}

@@ -7,12 +7,14 @@ time. Knows nothing of tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.tales import Tales, TalesConfig
 from data.text import Text, TextConfig
-from errors import check_choice
+from errors import UserError, check_choice
 
 SPLITS = ("train", "val")
 CorpusConfig = TalesConfig | TextConfig | ShakespeareConfig
@@ -56,6 +58,18 @@ def check_corpus(config: CorpusConfig) -> None:
         )
 
 
-def open_corpus(config: CorpusConfig) -> Corpus:
-    """The corpus that `config` describes. Raises UserError for text that cannot be used."""
+def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
+    """The corpus that `config` describes. Raises UserError for text that cannot be used.
+
+    If the settings are not `trusted`, since they come with a run and not from the user, nothing is
+    downloaded, and only files and folders are read.
+    """
+    if not trusted and isinstance(config, ShakespeareConfig):
+        config = replace(config, url=None)
+    path = Path(getattr(config, "path", None) or "-").expanduser()
+    if not trusted and path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(
+            f"data.path: {path} of the run is neither a file nor a folder; "
+            "give the text with data=text data.path=..."
+        )
     return CORPORA[config.name].open(config)

@@ -21,13 +21,14 @@ _TIMEOUT = 30  # seconds without a byte
 
 @dataclass
 class ShakespeareConfig:
-    """Where tiny Shakespeare comes from: `path` if it is set, else `url`, cached in `cache_dir`."""
+    """Where tiny Shakespeare comes from: `path` if it is set, else `url`, cached in `cache_dir`.
+    Without a `url`, only a cached file is used."""
 
     document_end: ClassVar[None] = None
 
     name: str
     path: str | None = field(metadata={"free_text": True, "may_move": True})
-    url: str = field(metadata={"free_text": True, "may_move": True})
+    url: str | None = field(metadata={"free_text": True, "may_move": True})
     sha256: str
     cache_dir: str = field(metadata={"free_text": True, "may_move": True})
     val_fraction: float
@@ -47,7 +48,7 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
     """
     if config.path:
         corpus = Text(config.text(config.path))
-        if corpus.sha256() != config.sha256:
+        if corpus.sha256 != config.sha256:
             raise UserError(
                 f"data.path: {config.path} is not tiny Shakespeare (its SHA-256 differs); "
                 f"to train on it use data=text data.path={config.path}"
@@ -56,6 +57,11 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
     folder = Path(config.cache_dir).expanduser() / f"shakespeare-{config.sha256[:16]}"
     file = folder / "input.txt"
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != config.sha256:
+        if config.url is None:
+            raise UserError(
+                f"data.url: {folder} does not contain tiny Shakespeare; download it with "
+                "data=shakespeare, or give a local copy with data.path=FILE"
+            )
         text = _download(config.url, config.sha256)
         with publish(folder) as temporary:
             (temporary / file.name).write_bytes(text)

@@ -61,18 +61,24 @@ class Text:
         separator = config.separator.encode()
         # Parts of the text in order: (file, first byte, length) or (separator, 0, length).
         self._stretches: list[tuple[Path | bytes, int, int]] = []
-        ending = b""
+        self._times: dict[Path, int] = {}  # when each file was last changed
+        digest, ending = hashlib.sha256(), b""
         try:
             files, self._spool = _find(config.path)
             for file in files:
-                start, length, next_ending = _check(file, config.path, keep=len(separator))
-                if length == 0:
-                    continue
-                if self._stretches:
-                    gap = _missing_end(separator, ending)
-                    self._stretches.append((gap, 0, len(gap)))
-                self._stretches.append((file, start, length))
-                ending = next_ending
+                gap = _missing_end(separator, ending) if self._stretches else b""
+                self._times[file] = file.stat().st_mtime_ns
+                length = 0
+                for block in _checked_blocks(file, config.path):
+                    if not length:
+                        digest.update(gap)
+                        ending = b""
+                    digest.update(block)
+                    length += len(block)
+                    ending = (ending + block)[-len(separator) :] if separator else b""
+                if length:
+                    start = file.stat().st_size - length
+                    self._stretches += [(gap, 0, len(gap)), (file, start, length)]
         except OSError as error:
             raise UserError(
                 f"data.path: {error.filename or config.path} cannot be read ({error.strerror}); "
@@ -88,17 +94,11 @@ class Text:
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
             before, cut = before[:-1], cut - 1
         self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
-
-    def sha256(self) -> str:
-        """The SHA-256 of the whole text, in hexadecimal."""
-        digest = hashlib.sha256()
-        for block in self._read(0, self._bounds["val"][1]):
-            digest.update(block)
-        return digest.hexdigest()
+        self.sha256 = digest.hexdigest()  # of the whole text
 
     def fingerprint(self) -> str:
         """Equal for two corpora exactly if both of their splits are equal."""
-        return f"text:{self.sha256()}:{self._bounds['train'][1]}"
+        return f"text:{self.sha256}:{self._bounds['train'][1]}"
 
     def pieces(self, split: str) -> Iterator[str]:
         """The text of `split` ("train" or "val") in pieces of a few MB."""
@@ -119,8 +119,7 @@ class Text:
             if begin >= end:
                 continue
             try:
-                stream = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
-                with stream:
+                with self._open(source) as stream:
                     stream.seek(first + begin)
                     while begin < end:
                         block = stream.read(min(_BLOCK, end - begin))
@@ -132,6 +131,13 @@ class Text:
                 raise UserError(
                     f"data.path: {source!s} changed while it was read; try again"
                 ) from error
+
+    def _open(self, source: Path | bytes) -> io.BufferedIOBase:
+        if isinstance(source, bytes):
+            return io.BytesIO(source)
+        if source.stat().st_mtime_ns != self._times[source]:
+            raise OSError("changed since it was checked")
+        return source.open("rb")
 
 
 def _find(path: str) -> tuple[list[Path], object]:
@@ -178,14 +184,16 @@ def _spool(stream: BinaryIO) -> tuple[list[Path], object]:
     return [Path(spool.name)], spool
 
 
-def _check(file: Path, path: str, keep: int) -> tuple[int, int, bytes]:
-    """The first byte of the text of `file`, its length in bytes, and its last `keep` bytes."""
+def _checked_blocks(file: Path, path: str) -> Iterator[bytes]:
+    """The text of a file in blocks that are not empty, without a byte order mark.
+
+    Raises UserError if it is not UTF-8.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
     with file.open("rb") as stream:
-        start = len(codecs.BOM_UTF8) if stream.read(3) == codecs.BOM_UTF8 else 0
-        stream.seek(start)
-        at, ending, block = start, b"", b"-"
-        while block:
+        at = len(codecs.BOM_UTF8) if stream.read(3) == codecs.BOM_UTF8 else 0
+        stream.seek(at)
+        while True:
             block = stream.read(_BLOCK)
             unfinished = len(decoder.getstate()[0])
             try:
@@ -196,9 +204,10 @@ def _check(file: Path, path: str, keep: int) -> tuple[int, int, bytes]:
                     f"data.path: {name} is not UTF-8 (byte {at - unfinished + error.start}); "
                     "convert it, or choose other files"
                 ) from None
+            if not block:
+                return
+            yield block
             at += len(block)
-            ending = (ending + block)[-keep:] if keep else b""
-    return start, at - start, ending
 
 
 def _missing_end(separator: bytes, ending: bytes) -> bytes:

@@ -22,7 +22,10 @@ import tiktoken
 from jaxtyping import Int64, UInt32
 
 from errors import UserError, check_choice, check_range
+from files import SUMS, find_damage, read_json, read_text, write_sums
 
+FILES = ("tokenizer.json", "tokenizer.tiktoken")
+MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
 
 # Merges never cross the boundaries of these pieces: a contraction, a word or symbols with a leading
@@ -31,6 +34,8 @@ BPE_PATTERN = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++"
     r"|\s*[\r\n]++|\s+(?!\S)|\s+"
 )
+# Letters, digits, signs, white space, line ends and control characters, alone and in a row.
+EVERY_KIND = "".join(map(chr, range(128))) + "a b  c\n\nd\r\n e12345 don't é中😀\u0301\u200b\u00a0"
 # Bytes never merge, so any cut is valid; pieces of this length encode fastest.
 _BYTE_PATTERN = r"(?s:.{1,64})"
 
@@ -130,15 +135,18 @@ class Tokenizer:
         }
         (folder / "tokenizer.tiktoken").write_text(ranks, encoding="ascii", newline="\n")
         (folder / "tokenizer.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        write_sums(folder, FILES)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """The tokenizer that `save` wrote. Raises UserError if a file is missing or damaged."""
         # Not with tiktoken's own loader, which caches a file by its path and misses later changes.
         try:
-            about = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-            ranks = (folder / "tokenizer.tiktoken").read_bytes()
-            if hashlib.sha256(ranks).hexdigest() != about["ranks_sha256"]:
+            if (folder / SUMS).exists() and (damage := find_damage(folder, FILES)):
+                raise ValueError(damage)
+            about = read_json(folder / "tokenizer.json")
+            ranks = read_text(folder / "tokenizer.tiktoken", MOST)
+            if hashlib.sha256(ranks.encode()).hexdigest() != about["ranks_sha256"]:
                 raise ValueError("the checksum of tokenizer.tiktoken differs")
             return cls(_encoding(about, ranks))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -209,7 +217,7 @@ def _dump(encoding: tiktoken.Encoding) -> str:
     return "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks)
 
 
-def _encoding(about: Any, dump: bytes) -> tiktoken.Encoding:
+def _encoding(about: Any, dump: str) -> tiktoken.Encoding:
     """The encoding of a saved tokenizer, checked first, since tiktoken panics on some errors."""
     name, pattern, special = about["name"], about["pattern"], about["special_tokens"]
     if not isinstance(name, str):
@@ -224,4 +232,9 @@ def _encoding(about: Any, dump: bytes) -> tiktoken.Encoding:
         raise ValueError("a single byte is missing in tokenizer.tiktoken")
     if any(not len(ranks) <= token < len(ranks) + 1024 for token in special.values()):
         raise ValueError("a special token in tokenizer.json has an id out of range")
-    return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+    encoding = tiktoken.Encoding(
+        name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
+    )
+    if encoding.decode(encoding.encode_ordinary(EVERY_KIND)) != EVERY_KIND:
+        raise ValueError("the pattern in tokenizer.json leaves out parts of a text")
+    return encoding

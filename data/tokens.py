@@ -2,8 +2,8 @@
 
 Promises: encoding in pieces gives the tokens of the whole text; memory use does not grow with the
 text; a corpus is encoded once, into a folder of `cache_dir` whose name depends on the text and the
-tokenizer. The folder is complete if it exists, and may be deleted at any time. Knows nothing of
-batches or models.
+tokenizer. The folder is complete if it exists, and may be deleted at any time; its files are used
+only if their checksums are right. Knows nothing of batches or models.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -26,10 +27,12 @@ from data.cache import publish
 from data.corpus import SPLITS, Corpus
 from data.tokenizer import BPE_PATTERN, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
+from files import find_damage, read_json, write_sums
 
 Result = TypeVar("Result")
 
 _FORMAT = 2  # part of every cache key; increment it when a change here changes the files
+FILES = ("meta.json", *(f"{split}.bin" for split in SPLITS))
 _PIECE = 1 << 18  # characters
 _THREADS = min(os.cpu_count() or 1, 8)
 
@@ -183,6 +186,7 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
             about[split] = {"tokens": tokens, "bytes": n_bytes}
     about["sha256"] = digest.hexdigest()
     (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
+    write_sums(folder, FILES)
     return about
 
 
@@ -201,17 +205,12 @@ def _ahead(
 
 def _read_about(folder: Path) -> dict[str, Any] | None:
     """The content of `meta.json`; None if the folder is missing or damaged."""
-    try:
-        about = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        width = np.dtype(about["dtype"]).itemsize
-        for split in SPLITS:
-            if (folder / f"{split}.bin").stat().st_size != about[split]["tokens"] * width:
-                return None
-        if not isinstance(about["sha256"], str):
-            return None
-    except (OSError, ValueError, KeyError, TypeError):
+    if not folder.is_dir():
         return None
-    return about
+    if damage := find_damage(folder, FILES):
+        print(f"warning: {damage}; encoding the text again", file=sys.stderr)
+        return None
+    return read_json(folder / "meta.json")
 
 
 def _check_length(about: dict[str, Any], context_length: int, splits: tuple[str, ...]) -> None:

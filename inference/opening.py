@@ -16,8 +16,10 @@ import torch
 from data import CORPORA, CorpusConfig, Tokenizer
 from errors import UserError, check_choice
 from model import GPT, ModelConfig
-from training.checkpoint import load_progress, load_weights
-from training.run import Run, read_settings
+from training.checkpoint import check_weights, load_progress, load_weights
+from training.device import check_memory
+from training.run import Run
+from training.settings import read_settings
 
 Config = TypeVar("Config")
 
@@ -48,20 +50,25 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
     """
     run = Run.open(str(path), "run")
     config = _read_config(run)
-    folder = run.checkpoints.find(checkpoint, "run")
     tokenizer = Tokenizer.load(run.tokenizer_folder)
-    model = GPT(config.model, tokenizer.vocab_size)
     while True:
+        folder = run.checkpoints.find(checkpoint, "run")
         try:
-            load_weights(model, folder)
+            model = _load_model(config.model, tokenizer.vocab_size, folder)
             step = load_progress(folder).step
-            break
         except UserError:
             if folder.exists():
                 raise
-            # The run is in training and has replaced this checkpoint by a newer one.
-            folder = run.checkpoints.find(checkpoint, "run")
-    return OpenRun(run, config, tokenizer, model.to(device).eval(), step)
+            continue  # the run is in training and has replaced this checkpoint by a newer one
+        return OpenRun(run, config, tokenizer, model.to(device).eval(), step)
+
+
+def _load_model(config: ModelConfig, vocab_size: int, checkpoint: Path) -> GPT:
+    needed = check_weights(config, vocab_size, checkpoint)
+    check_memory(needed, torch.device("cpu"))
+    model = GPT(config, vocab_size)
+    load_weights(model, checkpoint)
+    return model
 
 
 def _read_config(run: Run) -> RunConfig:

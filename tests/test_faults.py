@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 
+from files import SUMS
 from tests.conftest import ROOT, TINY, TINY_MODEL, command, files, succeed
-from training.checkpoint import FILES, SUMS
+from training.checkpoint import FILES
 
 
 @pytest.fixture(scope="module")

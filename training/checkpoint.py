@@ -15,7 +15,6 @@ checksums before any file is used.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -25,25 +24,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import safetensors.torch
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from errors import UserError, check_range
 from files import (
+    find_damage,
     fsync,
     read_json,
-    read_text,
     remove_folder,
     replace_folder,
     replace_link,
     replace_text,
+    write_sums,
 )
+from model import GPT, ModelConfig
 from training.optimizer import Optimizer
 from training.ranks import full_tensor
 
+FLOATS = ("F64", "F32", "F16", "BF16")
 NAMES = ("best", "last")
 MODEL, OPTIMIZER, STATE = FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
-SUMS, EVALUATED = "SHA256SUMS", "evaluated.json"
+EVALUATED = "evaluated.json"
 
 
 @dataclass
@@ -103,8 +106,7 @@ class Checkpoints:
                 (temporary / STATE).write_text(_state(progress))
                 for name in contents:  # safetensors makes its files readable by their owner only
                     shutil.copymode(temporary / STATE, temporary / name)
-                sums = "".join(f"{_sha256(temporary / name)}  {name}\n" for name in FILES)
-                (temporary / SUMS).write_text(sums)
+                write_sums(temporary, FILES)
             for name in NAMES if is_best else ("last",):
                 replace_link(self.folder / name, target.name)
             fsync(self.folder)
@@ -157,7 +159,7 @@ class Checkpoints:
         exists = wanted in map(_step, found)
         damages = [] if exists else [f"{self.folder / name} is missing or damaged"]
         for path in reversed(candidates or found):
-            damage = _damage(path)
+            damage = find_damage(path, FILES)
             if not path.exists():  # deleted meanwhile
                 return self.find(name, setting)
             if damage is None:
@@ -203,40 +205,40 @@ def _step(path: Path) -> int:
         return sys.maxsize
 
 
-def _damage(checkpoint: Path) -> str | None:
-    """What is wrong with the files of a checkpoint, or None."""
+def check_weights(config: ModelConfig, vocab_size: int, checkpoint: Path) -> int:
+    """The bytes of memory that the model takes. Raises UserError unless the weights are those of
+    such a model. Reads only their names, types and shapes, and takes no memory."""
     try:
-        sums = read_text(checkpoint / SUMS)
-    except (OSError, ValueError):
-        return f"{checkpoint / SUMS} is missing or damaged"
-    lines = (line.partition("  ") for line in sums.splitlines())
-    expected = {name: digest for digest, _, name in lines}
-    if expected.keys() != set(FILES):
-        return f"{checkpoint / SUMS} is missing or damaged"
-    for name in FILES:
-        path = checkpoint / name
-        if not path.is_file():
-            return f"{path} is missing"
-        try:
-            if _sha256(path) != expected[name]:
-                return f"{path} is damaged (its checksum differs)"
-        except OSError as error:
-            return f"{path} cannot be read ({error.strerror})"
-    return None
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        with torch.device("meta"):
+            model = GPT(config, vocab_size)
+    except RuntimeError as error:
+        raise UserError(f"{checkpoint}: the model is too large; choose another run") from error
+    expected = {name: list(each.shape) for name, each in model.named_parameters()}
+    with _readable(checkpoint / MODEL) as path, safe_open(path, "pt") as file:
+        found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        for name in (*expected, *found):
+            if name not in found or name not in expected:
+                what = "missing" if name in expected else "not a part of the model"
+                raise ValueError(f"{name} is {what}")
+            if found[name].get_shape() != expected[name]:
+                raise ValueError(
+                    f"{name} has the shape {found[name].get_shape()}; the model in config.yaml "
+                    f"needs {expected[name]}"
+                )
+            if found[name].get_dtype() not in FLOATS:
+                raise ValueError(f"{name} has the type {found[name].get_dtype()}")
+    tensors = (*model.parameters(), *model.buffers())
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def load_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Load weights into a model. Raises UserError if they are damaged or do not fit."""
+    """Load weights into a model. Raises UserError if they are damaged, do not fit, or are not
+    finite."""
     with _readable(checkpoint / MODEL) as path:
         safetensors.torch.load_model(model, path)
+        for name, parameter in model.named_parameters():
+            if not parameter.isfinite().all():
+                raise ValueError(f"{name} has values that are not finite")
 
 
 def load_progress(checkpoint: Path) -> Progress:

@@ -59,9 +59,8 @@ def check_memory(needed: int, device: torch.device) -> None:
         return
     if needed > has:
         raise UserError(
-            f"model: training needs at least {needed / 1e9:,.1f} GB, but {device.type} has "
-            f"{has / 1e9:,.1f} GB; choose a smaller model, trainer.batch_size or "
-            "model.context_length"
+            f"model: needs at least {needed / 1e9:,.1f} GB, but {device.type} has "
+            f"{has / 1e9:,.1f} GB; choose a smaller model, batch_size or model.context_length"
         )
 
 

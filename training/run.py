@@ -24,35 +24,24 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import filelock
 import yaml
 
 from errors import UserError
-from files import fsync, replace_link, replace_text
+from files import fsync, read_json, replace_link, replace_text
 from training.checkpoint import Checkpoints
 from training.observer import Summary
 
 RUNS = Path("runs")
-CONTENTS = (
-    "config.yaml",
-    "resumed.yaml",
-    ".hydra",
-    "train.log",
-    "metrics.jsonl",
-    "summary.json",
-    "data.json",
-    "tokenizer",
-    "checkpoints",
-    "profile",
-)
+FILES = ("config.yaml", "resumed.yaml", "data.json", "train.log", "metrics.jsonl", "summary.json")
+FOLDERS = (".hydra", "tokenizer", "checkpoints", "profile")
 
 
 class Run:
@@ -118,6 +107,29 @@ class Run:
             )
         return run
 
+    def check_contents(self, setting: str) -> None:
+        """Raises UserError, naming `setting`, for what the project must not write to: links that
+        lead out of the run, named pipes, and folders in the place of files."""
+        root = self.path.resolve()
+        for folder, folders, names in os.walk(self.path):
+            for path in (Path(folder, name) for name in (*folders, *names)):
+                problem = None
+                if path.is_symlink():
+                    if not path.resolve().is_relative_to(root):
+                        problem = "is a link that leads out of the run"
+                elif not (path.is_dir() or path.is_file()):
+                    problem = "is neither a file nor a folder"
+                elif path.parent == self.path and path.is_dir() and path.name in (*FILES, "lock"):
+                    problem = "is a folder"
+                elif (
+                    path.parent == self.path
+                    and path.is_file()
+                    and path.name in (*FOLDERS, "plugins")
+                ):
+                    problem = "is not a folder"
+                if problem:
+                    raise UserError(f"{setting}: {path} {problem}; move it, or give another run")
+
     def lock(self, setting: str) -> None:
         """Prevent other processes from training this run, until this process ends.
 
@@ -133,7 +145,7 @@ class Run:
     def check_tokens(self, tokens_sha256: str, setting: str) -> None:
         """Raises UserError, naming `setting`, unless the run was trained on these tokens."""
         try:
-            trained_on = json.loads(self.data_file.read_text())["tokens_sha256"]
+            trained_on = read_json(self.data_file)["tokens_sha256"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{self.data_file}: cannot be read; choose another run") from error
         if trained_on != tokens_sha256:
@@ -150,7 +162,7 @@ class Run:
         """
         latest = RUNS / "latest"
         latest.mkdir(parents=True, exist_ok=True)
-        for name in CONTENTS:
+        for name in (*FILES, *FOLDERS):
             target = os.path.relpath(self.path.resolve() / name, latest.resolve())
             replace_link(latest / name, target)
 
@@ -180,7 +192,7 @@ class Run:
     def has_summary(self, steps: int) -> bool:
         """Whether summary.json is that of a run of `steps` steps: a kill can prevent it."""
         try:
-            return json.loads(self.summary_file.read_text())["steps"] == steps
+            return read_json(self.summary_file)["steps"] == steps
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -188,31 +200,6 @@ class Run:
         """Replace summary.json."""
         contents = {**asdict(summary), "floor_bpb": floor_bpb}
         replace_text(self.summary_file, json.dumps(contents, indent=2) + "\n")
-
-
-def read_settings(file: Path) -> dict[str, Any]:
-    """The settings in config.yaml or resumed.yaml of a run, as plain values.
-
-    Raises UserError if the file cannot be read.
-    """
-    try:
-        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, OSError, ValueError) as error:  # ValueError: not UTF-8, or a date
-        reason = " ".join(str(error).split())
-        raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
-    if not isinstance(settings, dict):
-        raise UserError(f"{file}: does not contain settings; choose another run")
-    if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
-        raise UserError(f"{file}: {reserved}: no such setting; choose another run")
-    return settings
-
-
-def _reserved_keys(node: object) -> Iterator[str]:
-    """Keys that begin with an underscore, anywhere in nested settings."""
-    if isinstance(node, dict):
-        yield from (str(key) for key in node if str(key).startswith("_"))
-        for value in node.values():
-            yield from _reserved_keys(value)
 
 
 class _LogFile(logging.FileHandler):

@@ -1,0 +1,49 @@
+"""The stored settings of a run, as plain values: data, which executes nothing when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from errors import UserError
+from files import read_text
+
+MOST = 1 << 18  # bytes; the settings of a run have about 2,000
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Refuses aliases, with which a small file can describe a huge object."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it contains an alias")
+        return super().compose_node(parent, index)
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """The settings in config.yaml or resumed.yaml of a run, as plain values.
+
+    Raises UserError if the file cannot be read.
+    """
+    try:
+        settings = yaml.load(read_text(file, MOST), _PlainLoader)
+    # ValueError: not UTF-8, or a date; RecursionError: nested too deeply.
+    except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{file}: does not contain settings; choose another run")
+    if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
+        raise UserError(f"{file}: {reserved}: no such setting; choose another run")
+    return settings
+
+
+def _reserved_keys(node: object) -> Iterator[str]:
+    """Keys that begin with an underscore, anywhere in nested settings."""
+    if isinstance(node, dict):
+        yield from (str(key) for key in node if str(key).startswith("_"))
+        for value in node.values():
+            yield from _reserved_keys(value)
