@@ -27,7 +27,7 @@ class MetricsFile(Observer):
 
     def on_start(self, step: int) -> None:
         self.path.touch()
-        lines = self.path.read_text(errors="replace").splitlines(keepends=True)
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         kept = [line for line in lines if line.endswith("\n") and _is_before(step, line)]
         replace_text(self.path, "".join(kept))
 
@@ -42,7 +42,7 @@ class MetricsFile(Observer):
         fsync(self.path)
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
 

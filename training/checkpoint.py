@@ -7,8 +7,9 @@
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
 
-A folder under its final name is complete, also while it is deleted. Later damage is detected by
-checksums before any file is used.
+Where there are no symbolic links, `last` and `best` are files with the name of a folder. A folder
+under its final name is complete, also while it is deleted. Later damage is detected by checksums
+before any file is used.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from errors import UserError
-from files import fsync, remove_folder, replace_folder, replace_link
+from files import fsync, remove_folder, replace_folder, replace_link, replace_text
 from training.optimizer import Optimizer
 from training.ranks import full_tensor
 
@@ -88,13 +89,14 @@ class Checkpoints:
             with replace_folder(target) as temporary:
                 for name, tensors in contents.items():
                     safetensors.torch.save_file(tensors, temporary / name)
-                (temporary / STATE).write_text(json.dumps(asdict(progress), indent=2) + "\n")
+                state = json.dumps(asdict(progress), indent=2) + "\n"
+                (temporary / STATE).write_text(state, encoding="utf-8")
                 for name in contents:  # safetensors makes its files readable by their owner only
                     shutil.copymode(temporary / STATE, temporary / name)
                 sums = "".join(f"{_sha256(temporary / name)}  {name}\n" for name in FILES)
-                (temporary / SUMS).write_text(sums)
+                (temporary / SUMS).write_text(sums, encoding="utf-8", newline="\n")
             for name in NAMES if is_best else ("last",):
-                replace_link(self.folder / name, target.name)
+                self._point(name, target)
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -114,11 +116,11 @@ class Checkpoints:
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
-        target = os.path.realpath(self.folder / name)
+        target = self._target(name)
         found = self._steps()
-        if os.path.realpath(self.folder / name) != target:  # replaced meanwhile
+        if self._target(name) != target:  # replaced meanwhile
             return self.find(name, setting)
-        wanted = _step(Path(target))
+        wanted = _step(target)
         if not found:
             raise UserError(
                 f"{setting}: {self.folder.parent} has no checkpoint yet; wait for its first (every "
@@ -149,11 +151,29 @@ class Checkpoints:
         """All checkpoint folders, oldest first."""
         return sorted((path for path in self.folder.glob("step-*") if path.is_dir()), key=_step)
 
+    def _point(self, name: str, target: Path) -> None:
+        """Make `last` or `best` a link to a checkpoint, or else a file with its name: some disks
+        have no links, and on Windows they are not used."""
+        link = self.folder / name
+        try:
+            replace_link(link, target.name)
+        except OSError:
+            if link.is_dir() and not link.is_symlink():  # a copied link
+                shutil.rmtree(link)
+            replace_text(link, target.name)
+
+    def _target(self, name: str) -> Path:
+        """What `last` or `best` points to."""
+        link = self.folder / name
+        if link.is_file():
+            return self.folder.resolve() / link.read_text(encoding="utf-8", errors="replace")
+        return Path(os.path.realpath(link))
+
     def _prune(self, keep: int) -> None:
-        last = (self.folder / "last").resolve()
+        last = self._target("last")
         # Checkpoints after `last` are stale: the run was resumed from an earlier step.
         steps = [path for path in self._steps() if _step(path) <= _step(last)]
-        kept = {(self.folder / "best").resolve(), *(path.resolve() for path in steps[-keep:])}
+        kept = {self._target("best"), *(path.resolve() for path in steps[-keep:])}
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
             if path.resolve() not in kept:
                 remove_folder(path)
@@ -173,7 +193,7 @@ def _step(path: Path) -> int:
 def _damage(checkpoint: Path) -> str | None:
     """What is wrong with the files of a checkpoint, or None."""
     try:
-        sums = (checkpoint / SUMS).read_text()
+        sums = (checkpoint / SUMS).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return f"{checkpoint / SUMS} is missing or damaged"
     lines = (line.partition("  ") for line in sums.splitlines())
@@ -209,7 +229,7 @@ def load_weights(model: nn.Module, checkpoint: Path) -> None:
 def load_progress(checkpoint: Path) -> Progress:
     """The progress of the run at a checkpoint. Raises UserError if the file is damaged."""
     with _readable(checkpoint / STATE) as path:
-        state = json.loads(path.read_text())
+        state = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(state, dict) or state.keys() != asdict(Progress()).keys():
             raise ValueError("unexpected content")
         counts = ("step", "tokens", "bad_steps", "bad_in_a_row")
