@@ -217,10 +217,12 @@ def test_runs_that_cannot_be_written_do_not_matter_elsewhere(tmp_path: Path, run
         assert files(here) == before
 
 
-def test_a_disk_without_links(tmp_path: Path) -> None:
-    """Windows has no links for most users, and some disks have none at all."""
+def test_a_disk_without_links_and_what_else_windows_lacks(tmp_path: Path) -> None:
+    """Some disks have no links either."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import errno, os\n"
+        "import errno, os, signal, sys\n"
+        "del signal.SIGHUP, signal.SIGUSR1\n"
+        "sys.modules['readline'] = None\n"
         "def symlink(*_, **__):\n"
         "    raise OSError(errno.EPERM, 'Operation not permitted')\n"
         "os.symlink = symlink\n"
@@ -236,6 +238,9 @@ def test_a_disk_without_links(tmp_path: Path) -> None:
         assert last == ("step-000006", "step-000009")[number]
     for which in ("last", "best"):
         assert succeed("sample", "run=run", f"checkpoint={which}", "max_new_tokens=5", cwd=tmp_path)
+    asked = ("run=run", "interactive=true", "max_new_tokens=5")
+    done = command("sample", *asked, cwd=tmp_path, stdin="Once\n", **path)
+    assert done.returncode == 0 and done.stdout.count("> ") == 2, done.stderr
     # On a disk with links they are used again.
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     succeed("train", "resume=copy", "trainer.max_steps=12", cwd=tmp_path)

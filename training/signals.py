@@ -120,10 +120,10 @@ def _leave_to_listener(number: int, frame: FrameType | None) -> None:
 
 def _stop_signals() -> list[int]:
     """The signals to stop that this platform has. `nohup` ignores SIGHUP, which then stays so."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    return list(numbers)
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN:
+        return [signal.SIGINT, signal.SIGTERM]
+    return [signal.SIGINT, signal.SIGTERM, hangup]
 
 
 def _is_typed(number: int) -> bool:
@@ -137,6 +137,7 @@ def _end(number: int) -> None:
         os.write(2, b"\nstopped\n")
         remove_unfinished()
         for child in multiprocessing.active_children():  # the workers of a sweep
-            os.kill(child.pid or 0, getattr(signal, "SIGKILL", signal.SIGTERM))
+            if child.pid:
+                os.kill(child.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
     finally:
         os._exit(128 + number)
