@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+from training.signals import stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # the imports below take a second or two
+
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -17,9 +17,12 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO
 
 SUMS = "SHA256SUMS"
+_unfinished: set[Path] = set()  # folders that are being filled
+_removal = Lock()
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -88,7 +91,10 @@ def find_damage(folder: Path, names: Collection[str]) -> str | None:
 
 def fsync(path: Path) -> None:
     """Flush a file or folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    is_folder = path.is_dir()
+    if is_folder and os.name == "nt":  # Windows opens no folders, and flushes only what is writable
+        return
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -110,6 +116,8 @@ def replace_text(path: Path, text: str) -> None:
 
 def replace_link(link: Path, target: str | Path) -> None:
     """Point a symbolic link to `target`; a folder in its place (a copied link) is removed."""
+    if os.name == "nt":
+        raise OSError(errno.ENOTSUP, "Windows cannot replace symbolic links to folders", str(link))
     temporary = _beside(link)
     temporary.symlink_to(target)
     try:
@@ -131,6 +139,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     """
     missing_parents = [parent for parent in folder.parents if not parent.exists()]
     temporary = _beside(folder)
+    _unfinished.add(temporary)
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -148,11 +157,24 @@ def replace_folder(folder: Path) -> Iterator[Path]:
             fsync(folder)
         fsync(folder.parent)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with _removal:
+            shutil.rmtree(temporary, ignore_errors=True)
         for parent in missing_parents:
             with suppress(OSError):
                 parent.rmdir()
         raise
+    finally:
+        _unfinished.discard(temporary)
+
+
+def remove_unfinished() -> None:
+    """Remove the folders that are being filled, from another thread of a process that then ends.
+
+    A thread that fills one fails, but does not get as far as to report it.
+    """
+    _removal.acquire()
+    for folder in list(_unfinished):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+from training.signals import stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # the imports below take a second or two
+
 import os
 from pathlib import Path
 from zlib import crc32
@@ -20,6 +25,7 @@ from configs.schema import LookConfig, build
 from errors import UserError
 from inference import open_run
 from observe.attention import Probe
+from observe.observed import open_events
 from tensorboard_attention import encode, page
 from training.device import choose_device
 
@@ -34,9 +40,7 @@ def main(cfg: DictConfig) -> None:
         print(f"Using the first {len(kept)} of {len(tokens)} tokens: the model's context length")
 
     opened.run.check_contents("run")
-    from torch.utils.tensorboard import SummaryWriter
-
-    events = SummaryWriter(str(opened.run.path))
+    events = open_events(opened.run.path)
     tag = f"text: {config.text[:40]}"
     if len(config.text) > 40:  # two long texts that begin alike are different probes
         tag += f"… {crc32(config.text.encode()):08x}"

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+from training.signals import stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # the imports below take a second or two
+
+import signal
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from configs.cli import run_script
+from configs.cli import as_utf8, run_script
 from configs.schema import SampleConfig, build
 from errors import UserError
 from inference import Writer, open_run
@@ -44,18 +51,23 @@ def print_samples(writer: Writer, config: SampleConfig) -> None:
 
 def interact(writer: Writer, config: SampleConfig) -> None:
     """Ask for prompts until the input ends."""
-    import readline  # noqa: F401 - gives input() line editing and a history
+    with suppress(ImportError):  # on Windows
+        import readline  # noqa: F401 - gives input() line editing and a history
 
     print("Type a prompt and press Enter. An empty line starts a new document; Ctrl-D quits.")
     if config.prompt:
         print_samples(writer, config)
     while True:
+        # An exception, so that the terminal is restored.
+        stop = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             prompt = input("> ")
         except EOFError:
             print()
             return
-        print_samples(writer, replace(config, prompt=prompt))
+        finally:
+            signal.signal(signal.SIGINT, stop)
+        print_samples(writer, replace(config, prompt=as_utf8(prompt)))
         config = replace(config, seed=config.seed + 1)  # so that repeated prompts differ
 
 

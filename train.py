@@ -7,7 +7,7 @@ import openmp  # noqa: F401  # isort: skip
 from training.signals import Stopped, stop_at_once
 
 if __name__ == "__main__":
-    stop_at_once(importing=True)  # the imports below take a second or two
+    stop_at_once()  # the imports below take a second or two
 
 import math
 import re
@@ -39,7 +39,7 @@ from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
 from training.optimizer import Optimizer
 from training.ranks import Ranks, join_ranks
-from training.run import Run, check_new, check_runs
+from training.run import Run, check_new
 from training.trainer import Diverged, Reports, Trainer, TrainingData
 
 
@@ -91,7 +91,7 @@ def train(cfg: DictConfig) -> float | None:
         try:
             return fit(settings, resumed, ranks)
         except RuntimeError as error:
-            if ranks.is_main or not re.search("closed by peer|reset by peer", str(error)):
+            if not re.search("closed by peer|reset by peer", str(error)):
                 raise
             print(f"rank {ranks.rank}: stopped, because another rank failed", file=sys.stderr)
             sys.exit(2)
@@ -142,7 +142,6 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     if isinstance(cfg.data.get("path"), str) and cfg.data.path not in ("", "-"):
         # Whoever opens the run later may be in another folder.
         cfg.data.path = str(Path(cfg.data.path).expanduser().absolute())
-    check_runs()
     if cfg.resume is None:
         settings = Settings(cfg, build(cfg, TrainConfig), trusts_data=True)
         check_new(cfg.run_dir)
@@ -330,5 +329,4 @@ def run_trainer(trainer: Trainer, run: Run, floor_bpb: float | None) -> float:
 
 
 if __name__ == "__main__":
-    stop_at_once()
     run_script("train", main)

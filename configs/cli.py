@@ -7,6 +7,7 @@ a traceback, and the exit status is 2. Any other exception is a bug and keeps it
 from __future__ import annotations
 
 import errno
+import io
 import os
 import platform
 import re
@@ -37,6 +38,7 @@ DISK_REFUSES = (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
 def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
@@ -47,10 +49,15 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     # The processes that some launchers start (submitit) import the modules of the project.
     paths = [str(ROOT), os.environ.get("PYTHONPATH")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    # After a stop, the helpers of a joblib sweep remove what is left, and need not warn of it.
+    warnings = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, warnings))
     threading.excepthook = _end_thread
+    accept_any_text()
 
     @wraps(main)
     def job(config: DictConfig) -> object:
+        accept_any_text()  # a launcher may have started another process
         # Also caught inside the job: Hydra adds its own lines to exceptions that leave it.
         with one_line_errors():
             return main(config)
@@ -61,6 +68,23 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
             return
         sys.argv[1:] = read_arguments(sys.argv[1:], name)
         hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")(job)()
+
+
+def accept_any_text() -> None:
+    """Print characters that the terminal's encoding lacks as escapes, such as \\xe4; keep bytes of
+    the input that it cannot decode, for `as_utf8`."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # tests and notebooks have others
+            is_input = stream is sys.stdin
+            stream.reconfigure(errors="surrogateescape" if is_input else "backslashreplace")
+
+
+def as_utf8(text: str) -> str:
+    """Text that the locale did not decode, such as LC_ALL=C, decoded as UTF-8 if it is that."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        return text
 
 
 def version() -> str:
@@ -120,6 +144,8 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     settings = list(all_settings(SCRIPTS[script]))
     groups = {each.name for each in settings if each.marks.get("group")}
     free_text = {each.name for each in settings if each.marks.get("free_text")}
+    # Not paths, which the file system must find again.
+    arguments = [as_utf8(each) if re.match(TEXTS, each) else each for each in arguments]
     if "-m" in arguments:  # at any position
         arguments = ["-m", *(each for each in arguments if each != "-m")]
     known, unknown = get_args_parser().parse_known_args(arguments)

@@ -49,7 +49,7 @@ class MetricsFile(Observer):
         replace_text(self.path, "".join(line for line in lines if _holds(is_kept, line)))
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -14,6 +19,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from data import Corpus, Dataset
+from errors import UserError
 from model import GPT
 
 if TYPE_CHECKING:
@@ -48,12 +54,36 @@ class ObservedRun:
     @cached_property
     def events(self) -> SummaryWriter:
         """The writer of the run's TensorBoard events."""
-        from torch.utils.tensorboard import SummaryWriter
-
         # A killed process may have written steps after its last checkpoint, which come again.
-        purge_step = self.first_step + 1 if self.first_step else 0
-        return SummaryWriter(str(self.folder), purge_step=purge_step)
+        return open_events(self.folder, purge_step=self.first_step + 1 if self.first_step else 0)
 
     def validation_tokens(self, count: int) -> Int64[Tensor, " token"]:
         """The first `count` tokens of the validation split."""
         return torch.from_numpy(self.dataset.val[:count].astype(np.int64))
+
+
+def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
+    """A writer of TensorBoard events to a new file, whose name sorts after the others in `folder`.
+
+    TensorBoard reads the files of a run in this order. A name begins with the time, which can be
+    earlier than that of an older file if the clock was set back. Raises UserError for a folder that
+    TensorBoard cannot write to.
+    """
+    from tensorboard.summary.writer import event_file_writer
+    from torch.utils.tensorboard import SummaryWriter
+
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{folder}: TensorBoard needs a folder whose name is UTF-8; rename it, or use a locale "
+            "such as LC_ALL=C.UTF-8"
+        ) from None
+    found = (
+        re.match(r"events\.out\.tfevents\.(\d+)", path.name) for path in folder.glob("events.*")
+    )
+    newest = max((int(name[1]) for name in found if name), default=0)
+    # The first time that the writer asks for is that of its name.
+    times = chain([max(time.time(), newest + 1)], iter(time.time, None))
+    with patch.object(event_file_writer, "time", SimpleNamespace(time=times.__next__)):
+        return SummaryWriter(str(folder), purge_step=purge_step)

@@ -74,11 +74,12 @@ class TensorBoard(Observer):
 
 
 def _hparams(settings: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """The settings that describe what is trained; null as text."""
+    """The settings that describe what is trained; null, and paths that are not UTF-8, as text."""
     elsewhere = ("run_dir", "resume", "cache_dir", "observe.", "experiment")
+    as_text = {name: "null" if value is None else value for name, value in settings.items()}
     return {
-        name: "null" if value is None else value
-        for name, value in settings.items()
+        name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in as_text.items()
         if not name.startswith(elsewhere)
     }
 

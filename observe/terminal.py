@@ -61,6 +61,7 @@ class Terminal(Observer):
         self.bar.update(self.task, completed=step)
         if self.live:
             self.bar.start()
+            self.console.show_cursor()  # which a process that is killed could not do
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if metrics is not None:

@@ -208,17 +208,6 @@ def test_training_that_diverges_ends_in_one_line(tmp_path: Path) -> None:
     assert "diverged" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["runs", "runs/latest"])
-def test_runs_is_not_a_folder(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("mine")
-    before = files(tmp_path)
-    done = command("train", "run_dir=other", cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(f"error: {name}: is not a folder")
-    assert files(tmp_path) == before
-
-
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     """Only user errors are reduced to one line; a bug must not be hidden."""
     from configs.cli import one_line_errors

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from files import remove_folder, replace_folder, replace_link, replace_text
+from files import fsync, remove_folder, replace_folder, replace_link, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -59,6 +60,28 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
             (temporary / "a").write_text(text)
         assert (folder / "a").read_text() == text
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_flushing_where_folders_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules of Windows: only files can be opened, and only those that are writable flushed."""
+    (tmp_path / "file").touch()
+    writable = []
+
+    def open_as_windows(path: Path, flags: int) -> int:
+        if path.is_dir():
+            raise PermissionError(13, "Permission denied")
+        writable.append(bool(flags & os.O_RDWR))
+        return descriptor
+
+    with (tmp_path / "file").open("rb") as file:
+        descriptor = os.dup(file.fileno())
+    monkeypatch.setattr(os, "name", "nt")
+    monkeypatch.setattr(os, "open", open_as_windows)
+    fsync(tmp_path)
+    fsync(tmp_path / "file")
+    assert writable == [True]
 
 
 def test_a_removed_folder_is_never_found_in_parts(

@@ -147,7 +147,7 @@ def test_fifty_kills(whole: Path, tmp_path: Path) -> None:
     print(f"\n{died} kills, {incomplete} during a save; {runs} runs, {compared:,} bytes compared")
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
 def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, status: int) -> None:
     process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
     run = tmp_path / "run"

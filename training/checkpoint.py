@@ -8,8 +8,9 @@
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
 
-A folder under its final name is complete, also while it is deleted. Later damage is detected by
-checksums before any file is used.
+Where there are no symbolic links, `last` and `best` are files with the name of a folder. A folder
+under its final name is complete, also while it is deleted. Later damage is detected by checksums
+before any file is used.
 """
 
 from __future__ import annotations
@@ -103,12 +104,12 @@ class Checkpoints:
             with replace_folder(target) as temporary:
                 for name, tensors in contents.items():
                     safetensors.torch.save_file(tensors, temporary / name)
-                (temporary / STATE).write_text(_state(progress))
+                (temporary / STATE).write_text(_state(progress), encoding="utf-8")
                 for name in contents:  # safetensors makes its files readable by their owner only
                     shutil.copymode(temporary / STATE, temporary / name)
                 write_sums(temporary, FILES)
             for name in NAMES if is_best else ("last",):
-                replace_link(self.folder / name, target.name)
+                self._point(name, target)
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
             raise self._refused(error) from error
@@ -128,12 +129,12 @@ class Checkpoints:
         target = self.folder / f"step-{progress.step:06d}"
         try:
             if is_best:
-                replace_link(self.folder / "best", target.name)
+                self._point("best", target)
                 fsync(self.folder)
             replace_text(target / EVALUATED, _state(progress))
         except OSError as error:
             raise self._refused(error) from error
-        if (self.folder / "last").resolve() == target.resolve():
+        if self._target("last") == target.resolve():
             self._prune(keep)
 
     def find(self, name: str, setting: str) -> Path:
@@ -145,11 +146,11 @@ class Checkpoints:
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
-        target = os.path.realpath(self.folder / name)
+        target = self._target(name)
         found = self._steps()
-        if os.path.realpath(self.folder / name) != target:  # replaced meanwhile
+        if self._target(name) != target:  # replaced meanwhile
             return self.find(name, setting)
-        wanted = _step(Path(target))
+        wanted = _step(target)
         if not found:
             raise UserError(
                 f"{setting}: {self.folder.parent} has no checkpoint yet; wait for its first (every "
@@ -180,11 +181,29 @@ class Checkpoints:
         """All checkpoint folders, oldest first."""
         return sorted((path for path in self.folder.glob("step-*") if path.is_dir()), key=_step)
 
+    def _point(self, name: str, target: Path) -> None:
+        """Make `last` or `best` a link to a checkpoint, or else a file with its name: some disks
+        have no links, and on Windows they are not used."""
+        link = self.folder / name
+        try:
+            replace_link(link, target.name)
+        except OSError:
+            if link.is_dir() and not link.is_symlink():  # a copied link
+                shutil.rmtree(link)
+            replace_text(link, target.name)
+
+    def _target(self, name: str) -> Path:
+        """What `last` or `best` points to."""
+        link = self.folder / name
+        if link.is_file():
+            return self.folder.resolve() / link.read_text(encoding="utf-8", errors="replace")
+        return Path(os.path.realpath(link))
+
     def _prune(self, keep: int) -> None:
-        last = (self.folder / "last").resolve()
+        last = self._target("last")
         # Checkpoints after `last` are stale: the run was resumed from an earlier step.
         steps = [path for path in self._steps() if _step(path) <= _step(last)]
-        kept = {(self.folder / "best").resolve(), *(path.resolve() for path in steps[-keep:])}
+        kept = {self._target("best"), *(path.resolve() for path in steps[-keep:])}
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
             if path.resolve() not in kept:
                 remove_folder(path)

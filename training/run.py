@@ -24,6 +24,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -81,10 +82,11 @@ class Run:
             )
         for left in (run.path / ".hydra", run.tokenizer_folder):
             shutil.rmtree(left, ignore_errors=True)
-        run.data_file.write_text(json.dumps({"tokens_sha256": tokens_sha256}) + "\n")
+        checksum = json.dumps({"tokens_sha256": tokens_sha256}) + "\n"
+        run.data_file.write_text(checksum, encoding="utf-8")
         (run.path / ".hydra").mkdir()
         for name, text in hydra.items():
-            (run.path / ".hydra" / name).write_text(text)
+            (run.path / ".hydra" / name).write_text(text, encoding="utf-8")
         run.tokenizer_folder.mkdir()
         save_tokenizer(run.tokenizer_folder)
         for each in run.path.rglob("*"):
@@ -155,20 +157,27 @@ class Run:
             )
 
     def point_latest(self) -> None:
-        """Make `runs/latest` a folder of links to the files of this run.
+        """Make `runs/latest` a folder of links to the files of this run, or say why it is not.
 
         All but the TensorBoard events: with a link to the whole folder, `tensorboard --logdir runs`
         would show the run twice.
         """
         latest = RUNS / "latest"
-        latest.mkdir(parents=True, exist_ok=True)
-        for name in (*FILES, *FOLDERS):
-            target = os.path.relpath(self.path.resolve() / name, latest.resolve())
-            replace_link(latest / name, target)
+        try:
+            latest.mkdir(parents=True, exist_ok=True)
+            for name in (*FILES, *FOLDERS):
+                target = os.path.relpath(self.path.resolve() / name, latest.resolve())
+                replace_link(latest / name, target)
+        except OSError as error:
+            print(
+                f"warning: {latest}: cannot be pointed to {self.path} ({error.strerror}); "
+                "use the folder itself",
+                file=sys.stderr,
+            )
 
     def start_log(self) -> None:
         """Append log records of the `training` logger to train.log."""
-        handler = _LogFile(self.log_file)
+        handler = _LogFile(self.log_file, encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger = logging.getLogger("training")
         for old in logger.handlers[:]:
@@ -181,7 +190,7 @@ class Run:
     def store_settings(self, config: str) -> None:
         """Keep the settings that a resume changes; the next resume starts from them."""
         current = self.resumed_file if self.resumed_file.exists() else self.config_file
-        before = current.read_text()
+        before = current.read_text(encoding="utf-8")
         if yaml.safe_load(config) != yaml.safe_load(before):
             replace_text(self.resumed_file, config)
             known = before.splitlines()
@@ -207,20 +216,20 @@ class _LogFile(logging.FileHandler):
         raise  # a full disk is reported once, not with a traceback for each line
 
 
-def check_runs() -> None:
-    """Raise UserError if `runs/latest` cannot be pointed to a run."""
-    for folder in (RUNS, RUNS / "latest"):
-        if os.path.lexists(folder) and not folder.is_dir():
-            raise UserError(f"{folder}: is not a folder; move it, or work in another folder")
-
-
 def check_new(path: str | None) -> None:
-    """Raise UserError if a run cannot be created at `path`, without touching the disk."""
+    """Raise UserError if a run cannot be created at `path`, by default in a folder under `runs/`,
+    without touching the disk."""
     if path is None:
+        if os.path.lexists(RUNS) and not RUNS.is_dir():
+            raise UserError(f"{RUNS}: is not a folder; move it, or give another one as run_dir")
         return
     target = Path(path)
     if _is_half_made(target):
         return
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"run_dir: {path} is not UTF-8; choose another folder") from None
     if not path or target.resolve() in (RUNS.resolve(), (RUNS / "latest").resolve()):
         raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -1,0 +1,247 @@
+"""Runs in any terminal, with any clock, in any folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.conftest import ROOT, TINY, command, files, succeed
+
+TEXT = "Käse 🧀 und Brot 🍞: „gut“.\n\n"
+PROMPT = "Käse 🧀"
+TERMINALS = {
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "cp1252": {"PYTHONIOENCODING": "cp1252"},
+    "C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+}
+SHOWN = {"ascii": r"K\xe4se \U0001f9c0", "cp1252": r"Käse \U0001f9c0", "C": r"K\xe4se \U0001f9c0"}
+SETTINGS = (
+    *(each for each in TINY if not each.startswith(("data.", "tokenizer."))),
+    *("data=text", "tokenizer=byte", f"observe.samples.prompt={PROMPT}"),
+    f"observe.attention.probe={PROMPT} isst",
+)
+
+
+@pytest.fixture(scope="module")
+def text_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text in a folder with a name that is not ASCII, and a run on it."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "Bücher").mkdir()
+    (folder / "Bücher/text.txt").write_text(TEXT * 500, encoding="utf-8")
+    succeed("train", *SETTINGS, "data.path=Bücher", "run_dir=run", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def copied(text_run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(text_run, tmp_path / "here", symlinks=True)
+    return tmp_path / "here"
+
+
+def run_in(terminal: str, script: str, *settings: str, cwd: Path, stdin: str = "") -> str:
+    """Run a script that must succeed in a terminal that is not UTF-8, and return its output."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / f"{script}.py"), *settings],
+        cwd=cwd,
+        input=stdin.encode("cp1252" if terminal == "cp1252" else "utf-8"),
+        capture_output=True,
+        timeout=300,
+        env={**os.environ, **TERMINALS[terminal], "PYTHONWARNDEFAULTENCODING": "1"},
+    )
+    errors = done.stderr.decode("ascii")
+    assert done.returncode == 0, errors
+    # The project opens its files with their encoding, whatever that of the terminal is.
+    found = [line for line in errors.splitlines() if "EncodingWarning" in line]
+    assert not [line for line in found if line.startswith(str(ROOT))]
+    return done.stdout.decode("cp1252" if terminal == "cp1252" else "ascii")
+
+
+@pytest.mark.parametrize("terminal", TERMINALS)
+def test_a_run_trains_and_resumes_in_any_terminal(
+    text_run: Path, tmp_path: Path, terminal: str
+) -> None:
+    path = f"data.path={text_run}/Bücher"
+    output = run_in(terminal, "train", *SETTINGS, path, "run_dir=run", cwd=tmp_path)
+    assert f"Sample:\n\n{SHOWN[terminal]}" in output.replace("\r\n", "\n")
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (
+        summary["val_loss"] == json.loads((text_run / "run/summary.json").read_text())["val_loss"]
+    )
+    settings = yaml.safe_load((tmp_path / "run/config.yaml").read_text(encoding="utf-8"))
+    assert settings["observe"]["samples"]["prompt"] == PROMPT
+    events = EventAccumulator(str(tmp_path / "run")).Reload()
+    (sample,) = events.Tensors("sample/text_summary")[-1].tensor_proto.string_val
+    assert PROMPT in sample.decode()
+    assert "in " in run_in(terminal, "train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("terminal", TERMINALS)
+def test_all_scripts_print_in_any_terminal(copied: Path, terminal: str) -> None:
+    shown = SHOWN[terminal]
+    greedy = ("temperature=0", "max_new_tokens=20")
+    output = run_in(terminal, "sample", f"prompt={PROMPT}", "run=run", *greedy, cwd=copied)
+    expected = succeed("sample", f"prompt={PROMPT}", "run=run", *greedy, cwd=copied)
+    encoding = "cp1252" if terminal == "cp1252" else "ascii"
+    assert output == expected.encode(encoding, "backslashreplace").decode(encoding)
+    asked = ("run=run", "interactive=true", "max_new_tokens=1")
+    output = run_in(terminal, "sample", *asked, cwd=copied, stdin="Käse\n")
+    assert output.count("> ") == 2 and shown.split()[0] in output
+    assert shown in run_in(terminal, "sample", f"prompt={PROMPT}", "--cfg", "job", cwd=copied)
+    text = ("run=run", "data=text", "data.path=Bücher")
+    assert "nats per token" in run_in(terminal, "evaluate", *text, cwd=copied)
+    assert "softmax" in run_in(terminal, "shapes", cwd=copied)
+    run_in(terminal, "look", "run=run", f"text={PROMPT}", "html=page.html", cwd=copied)
+    assert json.dumps(f"text: {PROMPT}")[1:-1] in (copied / "page.html").read_text()
+
+
+def test_a_folder_that_tensorboard_cannot_write_to_is_rejected(copied: Path) -> None:
+    before = files(copied)
+    (copied / "run").rename(copied / "Läufe")
+    for script, *settings in (
+        ("train", f"data.path={copied}/Bücher", "run_dir=ä/run", *SETTINGS),
+        ("look", "run=Läufe", "text=Brot"),
+    ):
+        done = command(script, *settings, cwd=copied, **TERMINALS["C"])
+        assert done.returncode == 2, done.stderr
+        (line,) = done.stderr.splitlines()
+        assert "is UTF-8" in line or "is not UTF-8" in line
+    (copied / "Läufe").rename(copied / "run")
+    assert files(copied).keys() == before.keys()
+
+
+def set_clock_back(run: Path, seconds: int) -> None:
+    """Make the newest file of events as old as if the clock had then been later by `seconds`."""
+    newest = sorted(run.glob("events.*"))[-1]
+    date = re.match(r"events\.out\.tfevents\.(\d+)", newest.name)
+    assert date
+    newest.rename(run / newest.name.replace(date[1], str(int(time.time()) + seconds), 1))
+
+
+def curves(events: EventAccumulator) -> dict[str, list[int]]:
+    """Return the steps of every scalar."""
+    return {tag: [each.step for each in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+@pytest.mark.parametrize("seconds", [0, 100_000])
+def test_a_clock_that_is_set_back_loses_no_curve(copied: Path, seconds: int) -> None:
+    run = copied / "run"
+    set_clock_back(run, seconds)
+    open_before = EventAccumulator(str(run)).Reload()
+    before = curves(open_before)
+    assert before["loss/train"] == [2, 4, 6] and before["loss/val"] == [3, 6]
+    succeed("train", "resume=run", "trainer.max_steps=10", cwd=copied)
+    set_clock_back(run, 2 * seconds)
+    succeed("train", "resume=run", "trainer.max_steps=12", cwd=copied)
+    for events in (open_before.Reload(), EventAccumulator(str(run)).Reload()):
+        found = curves(events)
+        assert found.keys() == before.keys()
+        assert found["loss/train"] == [2, 4, 6, 8, 10, 12]
+        assert found["loss/val"] == [3, 6, 9, 10, 12]
+
+
+def test_look_adds_to_a_run_after_the_clock_was_set_back(copied: Path) -> None:
+    run = copied / "run"
+    set_clock_back(run, 100_000)
+    events = EventAccumulator(str(run)).Reload()
+    before = curves(events)
+    succeed("look", "run=run", "text=Brot", cwd=copied)
+    found = events.Reload().Tags()
+    assert [tag for tag in found["tensors"] if "text: Brot" in tag]
+    assert curves(events) == before
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a read-only disk."""
+    folder = tmp_path / "read only"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,ro", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a read-only disk: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def assert_trains_elsewhere(here: Path, elsewhere: Path, reason: str) -> None:
+    places = (f"run_dir={elsewhere}/run", f"cache_dir={elsewhere}/cache")
+    done = command("train", *TINY, *places, cwd=here)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: runs/latest: ") and reason in line
+    assert (elsewhere / "run/summary.json").exists()
+
+
+def test_a_read_only_folder_can_be_worked_in(read_only: Path, tmp_path: Path) -> None:
+    assert_trains_elsewhere(read_only, tmp_path, "Read-only file system")
+    run, cache = f"run={tmp_path}/run", f"cache_dir={tmp_path}/cache"
+    assert succeed("sample", run, "max_new_tokens=5", cwd=read_only)
+    assert succeed("evaluate", run, cache, cwd=read_only)
+    assert succeed("look", run, "text=A hen", f"html={tmp_path}/page.html", cwd=read_only)
+    done = command("train", f"resume={tmp_path}/run", "trainer.max_steps=8", cwd=read_only)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr
+    done = command("train", *TINY, cache, cwd=read_only)
+    assert done.returncode == 2 and done.stderr.startswith("error: runs"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("runs", ["a file", "a dangling link", "a file in it"])
+def test_runs_that_cannot_be_written_do_not_matter_elsewhere(tmp_path: Path, runs: str) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    if runs == "a file in it":
+        (here / "runs").mkdir()
+        (here / "runs/latest").write_text("mine")
+    elif runs == "a file":
+        (here / "runs").write_text("mine")
+    else:
+        (here / "runs").symlink_to("nowhere")
+    before = files(here)
+    assert_trains_elsewhere(here, tmp_path, "cannot be pointed to")
+    assert files(here) == before
+    if runs != "a file in it":
+        done = command("train", *TINY, cwd=here)
+        assert done.returncode == 2 and done.stderr.startswith("error: runs: is not a folder")
+        assert files(here) == before
+
+
+def test_a_disk_without_links_and_what_else_windows_lacks(tmp_path: Path) -> None:
+    """Some disks have no links either."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, os, signal, sys\n"
+        "del signal.SIGHUP, signal.SIGUSR1\n"
+        "sys.modules['readline'] = None\n"
+        "def symlink(*_, **__):\n"
+        "    raise OSError(errno.EPERM, 'Operation not permitted')\n"
+        "os.symlink = symlink\n"
+    )
+    path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    settings = (*TINY, "trainer.checkpoint_every=2", "run_dir=run")
+    for number, each in enumerate((settings, ("resume=run", "trainer.max_steps=9"))):
+        done = command("train", *each, cwd=tmp_path, **path)
+        assert done.returncode == 0, done.stderr
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("warning: runs/latest: ") and "not permitted" in line
+        last = (tmp_path / "run/checkpoints/last").read_text()
+        assert last == ("step-000006", "step-000009")[number]
+    for which in ("last", "best"):
+        assert succeed("sample", "run=run", f"checkpoint={which}", "max_new_tokens=5", cwd=tmp_path)
+    asked = ("run=run", "interactive=true", "max_new_tokens=5")
+    done = command("sample", *asked, cwd=tmp_path, stdin="Once\n", **path)
+    assert done.returncode == 0 and done.stdout.count("> ") == 2, done.stderr
+    # On a disk with links they are used again.
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    succeed("train", "resume=copy", "trainer.max_steps=12", cwd=tmp_path)
+    assert (tmp_path / "copy/checkpoints/last").is_symlink()
