@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 MOST_FOLDERS = 50_000  # without links
-MOST_LINKED = 20_000  # behind all links
-MOST_BEHIND_LINK = 5_000
+MOST_LINKED = 10_000  # behind all links
+MOST_BEHIND_LINK = 2_500
 MOST_ENTRIES = 100_000  # of a folder
 MOST_FILES = 50_000
 MOST_NAME = 1_000  # characters of a folder's path in the log folder

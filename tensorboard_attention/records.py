@@ -48,7 +48,7 @@ class Found(NamedTuple):
 def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading without ever waiting. Raises OSError for pipes, devices and such."""
     if not stat.S_ISREG(path.stat().st_mode):  # opening alone can start a device
-        raise OSError(0, "is not a regular file")
+        raise OSError(0, "it is not a regular file")
     return os.fdopen(os.open(path, FLAGS), "rb")
 
 
