@@ -61,7 +61,8 @@ def draw(header: bytes, packed: bytes, caption: str) -> Image.Image:
 
 def main(run: Path) -> None:
     index = Index(str(run))
-    index.refresh()
+    while not index.refresh():
+        pass
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     losses = {line["step"]: f"{line['train_loss']:.2f}" for line in lines if "train_loss" in line}
     palette = Image.new("P", (1, 1))

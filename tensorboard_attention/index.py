@@ -1,39 +1,27 @@
 """Finds attention maps in TensorBoard's event files.
 
 TensorBoard itself keeps a sample of the steps in memory: too few for a slider through training, too
-much for long texts. The index stores only where each step is in its file, and reads the file on
-request. Files may grow, be cut short or be damaged: everything before the damage is found.
-Checksums are not verified.
-
-A run is a folder that contains event files, named by its path relative to the log folder ("." for
-the log folder itself).
+much for long texts. The index stores only the scores of each step and where its maps are in its
+file, and reads them on request. Files may grow, be cut short or be damaged: all steps that can be
+shown are found. A log may come from anywhere, so nothing in it is believed: whatever is skipped is
+noted, and neither it nor anything else is read again until its file changes.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import struct
 import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
-from tensorboard_attention.summary import PLUGIN_NAME
+from tensorboard_attention.folders import Search
+from tensorboard_attention.header import Header, read_header
+from tensorboard_attention.records import open_regular
+from tensorboard_attention.run import ROOM, Budget, Place, Run
 
-
-class Place(NamedTuple):
-    """Where a step's header and maps are in a file: offsets and lengths in bytes."""
-
-    path: Path
-    header: tuple[int, int]
-    maps: tuple[int, int]
+MOST_CURVES = 48_000_000  # bytes
+MOST_NOTES = 100
 
 
 class Index:
@@ -41,22 +29,27 @@ class Index:
 
     def __init__(self, logdir: str) -> None:
         self._logdir = logdir
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
+        self._notes: list[str] = []
         self._lock = threading.Lock()
 
-    def refresh(self) -> None:
-        """Read what was written since the last call."""
+    def refresh(self) -> bool:
+        """Read what was written since the last call, for about a second. Returns whether that was
+        all of it."""
         with self._lock:
-            found = dict(_event_files(self._logdir)) if self._logdir else {}
+            search = Search(self._logdir) if self._logdir else None
+            found = sorted(search.runs.items()) if search else []
             runs = {}
-            for name, paths in sorted(found.items()):
+            for name, paths in found:
                 run = self._runs.get(name)
-                if run is None or not run.continues_in(paths):
-                    run = _Run()
-                for path in paths:
-                    run.read(path)
-                runs[name] = run
+                runs[name] = run if run and run.continues_in(paths) else Run(name)
+            budget = Budget(ROOM - sum(run.size for run in runs.values()))
+            # All of them, since those with nothing new take no time.
+            complete = [runs[name].read(path, budget) for name, paths in found for path in paths]
             self._runs = runs
+            notes = chain.from_iterable(run.notes() for run in runs.values())
+            self._notes = [*islice(chain(notes, search.notes if search else ()), MOST_NOTES + 1)]
+            return all(complete)
 
     def steps(self) -> dict[str, dict[str, list[int]]]:
         """The logged steps by run and tag, without runs that have none."""
@@ -68,31 +61,42 @@ class Index:
             }
 
     def versions(self) -> dict[str, str]:
-        """For each run, a text that changes when steps that were read before have changed."""
+        """For each run that has steps, a text that changes when steps that were read before have
+        changed."""
         with self._lock:
-            return {name: run.version for name, run in self._runs.items()}
+            return {name: run.version for name, run in self._runs.items() if any(run.tags.values())}
+
+    def notes(self) -> list[str]:
+        """What is not shown, and why: one text for each file or folder and reason."""
+        with self._lock:
+            more = ["There is more that is not shown."] * (len(self._notes) > MOST_NOTES)
+            return self._notes[:MOST_NOTES] + more
 
     def maps(self, run: str, tag: str, step: int) -> tuple[bytes, bytes]:
-        """Header and maps as logged. Raises KeyError if there are none, OSError if unreadable."""
+        """Header and maps as logged. Raises KeyError if there are none, OSError if unreadable,
+        ValueError if the file has changed meanwhile."""
         place = self._places(run, tag)[step]
-        with place.path.open("rb") as file:
-            return _read(file, place.header), _read(file, place.maps)
+        with open_regular(place.path) as file:
+            file.seek(place.header[0])
+            header = file.read(place.header[1] - place.header[0])
+            file.seek(place.maps[0])
+            maps = file.read(place.maps[1] - place.maps[0])
+        if read_header(header) != place.about or len(maps) != place.maps[1] - place.maps[0]:
+            raise ValueError
+        return header, maps
 
-    def scores(self, run: str, tag: str) -> tuple[dict[str, Any], np.ndarray]:
+    def scores(self, run: str, tag: str) -> tuple[dict[str, Any], bytes]:
         """All scores of all heads: their names, the steps, and the number of heads per layer; and
-        an array of shape (step, score, head), heads layer by layer, NaN for missing scores. Raises
-        as `maps` does."""
+        float32 values (step, score, head), heads layer by layer, NaN for missing scores. Raises
+        KeyError if there are none. Of more than MOST_CURVES bytes, only every second (third, ...)
+        step is returned."""
         steps = sorted(self._places(run, tag).items())
-        headers = []
-        for _, place in steps:
-            with place.path.open("rb") as file:
-                headers.append(json.loads(_read(file, place.header)))
-        names, heads = list(headers[-1]["scores"]), headers[-1]["heads"]
-        values = np.full((len(steps), len(names), sum(heads)), np.nan, "<f4")
-        for rows, header in zip(values, headers, strict=True):
-            for row, name in zip(rows, names, strict=True):
-                if name in header["scores"] and header["heads"] == heads:
-                    row[:] = [score for layer in header["scores"][name] for score in layer]
+        if not steps:
+            raise KeyError(tag)
+        names, heads, last = steps[-1][1].about
+        every = max(1, -(-len(steps) * len(last) // MOST_CURVES))
+        steps = steps[(len(steps) - 1) % every :: every]  # with the last one
+        values = b"".join(_row(place.about, names, heads) for _, place in steps)
         return {"names": names, "steps": [step for step, _ in steps], "heads": heads}, values
 
     def _places(self, run: str, tag: str) -> dict[int, Place]:
@@ -100,91 +104,14 @@ class Index:
             return dict(self._runs[run].tags[tag])
 
 
-class _Run:
-    """What was found in the event files of one folder, and how far each file was read."""
-
-    def __init__(self) -> None:
-        self.tags: dict[str, dict[int, Place]] = {}
-        self.version = str(time.time_ns())
-        self._offsets: dict[Path, int] = {}
-
-    def continues_in(self, paths: list[Path]) -> bool:
-        """Whether no file is gone or shorter. Otherwise the folder was written anew."""
-        return all(path in paths and _size(path) >= end for path, end in self._offsets.items())
-
-    def read(self, path: Path) -> None:
-        """Read the new records, up to one that is incomplete or damaged."""
-        offset = self._offsets.get(path, 0)
-        try:
-            with path.open("rb") as file:
-                for start, data in _records(file, offset):
-                    self._add(path, start, Event.FromString(data), data)
-                    offset = start + len(data) + 4
-        except (DecodeError, OSError):
-            pass
-        if offset:
-            self._offsets[path] = offset
-
-    def _add(self, path: Path, start: int, event: Event, data: bytes) -> None:
-        if event.session_log.status == SessionLog.START:
-            # A resumed run logs the steps from here on again.
-            for steps in self.tags.values():
-                for step in [each for each in steps if each >= event.step]:
-                    del steps[step]
-                    self.version = str(time.time_ns())
-        for value in event.summary.value:
-            strings = value.tensor.string_val
-            if value.metadata.plugin_data.plugin_name == PLUGIN_NAME and len(strings) == 2:
-                header, maps = ((start + data.index(each), len(each)) for each in strings)
-                steps = self.tags.setdefault(value.tag, {})
-                if event.step in steps:
-                    self.version = str(time.time_ns())
-                steps[event.step] = Place(path, header, maps)
-
-
-def _event_files(logdir: str) -> Iterator[tuple[str, list[Path]]]:
-    """The name and event files of each run, oldest file first. A folder that a link such as
-    `latest` leads to again is listed once."""
-    seen = set()
-    for folder, below, names in os.walk(logdir, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen:
-            below.clear()
-            continue
-        seen.add(real)
-        below.sort(key=lambda name: (Path(folder, name).is_symlink(), name))
-        files = [Path(folder, name) for name in sorted(names, key=_age) if "tfevents" in name]
-        if files:
-            yield Path(os.path.relpath(folder, logdir)).as_posix(), files
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file, or -1 if it is gone."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
-
-
-def _age(name: str) -> list[int | str]:
-    """Sorts names of event files, which contain time, host, process and a count: 9 before 10."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
-
-
-def _records(file: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
-    """Each complete record from `offset` on: where its data starts, and the data. A record is its
-    length, a checksum, the data and a checksum (TFRecord)."""
-    size = os.fstat(file.fileno()).st_size
-    while offset + 16 <= size:
-        file.seek(offset)
-        (length,) = struct.unpack("<Q", file.read(8))
-        if offset + 16 + length > size:
-            return
-        file.seek(offset + 12)
-        yield offset + 12, file.read(length)
-        offset += 16 + length
-
-
-def _read(file: BinaryIO, part: tuple[int, int]) -> bytes:
-    file.seek(part[0])
-    return file.read(part[1])
+def _row(about: Header, names: tuple[str, ...], heads: tuple[int, ...]) -> bytes:
+    """The scores with these names, NaN for those that are missing or of other heads."""
+    if about[:2] == (names, heads):
+        return about.scores
+    size = 4 * sum(heads)
+    known = {}
+    if about.heads == heads:
+        for place, name in enumerate(about.names):
+            known[name] = about.scores[place * size : (place + 1) * size]
+    missing = np.full(sum(heads), np.nan, "<f4").tobytes()
+    return b"".join(known.get(name, missing) for name in names)

@@ -1,7 +1,8 @@
 """TensorBoard's backend of the Attention tab. Routes:
 
-    runs                  JSON: steps {run: {tag: [step, ...]}}, and versions {run: text}; a run's
-                          version changes when its old steps change
+    runs                  JSON: steps {run: {tag: [step, ...]}}; versions {run: text}, where a run's
+                          version changes when its old steps change; notes [text], what is not
+                          shown and why; complete, false if some of the log is still to be read
     maps?run=&tag=&step=  header and maps in the format of summary.py
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
@@ -38,8 +39,8 @@ class AttentionPlugin(TBPlugin):
         self._index = Index(os.path.expanduser(context.logdir or ""))  # noqa: PTH111
 
     def is_active(self) -> bool:
-        self._index.refresh()
-        return bool(self._index.steps())
+        complete = self._index.refresh()
+        return bool(self._index.steps() or self._index.notes() or not complete)
 
     def frontend_metadata(self) -> FrontendMetadata:
         return FrontendMetadata(es_module_path=f"/{ENTRY}", tab_name="Attention")
@@ -51,8 +52,13 @@ class AttentionPlugin(TBPlugin):
         return apps
 
     def _runs(self, request: Request) -> Response:
-        self._index.refresh()
-        found = {"steps": self._index.steps(), "versions": self._index.versions()}
+        complete = self._index.refresh()
+        found = {
+            "steps": self._index.steps(),
+            "versions": self._index.versions(),
+            "notes": self._index.notes(),
+            "complete": complete,
+        }
         return Respond(request, json.dumps(found), "application/json")
 
     def _maps(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
@@ -60,7 +66,7 @@ class AttentionPlugin(TBPlugin):
 
     def _scores(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
         header, values = self._index.scores(query["run"], query["tag"])
-        return json.dumps(header).encode(), values.tobytes()
+        return json.dumps(header).encode(), values
 
 
 def _framed(find: Callable[[Mapping[str, str]], tuple[bytes, bytes]]) -> Callable[..., Any]:
@@ -68,10 +74,10 @@ def _framed(find: Callable[[Mapping[str, str]], tuple[bytes, bytes]]) -> Callabl
     def respond(request: Request) -> Response:
         try:
             header, data = find(request.args)
-        except (LookupError, ValueError, OSError, TypeError, MemoryError):  # or a damaged header
+        except (LookupError, ValueError, OSError):  # or the file has changed meanwhile
             return Respond(request, "no such maps", "text/plain", code=404)
         header += b" " * (-len(header) % 4)  # aligns the floats; JSON may end in spaces
-        body = struct.pack("<I", len(header)) + header + data
+        body = b"".join((struct.pack("<I", len(header)), header, data))
         return Respond(request, body, "application/octet-stream")
 
     return respond

@@ -3,15 +3,17 @@
 import { el } from "./dom.js";
 import { Store } from "./source.js";
 import { linkHash, nearest, readLink, restore } from "./state.js";
-import { Picker, field, options } from "./controls.js";
+import { Picker, copyLink, field, options } from "./controls.js";
 import { Grid } from "./grid.js";
 import { Viewport, zoomButtons } from "./picture.js";
 import { Panel, emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
+import { Notes } from "./notes.js";
 import { followTheme, legend } from "./theme.js";
 import { keyList, onKey } from "./keys.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
+const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
 const FRAME = 150; // milliseconds between steps while playing
 
 export async function start(source) {
@@ -26,6 +28,7 @@ class App {
     this.store = new Store(source);
     this.main = main;
     this.viewport = new Viewport();
+    this.notes = new Notes();
     this.runs = {};
     // The window with the address and theme to use: TensorBoard's around this frame, or this one.
     this.host = source.follows ? parent : window;
@@ -39,15 +42,18 @@ class App {
       this.palette = palette;
       if (this.maps) this.#draw();
     });
-    if (this.source.follows) setInterval(() => this.#refresh(), REFRESH);
     try {
-      this.runs = await this.source.runs();
+      do this.runs = await this.source.runs();
+      while (!this.source.complete && performance.now() < PATIENCE);
     } catch (error) {
       this.main.replaceChildren(el("p", { class: "notice" }, error.message));
       return;
+    } finally {
+      if (this.source.follows) setInterval(() => this.#refresh(), REFRESH);
     }
+    this.notes.show(this.source.notes);
     if (!Object.keys(this.runs).length) {
-      this.main.replaceChildren(emptyNotice());
+      this.main.replaceChildren(emptyNotice(), this.notes.node);
       this.main.dataset.shown = "empty";
       return;
     }
@@ -79,7 +85,8 @@ class App {
     });
     this.compare = el("button", { type: "button", onclick: () => this.toggleCompare() }, "Compare");
     this.copied = el("output", { class: "copied" });
-    const copy = el("button", { type: "button", onclick: () => this.copyLink() }, "Copy link");
+    const copied = () => copyLink(this.host, linkHash(this.state), this.copied);
+    const copy = el("button", { type: "button", onclick: copied }, "Copy link");
     this.legend = el("div", { class: "scale", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
     this.main.replaceChildren(
@@ -100,6 +107,7 @@ class App {
           this.grid.node,
           this.legend,
           keyList(),
+          this.notes.node,
         ),
         el(
           "div",
@@ -260,30 +268,12 @@ class App {
     });
   }
 
-  async copyLink() {
-    const place = new URL(this.host.location.href);
-    place.hash = linkHash(this.state);
-    try {
-      this.host.history.replaceState(null, "", place.href);
-      await navigator.clipboard.writeText(place.href);
-      this.copied.replaceChildren("copied");
-    } catch {
-      // Without permission for the clipboard, show the link for copying by hand.
-      const text = el("input", {
-        readonly: true,
-        value: place.href,
-        "aria-label": "Link to this view",
-      });
-      this.copied.replaceChildren(text);
-      text.select();
-    }
-  }
-
   // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
     const known = JSON.stringify([this.runs, this.source.versions]);
     const runs = await this.source.runs().catch(() => null);
+    if (runs) this.notes.show(this.source.notes);
     if (!runs || JSON.stringify([runs, this.source.versions]) === known) return;
     const before = this.runs;
     this.runs = runs;

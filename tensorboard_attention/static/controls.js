@@ -81,3 +81,22 @@ export function options(select, values, chosen, texts = values) {
   if (!same) select.replaceChildren(...values.map((value, i) => el("option", { value }, texts[i])));
   select.value = chosen;
 }
+
+// Copies the address of the view, or shows it in `copied` without permission for the clipboard.
+export async function copyLink(host, hash, copied) {
+  const place = new URL(host.location.href);
+  place.hash = hash;
+  try {
+    host.history.replaceState(null, "", place.href);
+    await navigator.clipboard.writeText(place.href);
+    copied.replaceChildren("copied");
+  } catch {
+    const text = el("input", {
+      readonly: true,
+      value: place.href,
+      "aria-label": "Link to this view",
+    });
+    copied.replaceChildren(text);
+    text.select();
+  }
+}

@@ -1,18 +1,22 @@
 // The attention maps of one probe at one step, for all heads: one byte per weight, as packed by
 // summary.py.
 
+const MOST_WEIGHTS = 512e6; // of one step; more than that would be too much for a page
+
 export class Maps {
-  constructor(header, bytes) {
+  // bytes: count * size of them, set once they are inflated.
+  constructor(header) {
     if (header.version !== 1)
       throw new Error(`These maps have format version ${header.version}; this tab reads version 1.`);
     this.header = header;
-    this.bytes = bytes;
     this.tokens = header.tokens;
     this.n = header.tokens.length;
     this.size = header.causal ? (this.n * (this.n + 1)) / 2 : this.n * this.n;
     this.count = header.heads.reduce((sum, heads) => sum + heads, 0);
-    if (bytes.length !== this.count * this.size)
-      throw new Error("The maps of this step are damaged.");
+    if (!(this.count * this.size <= MOST_WEIGHTS))
+      throw new Error(
+        `The maps of this step are too large: ${this.count} heads with ${this.n} tokens.`,
+      );
   }
 
   // The index of a head among the heads of all layers.

@@ -43,9 +43,8 @@ export class Scores {
       .filter(Boolean);
     const finite = curves.flatMap(({ values }) => values.filter(Number.isFinite));
     if (!finite.length) return el("div", { class: "chart" });
-    const [low, high] = [Math.min(...finite), Math.max(...finite)];
-    const steps = curves.flatMap((each) => each.steps);
-    const [first, last] = [Math.min(...steps), Math.max(...steps)];
+    const [low, high] = bounds(finite);
+    const [first, last] = bounds(curves.flatMap((each) => each.steps));
     const x = (step) => (last > first ? ((step - first) / (last - first)) * WIDE : WIDE / 2);
     const y = (value) =>
       high > low ? HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6) : HIGH / 2;
@@ -71,14 +70,22 @@ export class Scores {
       const wanted = first + ((event.clientX - box.left) / box.width) * (last - first);
       this.choose(wanted);
     });
-    const bounds = el(
+    const labels = el(
       "span",
       { class: "bounds", "aria-hidden": "true" },
       el("span", {}, formatNumber(high)),
       el("span", {}, formatNumber(low)),
     );
-    return el("div", { class: "chart" }, chart, bounds);
+    return el("div", { class: "chart" }, chart, labels);
   }
+}
+
+// The smallest and the largest value. As arguments of Math.min, a hundred thousand are too many.
+function bounds(values) {
+  return values.reduce(
+    ([low, high], value) => [Math.min(low, value), Math.max(high, value)],
+    [Infinity, -Infinity],
+  );
 }
 
 // One head's score over the steps.

@@ -7,16 +7,18 @@ export class Logs {
   follows = true; // training may be running: look for new steps
 
   versions = {}; // by run; a version changes when old steps of the run change
+  notes = []; // what is not shown, and why
+  complete = true; // false if some of the log is still to be read
 
   async runs() {
-    const { steps, versions } = await (await ask("runs")).json();
-    this.versions = versions;
+    const { steps, ...rest } = await (await ask("runs")).json();
+    Object.assign(this, rest);
     return steps;
   }
 
   async maps(run, tag, step) {
     const [header, rest] = framed(await (await ask("maps", { run, tag, step })).arrayBuffer());
-    return new Maps(header, await inflate(rest));
+    return unpack(header, rest);
   }
 
   async scores(run, tag) {
@@ -28,6 +30,8 @@ export class Logs {
 export class Embedded {
   follows = false;
   versions = {};
+  notes = [];
+  complete = true;
 
   constructor(entries) {
     this.entries = entries;
@@ -42,9 +46,9 @@ export class Embedded {
 
   async maps(run, tag, step) {
     const entry = this.entries.find((each) => each.tag === tag && each.step === step);
-    return new Maps(
+    return unpack(
       entry.header,
-      await inflate(Uint8Array.from(atob(entry.maps), (c) => c.charCodeAt(0))),
+      Uint8Array.from(atob(entry.maps), (c) => c.charCodeAt(0)),
     );
   }
 
@@ -133,11 +137,40 @@ function framed(buffer) {
   return [header, new Uint8Array(buffer, 4 + length)];
 }
 
-async function inflate(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+async function unpack(header, packed) {
+  const maps = new Maps(header);
   try {
-    return new Uint8Array(await new Response(stream).arrayBuffer());
+    maps.bytes = await inflate(packed, maps.count * maps.size);
   } catch {
-    throw new Error("The maps of this step are damaged.");
+    throw new Error("The maps of this step are damaged: they do not fit their header.");
+  }
+  return maps;
+}
+
+// Few bytes can inflate to a thousand times as many, and a browser inflates a chunk at once. In small
+// chunks, it stops soon after the expected size.
+const CHUNK = 16384;
+
+async function inflate(packed, size) {
+  const bytes = new Uint8Array(size);
+  let [taken, end] = [0, 0];
+  const chunks = new ReadableStream({
+    pull(controller) {
+      if (taken < packed.length) controller.enqueue(packed.subarray(taken, (taken += CHUNK)));
+      else controller.close();
+    },
+  });
+  const reader = chunks.pipeThrough(new DecompressionStream("deflate")).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (!done && end + value.length <= size) {
+      bytes.set(value, end);
+      end += value.length;
+    } else if (done && end === size) {
+      return bytes;
+    } else {
+      reader.cancel().catch(() => {});
+      throw new Error(`${size} bytes were expected`);
+    }
   }
 }

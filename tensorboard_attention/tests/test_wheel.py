@@ -21,7 +21,6 @@ from tensorboard_attention.tests.conftest import tensorboard
 
 SOURCES = Path(__file__).parent.parent
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", (SOURCES / "README.md").read_text(), re.M | re.S)
-NAMES = {"google": "protobuf"}  # of distributions that are not named like their module
 OURS = re.compile(r"_?(__editable__.*)?(glassgpt|tensorboard_attention)", re.IGNORECASE)
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
@@ -59,7 +58,7 @@ def test_the_wheel_has_the_package_and_declares_what_it_imports(wheel: Path) -> 
     # torch only for annotations: another test asserts that nothing imports it.
     imported -= {*sys.stdlib_module_names, "tensorboard_attention", "torch"}
     declared = {each for each in required if "extra ==" not in each}
-    assert declared == {NAMES.get(each, each) for each in imported}
+    assert declared == imported
 
 
 def runs_after(example: str, python: Path, folder: Path) -> dict:

@@ -1,0 +1,84 @@
+"""Headers of logged maps, from logs that anyone may have written: believed only after a check.
+
+The page shows what has passed this check, without another one. summary.py describes the format.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorboard_attention.summary import MAX_TOKENS, VERSION
+
+MOST_BYTES = 4_000_000  # parsed, JSON can take 25 times as much memory
+MOST_TOKENS = 8 * MAX_TOKENS
+MOST_HEADS = 16_384  # in all layers
+MOST_SCORES = 1_000
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class Header(NamedTuple):
+    """What the index keeps of a header: scores as float32 (score, head), NaN for missing ones."""
+
+    names: tuple[str, ...]
+    heads: tuple[int, ...]
+    scores: bytes
+
+
+def read_header(text: bytes) -> Header:
+    """Raises ValueError, with the reason, for a header that the page could not show."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"its header has more than {MOST_BYTES // 10**6} MB")
+    try:
+        header: Any = json.loads(text.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise ValueError("its header is not valid JSON") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a JSON object")
+    if type(header.get("version")) is not int or header["version"] != VERSION:
+        raise ValueError(f"its format version is not {VERSION}, the one that this tab reads")
+    _check_texts(header)
+    heads: Any = header.get("heads")
+    scores: Any = header.get("scores")
+    if not _all_of(heads, int) or min(heads, default=0) < 1 or sum(heads) > MOST_HEADS:
+        raise ValueError(f"heads in its header are not 1 to {MOST_HEADS:,} heads by layer")
+    if not isinstance(scores, dict) or len(scores) > MOST_SCORES:
+        raise ValueError(f"scores in its header are not up to {MOST_SCORES:,} scores by name")
+    rows = [_row(name, layers, heads) for name, layers in scores.items()]
+    return Header(tuple(scores), tuple(heads), np.array(rows, "<f4").tobytes())
+
+
+def _check_texts(header: dict[str, Any]) -> None:
+    tokens: Any = header.get("tokens")
+    meanings = header.get("meanings", {})
+    if not _all_of(tokens, str) or not 1 <= len(tokens) <= MOST_TOKENS:
+        raise ValueError(f"tokens in its header are not 1 to {MOST_TOKENS:,} texts")
+    if not isinstance(header.get("causal"), bool):
+        raise ValueError("causal in its header is neither true nor false")
+    if not isinstance(header.get("note", ""), str):
+        raise ValueError("note in its header is not a text")
+    if not isinstance(meanings, dict) or not _all_of([*meanings.values()], str):
+        raise ValueError("meanings in its header are not texts by name")
+
+
+def _row(name: str, layers: Any, heads: list[int]) -> list[float]:
+    """A score of all heads, layer by layer."""
+    if not _all_of(layers, list) or [*map(len, layers)] != heads:
+        raise ValueError(f"score {name[:40]!r} in its header does not fit its heads")
+    values = [value for layer in layers for value in layer]
+    for value in values:
+        if value is not None and (type(value) not in (int, float) or not abs(value) <= LARGEST):
+            raise ValueError(f"score {name[:40]!r} in its header has values that are not numbers")
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def _all_of(values: Any, kind: type) -> bool:
+    """Whether it is a list of values of this very type: True is not a number."""
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"JSON has no {constant}")

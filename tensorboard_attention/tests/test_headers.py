@@ -1,0 +1,130 @@
+"""A header is shown only if all of it can be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
+
+from tensorboard_attention.index import Index
+from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.tests.events import HEADER, NAME, event, look, write
+
+HEADS = [[2e8], [200_000_000], [4, -2], [2.5], [[2]], [True, True], "2", {"0": 2}, [1e400], [3]]
+OLD = {"note", "meanings"}  # which older logs lack
+WRONG: list[Any] = [
+    None,
+    True,
+    -1,
+    1.5,
+    "x",
+    [],
+    {},
+    [None],
+    [[[]]],
+    [1],
+    {"a": 1},
+    {"a": [[1]]},
+    10**400,
+]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *({**HEADER, "heads": heads} for heads in HEADS),
+        *(
+            {**HEADER, key: value}
+            for key in ("tokens", "heads", "causal", "note", "scores", "meanings", "version")
+            for value in WRONG
+            if not (key == "causal" and value is True)
+            and not (key in ("scores", "meanings") and value == {})
+            and not (key == "note" and value == "x")
+        ),
+        *(
+            {each: HEADER[each] for each in HEADER if each != key}
+            for key in HEADER
+            if key not in OLD
+        ),
+        {**HEADER, "heads": [200_000_000], "scores": {}},
+        {**HEADER, "heads": [200_000_000], "scores": {"a": [[1]]}},
+        *(
+            {**HEADER, "scores": {"a": [[1, each]]}}
+            for each in WRONG
+            if each not in (-1, None, 1.5)
+        ),
+        {**HEADER, "scores": {"a": [[1, 2, 3]]}},
+        {**HEADER, "scores": {"a": [[1, 1e39]]}},
+        {**HEADER, "tokens": ["x"] * 10_000},
+        {**HEADER, "tokens": ["x" * 5_000_000, "b", "c"]},
+        {**HEADER, "scores": {f"{i}": [[0, 0]] for i in range(1_001)}},
+        b"[" * 100_000,
+        b'{"tokens":' * 100_000,
+        b"",
+        b"\xff\xfe",
+        json.dumps(HEADER).encode("utf-16"),
+        json.dumps({**HEADER, "scores": {"a": [[1, float("nan")]]}}).encode(),
+        json.dumps({**HEADER, "scores": {"a": [[1, float("inf")]]}}).encode(),
+        json.dumps(HEADER).encode()[:-1] + b', "tokens": 3}',
+        json.dumps(HEADER).encode().replace(b'"version": 1', b'"version": ' + b"9" * 10_000),
+    ],
+    ids=lambda header: str(header)[:60],
+)
+def test_a_header_is_not_believed(tmp_path: Path, header: Any) -> None:
+    """A step whose header the page could not show is skipped. Others are shown."""
+    write(tmp_path, event(1), event(2, header), event(3))
+    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
+    apps = plugin.get_plugin_apps()
+    found = json.loads(Client(apps["/runs"]).get().data)
+    assert found["steps"] == {".": {"probe": [1, 3]}}
+    (note,) = found["notes"]
+    assert note.startswith(f"{NAME}: step 2 of 'probe' is skipped: ")
+    query = {"run": ".", "tag": "probe", "step": "2"}
+    assert Client(apps["/maps"]).get(query_string=query).status_code == 404
+    answer = Client(apps["/scores"]).get(query_string=query)
+    assert answer.status_code == 200 and len(answer.data) < 1000
+
+
+def test_headers_of_older_logs_are_read(tmp_path: Path) -> None:
+    write(tmp_path, event(1, {key: HEADER[key] for key in HEADER if key not in OLD}))
+    found = look(tmp_path)
+    assert found["steps"] == {".": {"probe": [1]}} and found["notes"] == []
+
+
+def test_a_header_that_changes_after_it_was_checked_is_not_served(tmp_path: Path) -> None:
+    path = write(tmp_path, event(1))
+    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
+    assert plugin.is_active()
+    get = Client(plugin.get_plugin_apps()["/maps"]).get
+    query = {"run": ".", "tag": "probe", "step": "1"}
+    assert get(query_string=query).status_code == 200
+    path.write_bytes(path.read_bytes().replace(b'"heads": [2]', b'"heads": [7]'))
+    assert get(query_string=query).status_code == 404
+    path.write_bytes(path.read_bytes()[:100])
+    assert get(query_string=query).status_code == 404
+
+
+def test_scores_are_found_by_name(tmp_path: Path) -> None:
+    """Of steps with other names, another order, or other heads."""
+    scores = [
+        ([2], {"a": [[1, 2]], "b": [[3, 4]]}),
+        ([2], {"b": [[5, None]]}),
+        ([1], {"b": [[6]], "a": [[7]]}),
+        ([2], {"b": [[8, 9]], "a": [[10, 11]]}),
+    ]
+    headers = [HEADER | {"heads": heads, "scores": found} for heads, found in scores]
+    write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
+    index = Index(str(tmp_path))
+    index.refresh()
+    header, values = index.scores(".", "probe")
+    assert header == {"names": ("b", "a"), "steps": [0, 1, 2, 3], "heads": (2,)}
+    none = np.nan
+    np.testing.assert_array_equal(
+        np.frombuffer(values, "<f4").reshape(4, 4),
+        [[3, 4, 1, 2], [5, none, none, none], [none] * 4, [8, 9, 10, 11]],
+    )

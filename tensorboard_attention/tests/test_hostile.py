@@ -1,0 +1,242 @@
+"""A log may come from anywhere. Whatever it holds is shown, or skipped with a note: no request
+fails, waits, or takes much memory, and nothing is read twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
+
+from tensorboard_attention import folders
+from tensorboard_attention.index import Index
+from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.summary import attention_summary
+from tensorboard_attention.tests.events import LINUX, NAME, event, framed, look, look_alone, write
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # addresses of sockets are short
+    with socket.socket(socket.AF_UNIX) as new:
+        new.bind(path.name)
+    os.chdir(here)
+
+
+def make_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def make_circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no such files")
+@pytest.mark.parametrize("make", [make_pipe, make_socket, make_device, make_circle])
+def test_what_is_not_a_file_is_not_opened(tmp_path: Path, make: Any) -> None:
+    write(tmp_path / "run", event(3))
+    make(tmp_path / "run" / "events.out.tfevents.2")
+    (tmp_path / "run" / "events.out.tfevents.3").mkdir()
+    found = look_alone(tmp_path)
+    assert found["steps"] == {"run": {"probe": [3]}}
+    (note,) = found["notes"]
+    assert note.startswith("run/events.out.tfevents.2: is not read: ")
+
+
+def test_maps_that_became_a_pipe_are_not_found(tmp_path: Path) -> None:
+    path = write(tmp_path, event(3))
+    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
+    assert plugin.is_active()
+    path.unlink()
+    os.mkfifo(path)
+    get = Client(plugin.get_plugin_apps()["/maps"]).get
+    assert get(query_string={"run": ".", "tag": "probe", "step": "3"}).status_code == 404
+
+
+@LINUX
+def test_more_notes_than_anyone_reads_are_counted_as_one(tmp_path: Path) -> None:
+    write(tmp_path / "bad", *(event(step, b"{}") for step in range(1_000)))
+    for run in range(150):
+        write(tmp_path / f"{run}", event(0, b"x"))
+    found = look_alone(tmp_path)
+    assert found["steps"] == {}
+    assert len(found["notes"]) == 101 and "more" in found["notes"][-1]
+    assert all(note.partition(":")[0].endswith(NAME) for note in found["notes"][:-1])
+
+
+@LINUX
+def test_folders_behind_a_link_are_bounded(tmp_path: Path) -> None:
+    """The nearest are searched, and other links still are. Links inside are links as well."""
+    huge, disk, logs = tmp_path / "huge", tmp_path / "disk", tmp_path / "logs"
+    for i in range(100):
+        (huge / f"{i:03}").mkdir(parents=True)
+        for j in range(60):
+            (huge / f"{i:03}" / f"{j}").mkdir()
+    write(huge, event(1))
+    write(huge / "000", event(2))
+    write(huge / "099" / "59" / "far", event(3))
+    for run in range(20):
+        write(disk / f"{run}" / "tensorboard", event(run))
+    write(logs / "here", event(4))
+    (logs / "a").symlink_to(huge, target_is_directory=True)
+    (logs / "b").symlink_to(disk, target_is_directory=True)
+    (disk / "up").symlink_to(logs, target_is_directory=True)
+    found = look_alone(logs)
+    assert {name: steps["probe"] for name, steps in found["steps"].items()} == {
+        "a": [1],
+        "a/000": [2],
+        "here": [4],
+        **{f"b/{run}/tensorboard": [run] for run in range(20)},
+    }
+    (note,) = found["notes"]
+    assert note.startswith(f"a: has more than {folders.MOST_BEHIND_LINK:,} folders; a/0")
+
+
+def test_a_folder_of_links_to_files_is_a_run(tmp_path: Path) -> None:
+    path = write(tmp_path / "runs" / "first", event(1))
+    (tmp_path / "runs" / "latest").mkdir()
+    (tmp_path / "runs" / "latest" / NAME).symlink_to(path)
+    found = look(tmp_path / "runs")
+    assert found["steps"] == {"first": {"probe": [1]}, "latest": {"probe": [1]}}
+    assert found["notes"] == []
+
+
+def test_deep_folders_are_bounded(tmp_path: Path) -> None:
+    """Deeper than the system's longest path."""
+    write(tmp_path / "run", event(1))
+    here = Path.cwd()
+    try:
+        os.chdir(tmp_path)
+        for _ in range(30):
+            Path("d" * 200).mkdir()
+            os.chdir("d" * 200)
+        found = look(tmp_path)
+    finally:
+        os.chdir(here)
+    assert found["steps"] == {"run": {"probe": [1]}}
+    assert len(found["notes"]) == 1 and "path is too long" in found["notes"][0]
+    subprocess.run(["rm", "-r", str(tmp_path / ("d" * 200))], check=True)
+
+
+def test_names_that_are_no_text_can_be_asked_for(tmp_path: Path) -> None:
+    names = ["\udcff run", "new\nline", "__proto__", "<b>", "\u202e", "%2e"]
+    for name in names:
+        write(tmp_path / name, event(1))
+    write(tmp_path / "tags", event(1, tag=""), event(1, tag="__proto__"), event(2, tag="x" * 501))
+    found = look_alone(tmp_path)
+    assert {*found["steps"]} == {"\\xff run", *names[1:], "tags"}
+    assert {*found["steps"]["tags"]} == {"", "__proto__"}
+    assert "its tag has more than 500 characters" in found["notes"][0]
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that every user may look into."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no such permissions")
+def test_what_may_not_be_read_is_noted(readable: Path) -> None:
+    write(readable / "run", event(1))
+    secret = write(readable / "secret", event(2))
+    write(readable / "closed", event(3))
+    secret.chmod(0)
+    (readable / "closed").chmod(0)
+    root = os.geteuid() == 0
+    index = Index(str(readable))
+    if root:
+        os.seteuid(65534)
+    try:
+        assert index.refresh()
+    finally:
+        if root:
+            os.seteuid(0)
+    assert index.steps() == {"run": {"probe": [1]}}
+    assert index.notes() == [
+        f"secret/{NAME}: is not read: Permission denied",
+        "closed: cannot be read: Permission denied",
+    ]
+    (readable / "closed").chmod(stat.S_IRWXU)
+    secret.chmod(stat.S_IRWXU)
+    assert index.refresh() and index.notes() == []
+    assert {*index.steps()} == {"closed", "run", "secret"}
+
+
+def test_a_long_log_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in "ab":
+        write(tmp_path / run, *map(event, range(3)))
+    monkeypatch.setattr("tensorboard_attention.run.SECONDS", 0)
+    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
+    assert plugin.is_active(), "there may be steps"
+    parts: list[dict[str, Any]] = []
+    while not parts or not parts[-1]["complete"]:
+        parts.append(json.loads(Client(plugin.get_plugin_apps()["/runs"]).get().data))
+        assert len(parts) < 20
+    assert len(parts) > 2
+    assert parts[-1]["steps"] == {"a": {"probe": [0, 1, 2]}, "b": {"probe": [0, 1, 2]}}
+    assert parts[-1]["versions"]["a"] == parts[0]["versions"]["a"]
+
+
+@LINUX
+@pytest.mark.long
+def test_a_million_steps(tmp_path: Path) -> None:
+    """As many as fit are listed."""
+    logged = attention_summary("probe", [torch.ones(1, 1, 1, 1)], ["a"])
+    with (tmp_path / NAME).open("wb") as file:
+        for step in range(1_000_000):
+            file.write(framed(Event(step=step, summary=logged).SerializeToString()))
+    found = look_alone(tmp_path)
+    assert len(found["steps"]["."]["probe"]) > 200_000
+    assert "the log has more steps than fit into 150 MB" in found["notes"][0]
+
+
+def test_steps_for_which_there_is_no_room_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensorboard_attention.index.ROOM", 10_000)
+    path = write(tmp_path / "a", *(event(step) for step in range(20)))
+    write(tmp_path / "b", event(1))
+    index = Index(str(tmp_path))
+    index.refresh()
+    listed = index.steps()["a"]["probe"]
+    assert 2 < len(listed) < 20 and listed == [*range(len(listed))] and "b" not in index.steps()
+    assert "more steps than fit" in index.notes()[0]
+    path.unlink()
+    write(tmp_path / "b", event(1), event(2))  # read only now that there is room
+    index.refresh()
+    assert index.steps() == {"b": {"probe": [2]}}
+
+
+def test_curves_of_too_many_scores_have_fewer_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *(event(step) for step in range(10)))
+    index = Index(str(tmp_path))
+    index.refresh()
+    header, values = index.scores(".", "probe")
+    assert header["steps"] == [*range(10)]
+    monkeypatch.setattr("tensorboard_attention.index.MOST_CURVES", len(values) // 2 - 1)
+    fewer, some = index.scores(".", "probe")
+    assert fewer["steps"] == [0, 3, 6, 9]
+    rows = np.frombuffer(values, np.uint8).reshape(10, -1)
+    assert some == rows[::3].tobytes()

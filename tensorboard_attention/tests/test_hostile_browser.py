@@ -1,0 +1,124 @@
+"""The tab says what it does not show, and stops inflating maps that are not what they should be."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from playwright import sync_api
+from torch.utils.tensorboard import SummaryWriter
+
+from tensorboard_attention import encode, page
+from tensorboard_attention.summary import attention_summary
+from tensorboard_attention.tests.conftest import HOSTILE, Tab, tensorboard
+
+MAPS = [torch.eye(3)[None, None]]
+DAMAGED = "The maps of this step are damaged: they do not fit their header."
+# How many bytes the page has inflated. Streams of the browser's own are not counted.
+COUNT = """() => {
+    window.inflated = 0;
+    const { read } = ReadableStreamDefaultReader.prototype;
+    ReadableStreamDefaultReader.prototype.read = async function () {
+        const found = await read.call(this);
+        window.inflated += found.value?.length ?? 0;
+        return found;
+    };
+}"""
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """One megabyte that inflates to a gigabyte."""
+    packer, zeros = zlib.compressobj(), bytes(2**24)
+    return b"".join(packer.compress(zeros) for _ in range(64)) + packer.flush()
+
+
+def log(folder: Path, *steps: list[bytes]) -> None:
+    """A step for each header and maps."""
+    writer = SummaryWriter(str(folder))
+    for step, strings in enumerate(steps):
+        logged = attention_summary("probe", MAPS, list("abc"))
+        logged.value[0].tensor.string_val[:] = strings
+        writer._get_file_writer().add_summary(logged, step)
+    writer.close()
+
+
+def test_maps_that_inflate_to_too_much(
+    site: dict[str, str],
+    address: tuple[str, Path],
+    open_tab: Callable[..., Tab],
+    bomb: bytes,
+) -> None:
+    good = encode(MAPS, list("abc"))
+    large = json.dumps(json.loads(good[0]) | {"tokens": ["a"] * 4_096, "causal": False}).encode()
+    large = large.replace(b'"heads": [1]', b'"heads": [1' + b", 1" * 99 + b"]")
+    large = json.dumps(json.loads(large) | {"scores": {}}).encode()
+    log(address[1] / "bomb", good, [good[0], bomb], [good[0], good[1][:-3]], [large, bomb], good)
+    tab = open_tab(run="bomb")
+    assert tab.shown() == [["bomb", "probe", 4]]
+    tab["main"].evaluate(COUNT)
+    slider, notice = tab["input[type=range] >> nth=0"], tab[".notice"]
+    for step, text in [
+        ("1", DAMAGED),
+        ("3", "The maps of this step are too large: 100 heads with 4096 tokens."),
+        ("2", DAMAGED),
+    ]:
+        slider.fill(step)
+        sync_api.expect(notice).to_have_text(text)
+    assert 0 < tab["main"].evaluate("() => inflated") < 64e6
+    slider.fill("0")
+    tab.shown(["bomb", "probe", 0])
+    assert notice.inner_text() == ""
+
+
+def test_a_page_with_maps_that_inflate_to_too_much(
+    browser: sync_api.Browser, tmp_path: Path, bomb: bytes
+) -> None:
+    good = encode(MAPS, list("abc"))
+    path = tmp_path / "heads.html"
+    page(path, [("probe", 0, [good[0], bomb]), ("probe", 1, good)])
+    tab = Tab(browser, path.as_uri(), frame=False)
+    assert tab.shown() == [[".", "probe", 1]]
+    tab["main"].evaluate(COUNT)
+    tab["input[type=range] >> nth=0"].fill("0")
+    sync_api.expect(tab[".notice"]).to_have_text(DAMAGED)
+    tab["input[type=range] >> nth=0"].fill("1")
+    tab.shown([".", "probe", 1])
+    assert tab.page.evaluate("() => inflated") < 64e6
+    assert tab[".notes"].is_hidden()
+    tab.close()
+
+
+def notes(tab: Tab) -> list[str]:
+    return tab[".notes li"].all_text_contents()
+
+
+def test_what_is_skipped_is_listed(
+    site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
+) -> None:
+    good = encode(MAPS, list("abc"))
+    log(address[1] / HOSTILE.replace("/", "|"), good, [b"[" * 9_999, b""])
+    tab = open_tab(run=HOSTILE.replace("/", "|"))
+    assert tab.shown()[0][2] == 0
+    (note,) = (each for each in notes(tab) if each.startswith(HOSTILE[:20]))
+    assert note.endswith("step 1 of 'probe' is skipped: its header is not valid JSON")
+    first = tab[".notes li"].first
+    sync_api.expect(first).to_be_hidden()
+    tab[".notes summary"].click()
+    sync_api.expect(first).to_be_visible()
+    assert tab["main img"].count() == tab["main script"].count() == 0
+
+
+def test_a_log_of_which_nothing_can_be_shown(browser: sync_api.Browser, tmp_path: Path) -> None:
+    log(tmp_path / "run", [b"{}", b""])
+    with tensorboard(tmp_path) as url:
+        tab = Tab(browser, f"{url}#attention")
+        assert tab.shown() == "empty"
+        assert "No attention maps yet" in tab["main"].inner_text()
+        sync_api.expect(tab[".notes"]).to_be_visible()
+        assert len(notes(tab)) == 1 and "its format version is not 1" in notes(tab)[0]
+        tab.close()
