@@ -5,6 +5,7 @@ from __future__ import annotations
 import openmp  # noqa: F401  # isort: skip
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from configs.schema import SampleConfig, build
 from errors import UserError
 from inference import Writer, open_run
 from training.device import choose_device
+
+MAX_PROMPT = 10_000_000
 
 
 def main(cfg: DictConfig) -> None:
@@ -46,23 +49,37 @@ def interact(writer: Writer, config: SampleConfig) -> None:
     """Ask for prompts until the input ends."""
     import readline  # noqa: F401 - gives input() line editing and a history
 
-    print("Type a prompt and press Enter. An empty line starts a new document; Ctrl-D quits.")
+    print(
+        "Type a prompt and press Enter. An empty line starts a new document. "
+        "Ctrl-C stops a text; Ctrl-D quits."
+    )
     if config.prompt:
         print_samples(writer, config)
     while True:
         try:
             prompt = input("> ")
+            prompt.encode()
         except EOFError:
             print()
             return
-        print_samples(writer, replace(config, prompt=prompt))
+        except UnicodeError:
+            raise UserError("interactive: the prompt is not UTF-8; enter UTF-8") from None
+        try:
+            print_samples(writer, replace(config, prompt=prompt))
+        except KeyboardInterrupt:  # stops this text; at the prompt, it ends the program
+            print()
         config = replace(config, seed=config.seed + 1)  # so that repeated prompts differ
 
 
 def read_prompt(path: str) -> str:
     """The text of a file or of standard input (`-`), without the last line end."""
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            data = file.read(MAX_PROMPT + 1)
+        if len(data) > MAX_PROMPT:
+            raise UserError(
+                f"prompt_file: {path} has more than {MAX_PROMPT:,} bytes; give a shorter text"
+            )
         return data.decode().removesuffix("\n")
     except OSError as error:
         raise UserError(
