@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -42,3 +43,13 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise ValueError unless `value` is one of `choices`."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name}: {value!r} is unknown; choose one of {', '.join(known)}")
+
+
+def check_folder(name: str, path: str) -> None:
+    """Raise ValueError for an empty path, or one in the home of an unknown user (`~nobody`)."""
+    if not path:
+        raise ValueError(f"{name}: is empty; give a folder")
+    try:
+        Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{name}: {path}: there is no such user; give another folder") from error

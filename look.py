@@ -14,7 +14,6 @@ from training.signals import stop_at_once
 if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
 
-import os
 from pathlib import Path
 from zlib import crc32
 
@@ -32,7 +31,7 @@ from training.device import choose_device
 
 def main(cfg: DictConfig) -> None:
     config = build(cfg, LookConfig)
-    check_text_and_page(config)
+    check_page(config)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
     tokens = opened.tokenizer.encode(config.text)
     kept = tokens[: opened.config.model.context_length]
@@ -54,19 +53,22 @@ def main(cfg: DictConfig) -> None:
         print(f"Wrote {config.html}")
 
 
-def check_text_and_page(config: LookConfig) -> None:
+def check_page(config: LookConfig) -> None:
     """Raise UserError for mistakes that would otherwise fail only after the log was written."""
-    try:
-        config.text.encode()
-    except UnicodeEncodeError:
-        raise UserError("text: is not UTF-8; convert it to UTF-8") from None
     if config.html is None:
         return
     path = Path(config.html)
-    if path.exists():
-        raise UserError(f"html: {path} exists; give another file, or move it")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"html: {path.parent} is not a writable folder; give another one")
+    if not path.parent.is_dir():
+        raise UserError(f"html: {path.parent} is not a folder; give another one")
+    try:
+        path.touch(exist_ok=False)  # some file systems refuse files in writable folders
+        path.unlink()
+    except FileExistsError:
+        raise UserError(f"html: {path} exists; give another file, or move it") from None
+    except OSError as error:
+        raise UserError(
+            f"html: {path} cannot be created ({error.strerror}); give another file"
+        ) from error
 
 
 if __name__ == "__main__":

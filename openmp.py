@@ -1,11 +1,21 @@
-"""How PyTorch's CPU threads wait for each other. Import this before torch, which reads it once.
+"""What must happen before torch is imported, which reads or needs it once. Import this first.
 
-GNU OpenMP's threads spin for milliseconds before they sleep. If another program keeps a core busy,
-they spin for a thread that is not running, and a training step takes ten times as long or more.
-This number of rounds is just longer than the pauses within a step.
+How PyTorch's CPU threads wait for each other: GNU OpenMP's threads spin for milliseconds before
+they sleep. If another program keeps a core busy, they spin for a thread that is not running, and a
+training step takes ten times as long or more. This number of rounds is just longer than the pauses
+within a step.
+
+Without a working folder, torch's libraries end the process with a message of their own.
 """
 
 import os
+import sys
 
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+try:
+    os.getcwd()  # noqa: PTH109 (pathlib is not needed here)
+except FileNotFoundError:
+    print("error: the working folder does not exist any more; change to another", file=sys.stderr)
+    sys.exit(2)

@@ -11,7 +11,7 @@ if __name__ == "__main__":
 
 import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from configs.schema import SampleConfig, build
 from errors import UserError
 from inference import Writer, open_run
 from training.device import choose_device
+
+MAX_PROMPT = 10_000_000
 
 
 def main(cfg: DictConfig) -> None:
@@ -54,27 +56,42 @@ def interact(writer: Writer, config: SampleConfig) -> None:
     with suppress(ImportError):  # on Windows
         import readline  # noqa: F401 - gives input() line editing and a history
 
-    print("Type a prompt and press Enter. An empty line starts a new document; Ctrl-D quits.")
-    if config.prompt:
-        print_samples(writer, config)
-    while True:
-        # An exception, so that the terminal is restored.
-        stop = signal.signal(signal.SIGINT, signal.default_int_handler)
+    print(
+        "Type a prompt and press Enter. An empty line starts a new document. "
+        "Ctrl-C stops a text; Ctrl-D quits."
+    )
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which raises an exception
+
+    def show(config: SampleConfig) -> None:
         try:
-            prompt = input("> ")
+            print_samples(writer, config)
+        except KeyboardInterrupt:  # stops this text; at the prompt, it ends the program
+            print()
+
+    if config.prompt:
+        show(config)
+    while True:
+        try:
+            prompt = as_utf8(input("> "))
+            prompt.encode()
         except EOFError:
             print()
             return
-        finally:
-            signal.signal(signal.SIGINT, stop)
-        print_samples(writer, replace(config, prompt=as_utf8(prompt)))
+        except UnicodeError:
+            raise UserError("interactive: the prompt is not UTF-8; enter UTF-8") from None
+        show(replace(config, prompt=prompt))
         config = replace(config, seed=config.seed + 1)  # so that repeated prompts differ
 
 
 def read_prompt(path: str) -> str:
     """The text of a file or of standard input (`-`), without the last line end."""
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            data = file.read(MAX_PROMPT + 1)
+        if len(data) > MAX_PROMPT:
+            raise UserError(
+                f"prompt_file: {path} has more than {MAX_PROMPT:,} bytes; give a shorter text"
+            )
         return data.decode().removesuffix("\n")
     except OSError as error:
         raise UserError(

@@ -29,6 +29,7 @@ from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
 from model.block import Block
 from model.position import Rotary
+from training.device import check_memory
 
 WIDTH = 100
 TEXTS = (b"the cat sat down", b"a dog ran to her")
@@ -110,6 +111,9 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
 
 def print_walk(config: ModelConfig) -> None:
     """Print the tensors of two short texts, as bytes, in the first layer of a new model."""
+    positions = config.context_length * config.d_head  # of their table
+    needed = 4 * (config.n_weights(256) + positions)
+    check_memory(needed, torch.device("cpu"), "it", "or model.context_length")
     model = GPT(config, vocab_size=256).eval()
     tokens = torch.tensor([list(text) for text in TEXTS])[:, : config.context_length]
     block = model.blocks[0]

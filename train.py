@@ -10,6 +10,7 @@ if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
 
 import math
+import os
 import re
 import shlex
 import sys
@@ -24,7 +25,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from configs.cli import run_script
-from configs.schema import TrainConfig, build, flat, resumed_config
+from configs.schema import TrainConfig, build, flat, literal, resumed_config
+from configs.sweep import named_output
 from data import Corpus, Dataset, Tokenizer, open_corpus, prepare
 from data.batches import Batches, Windows
 from data.tokens import document_starts
@@ -70,13 +72,14 @@ def main(cfg: DictConfig) -> float | None:
 
     In a sweep, a run that diverges is reported and counts as infinitely bad; the others continue.
     """
-    try:
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
         return train(cfg)
-    except Diverged as error:
-        if HydraConfig.get().mode != RunMode.MULTIRUN:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return math.inf
+    with named_output(HydraConfig.get()) as name:
+        try:
+            return train(cfg)
+        except Diverged as error:
+            print(f"error: {name}: {error}", file=sys.stderr)
+            return math.inf
 
 
 def train(cfg: DictConfig) -> float | None:
@@ -140,8 +143,7 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
 def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     """The settings as given, or the run to resume and its settings with today's overrides."""
     if isinstance(cfg.data.get("path"), str) and cfg.data.path not in ("", "-"):
-        # Whoever opens the run later may be in another folder.
-        cfg.data.path = str(Path(cfg.data.path).expanduser().absolute())
+        cfg.data.path = literal(lasting_path(cfg.data.path))
     if cfg.resume is None:
         settings = Settings(cfg, build(cfg, TrainConfig), trusts_data=True)
         check_new(cfg.run_dir)
@@ -157,6 +159,16 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     return run, Settings(composed, build(composed, TrainConfig), trusts_data)
 
 
+def lasting_path(path: str) -> str:
+    """`path` for someone who opens the run later, perhaps in another folder: absolute."""
+    absolute = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 (accepts unknown users)
+    try:
+        str(absolute).encode()
+    except UnicodeEncodeError:  # a folder whose name is not UTF-8 cannot be stored
+        return path
+    return str(absolute)
+
+
 def check_model_memory(config: TrainConfig, device: torch.device) -> None:
     """Raise UserError if the model cannot fit into the memory of the device.
 
@@ -165,12 +177,10 @@ def check_model_memory(config: TrainConfig, device: torch.device) -> None:
     """
     vocab_size = config.tokenizer.vocab_size or 256
     model = config.model
-    # Without key and value projections, which can be small.
-    widths = 2 * model.n_heads * model.d_head + 2 * model.d_mlp
-    n_parameters = model.d_model * (vocab_size + model.n_layers * widths)
     sequences = config.trainer.batch_size // config.trainer.grad_accumulation
     logits = sequences * model.context_length * vocab_size
-    check_memory(4 * (3 * n_parameters + logits), device)
+    needed = 4 * (3 * model.n_weights(vocab_size) + logits)
+    check_memory(needed, device, "training", "trainer.batch_size or model.context_length")
 
 
 def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
@@ -222,7 +232,7 @@ def create_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     if hydra.mode == RunMode.MULTIRUN:
         if path is not None:
             raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
-        path = hydra.runtime.output_dir
+        path = str(Path(hydra.sweep.dir) / hydra.sweep.subdir)
     run = None
     if ranks.is_main:
         run = Run.create(

@@ -17,25 +17,27 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
-from configs.messages import is_users_mistake, one_line
-from configs.schema import SCRIPTS, all_settings, register
+from configs.messages import is_users_mistake, one_line, unknown_setting
+from configs.schema import SCRIPTS, all_settings, literal, no_such_setting, register
+from configs.sweep import count_runs, sweep_overrides
 from errors import UserError
 
-# A full disk, a quota, a file-size limit, a read-only folder, a broken disk.
-DISK_REFUSES = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-)
+# A full disk, a quota, a file-size limit, a read-only folder.
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+# Missing permissions, a broken disk: of reading or of writing.
+CANNOT_USE = (errno.EACCES, errno.EPERM, errno.EIO)
+BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
+# What torch, the C++ library and Python say if memory is limited.
+NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
+# Optional groups, which Hydra cannot override by their own default.
+NO_CHOICE = {"train": "experiment=null", "evaluate": "data=null"}
+MAX_SWEEP = 10_000
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
@@ -59,10 +61,10 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     def job(config: DictConfig) -> object:
         accept_any_text()  # a launcher may have started another process
         # Also caught inside the job: Hydra adds its own lines to exceptions that leave it.
-        with one_line_errors():
+        with one_line_errors(name):
             return main(config)
 
-    with one_line_errors():
+    with one_line_errors(name):
         if "--version" in sys.argv[1:]:
             print(version())
             return
@@ -98,12 +100,13 @@ def version() -> str:
 
 def _end_thread(end: threading.ExceptHookArgs) -> None:
     """A full disk ends the thread that writes events; the main thread reports it in one line."""
-    if not (isinstance(end.exc_value, OSError) and end.exc_value.errno in DISK_REFUSES):
+    refused = (*CANNOT_WRITE, *CANNOT_USE)
+    if not (isinstance(end.exc_value, OSError) and end.exc_value.errno in refused):
         threading.__excepthook__(end)
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
+def one_line_errors(script: str = "train") -> Iterator[None]:
     """Ends the process with status 2 and one line on standard error for a user's mistake."""
     try:
         yield
@@ -116,20 +119,36 @@ def one_line_errors() -> Iterator[None]:
         # The reader of our output has closed it, as in `sample.py | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in DISK_REFUSES:
-            fail(
-                f"{error.filename or 'disk'}: cannot be written ({error.strerror}); "
-                "free some disk space or fix its permissions, then run the command again; a run "
-                "that had already started continues with resume=..."
-            )
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+        if isinstance(error, OSError) and (message := _refusal(error)):
+            fail(message)
+        names = ("MemoryError", "OutOfMemoryError")
+        is_memory = any(kind.__name__ in names for kind in type(error).__mro__)
+        if is_memory or re.search(NO_MEMORY, str(error)):
             fail("out of memory; choose a smaller model, a smaller batch or fewer samples")
         if not is_users_mistake(error):
             raise
+        if unknown := unknown_setting(error):
+            fail(no_such_setting(unknown, all_settings(SCRIPTS[script])))
         fail(one_line(error))
 
 
-def fail(message: str) -> None:
+def _refusal(error: OSError) -> str | None:
+    """What a file system refuses, and what to do; None for an error that may be a bug."""
+    file = f"{error.filename or 'disk'}: "
+    again = "then run the command again; a run that had already started continues with resume=..."
+    if error.errno in CANNOT_WRITE:
+        return (
+            f"{file}cannot be written ({error.strerror}); free some disk space or make its folder "
+            f"writable, {again}"
+        )
+    if error.errno in CANNOT_USE:
+        return f"{file}cannot be read or written ({error.strerror}); fix its permissions, {again}"
+    if error.errno in BAD_NAME:
+        return f"{file}cannot be a file or folder ({error.strerror}); choose another name"
+    return None
+
+
+def fail(message: str) -> NoReturn:
     """Print one line on standard error and exit with status 2."""
     print("error: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(2)
@@ -144,16 +163,24 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     settings = list(all_settings(SCRIPTS[script]))
     groups = {each.name for each in settings if each.marks.get("group")}
     free_text = {each.name for each in settings if each.marks.get("free_text")}
+    arguments = [each for each in arguments if each != NO_CHOICE.get(script)]
     # Not paths, which the file system must find again.
     arguments = [as_utf8(each) if re.match(TEXTS, each) else each for each in arguments]
     if "-m" in arguments:  # at any position
         arguments = ["-m", *(each for each in arguments if each != "-m")]
-    known, unknown = get_args_parser().parse_known_args(arguments)
+    for argument in arguments:
+        _check_argument(argument, groups, free_text)
+    parser = get_args_parser()
+    parser.error = _refuse_flags  # type: ignore[method-assign]
+    known, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise UserError(
             f"{unknown[0]}: no such flag; "
             "settings are given without dashes, such as trainer.max_steps=500"
         )
+    for flag in ("config_name", "config_path", "experimental_rerun"):
+        if getattr(known, flag):
+            raise UserError(f"--{flag.replace('_', '-')}: no such flag; leave it out")
     if known.multirun and script != "train":
         raise UserError("-m: only train.py can sweep; run this script once for each value")
     if known.multirun and "LOCAL_RANK" in os.environ:
@@ -162,30 +189,49 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
         raise UserError("-m: cannot be combined with --cfg; leave one of them out")
     if known.resolve and not known.cfg:
         raise UserError("--resolve: needs --cfg job")
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        if not key:
-            raise UserError(
-                f"{argument}: must have the form setting=value; --cfg job prints every setting"
-            )
-        if value == "null" and key in groups:
-            raise UserError(f"{argument}: is unknown; --help lists the choices of {key}")
     if known.multirun:
-        return arguments
+        if (n_runs := count_runs(known.overrides)) > MAX_SWEEP:
+            raise UserError(
+                f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations"
+            )
+        return [*arguments, *sweep_overrides(known.overrides)]
     return [_quote(argument, groups, free_text) for argument in arguments]
+
+
+def _refuse_flags(message: str) -> NoReturn:
+    raise UserError(f"{message.removeprefix('argument ')}; --help explains the flags")
+
+
+def _check_argument(argument: str, groups: Collection[str], free_text: Collection[str]) -> None:
+    """Raise UserError for an argument whose fault Hydra would not name."""
+    key, _, value = argument.partition("=")
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{key}: is not UTF-8; convert it to UTF-8") from None
+    if not key.lstrip("+~"):
+        raise UserError(
+            f"{argument}: must have the form setting=value; --cfg job prints every setting"
+        )
+    if key.startswith("~") and not key.startswith("~hydra"):
+        raise UserError(f"{argument}: a setting cannot be removed; give {key[1:]}=VALUE")
+    if key not in free_text and re.search(r"\d{300}", value):
+        raise UserError(f"{key}: {value[:20]}... is out of range; give a smaller number")
+    if value == "null" and key.lstrip("+") in groups:
+        raise UserError(f"{argument}: is unknown; --help lists the choices of {key}")
 
 
 def _quote(argument: str, groups: Collection[str], free_text: Collection[str]) -> str:
     """An argument with its value in quotes if it is free text."""
     key, equals, value = argument.partition("=")
-    if key in groups and re.fullmatch(r"[\d.e+-]+|[+-]?(nan|inf)|true|false", value, re.I):
-        return f"{key}='{value}'"  # an unknown name: Hydra lists those that it knows
-    is_quoted = re.fullmatch(r"'([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\"", value, re.DOTALL)
+    is_name = re.fullmatch(r"[a-z_][\w/-]*", value, re.I) and not re.fullmatch(
+        r"nan|inf|true|false", value, re.I
+    )
     is_null = value == "null" and not key.endswith("prompt")  # prompt=null is that word
-    if key not in free_text or not equals or is_quoted or is_null:
+    is_literal = key in free_text and not is_null
+    # An unknown name of a group is also quoted: Hydra lists those that it knows.
+    if not equals or not (is_literal or (key.lstrip("+") in groups and not is_name)):
         return argument
     # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes directly before one.
-    # OmegaConf's grammar: an escaped ${ is not an interpolation.
-    value = re.sub(r"(\\*)\$\{", lambda m: m[1] * 2 + r"\${", value)
-    value = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
+    value = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(value))
     return f"{key}='{value}'"

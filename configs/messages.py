@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
@@ -34,15 +35,21 @@ def one_line(error: BaseException) -> str:
     override = re.match(r"(?:Could not override|Error merging override) '?([^'\n]*)'?", text)
     cause = error.__cause__
     if override and isinstance(cause, OmegaConfBaseException):
-        key = override[1].partition("=")[0]
-        if "not in" in str(cause):
-            return f"{key}: no such setting; --cfg job prints every setting"
         return f"{override[1]}: {_first_line(cause)}"
     if override:
         return f"{override[1]}: {_first_line(error)}"
-    if isinstance(error, OmegaConfBaseException) and error.full_key:
-        return f"{error.full_key}: {_first_line(error)}"
+    if key := getattr(error, "full_key", None):  # OmegaConf's mark, also on other exceptions
+        return f"{key}: {_first_line(error)}"
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return f"settings: cannot be composed ({_first_line(error)}); --help shows their form"
     return _first_line(error)
+
+
+def unknown_setting(error: BaseException) -> str | None:
+    """The name of the setting in an error about a setting that does not exist."""
+    override = re.match(r"Could not override '([^'=\n]*)", str(error))
+    unknown = "not in" in str(error.__cause__) or "not in struct" in str(error)
+    return override[1] if override and unknown else None
 
 
 def _first_line(error: BaseException) -> str:
@@ -54,5 +61,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def is_users_mistake(error: BaseException) -> bool:
-    """Whether an error is about a setting that Hydra could not compose."""
-    return isinstance(error, HydraException | OmegaConfBaseException)
+    """Whether an error is about a setting that Hydra could not compose.
+
+    Both libraries also let some exceptions of Python pass, such as those of int() and float().
+    """
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return True
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ("hydra", "omegaconf", "antlr4")

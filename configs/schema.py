@@ -10,8 +10,10 @@ settings below them, except where `may_move` is set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
@@ -21,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from configs.messages import one_line
 from data import CORPORA, TokenizerConfig, check_corpus
-from errors import UserError, check_choice, check_range
+from errors import UserError, check_choice, check_folder, check_range
 from inference import SamplingConfig
 from model import ModelConfig
 from observe.build import ObserversConfig
@@ -63,9 +65,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_range("seed", self.seed, 0, 2**63 - 1)
-        check_corpus(self.data)
-        if not self.cache_dir:
-            raise ValueError("cache_dir: is empty; give a folder")
+        _check_data(self.data)
+        check_folder("cache_dir", self.cache_dir)
 
 
 @dataclass
@@ -105,13 +106,14 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         if self.data is not None:
-            check_corpus(self.data)
+            _check_data(self.data)
         if self.split is not None:
             check_choice("split", self.split, ("train", "val", "all"))
         check_tokens("eval_tokens", self.eval_tokens)
         if self.stride is not None:
             check_range("stride", self.stride, 1, 10**9)
         check_range("batch_size", self.batch_size, 1, 10**6)
+        check_folder("cache_dir", self.cache_dir)
         check_choice("precision", self.precision, PRECISIONS)
 
 
@@ -135,6 +137,12 @@ class ShapesConfig:
     """The settings of shapes.py."""
 
     model: ModelConfig = field(metadata=GROUP)
+
+
+def _check_data(data: Any) -> None:
+    if not is_dataclass(data):
+        raise ValueError(f"data: is not a corpus; choose data={' or data='.join(CORPORA)}")
+    check_corpus(data)  # type: ignore[arg-type]
 
 
 SCRIPTS: dict[str, type] = {
@@ -190,6 +198,40 @@ def all_settings(kind: type, prefix: str = "", fixed: bool = False) -> Iterator[
                 yield from all_settings(below, f"{name}.", marks["fixed"])
 
 
+def no_such_setting(name: str, known: Iterable[Setting]) -> str:
+    """The message about a setting that does not exist, with the most similar of the known ones."""
+    names = [each.name for each in known]
+    if name in names:  # a setting of another corpus
+        key = name.removeprefix("data.")
+        have = [each for each, corpus in CORPORA.items() if key in get_type_hints(corpus.config)]
+        others = " or ".join(f"data={each}" for each in have)
+        return f"{name}: this corpus has no such setting; add {others}"
+
+    def similarity(other: str) -> tuple[float, float]:
+        own, others_own = (each.rpartition(".")[2] for each in (name, other))
+        return (
+            SequenceMatcher(None, own, others_own).ratio(),
+            SequenceMatcher(None, name, other).ratio(),
+        )
+
+    best = max(names, key=similarity)
+    if similarity(best)[0] > 0.7:
+        return f"{name}: no such setting; did you mean {best}?"
+    return f"{name}: no such setting; --cfg job prints every setting"
+
+
+def literal(text: str) -> str:
+    """`text`, escaped so that OmegaConf reads no interpolation in it."""
+    return re.sub(r"(\\*)\$\{", lambda match: match[1] * 2 + r"\${", text)
+
+
+def _all_literal(settings: Any) -> Any:
+    """Nested settings with all texts literal."""
+    if isinstance(settings, dict):
+        return {key: _all_literal(value) for key, value in settings.items()}
+    return literal(settings) if isinstance(settings, str) else settings
+
+
 def build(config: DictConfig, kind: type[Config], prefix: str = "") -> Config:
     """The checked dataclass of a composed config.
 
@@ -199,7 +241,7 @@ def build(config: DictConfig, kind: type[Config], prefix: str = "") -> Config:
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for key in config:
         if key not in known:
-            raise UserError(f"{prefix}{key!s}: no such setting; --cfg job prints every setting")
+            raise UserError(no_such_setting(f"{prefix}{key!s}", all_settings(kind, prefix)))
     for name in known:
         full_name, node = prefix + name, config._get_node(name)
         if OmegaConf.is_missing(config, name):
@@ -250,7 +292,7 @@ def load_run_config(file: Path) -> DictConfig:
             OmegaConf.structured(TrainConfig),
             {"data": OmegaConf.structured(CORPORA[corpus].config)},
             {name: defaults[name] for name in ("trainer", "observe")},
-            stored,
+            _all_literal(stored),  # they were resolved before they were stored
         )
         assert isinstance(typed, DictConfig)
         build(typed, TrainConfig)
@@ -272,7 +314,9 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
     # Not the run's: it may come from somebody else, and must not decide where files are written.
     settings.cache_dir = today.cache_dir
     for name in overrides:
-        OmegaConf.update(settings, name, OmegaConf.select(today, name), merge=False)
+        value = OmegaConf.select(today, name)
+        value = literal(value) if isinstance(value, str) else value
+        OmegaConf.update(settings, name, value, merge=False)
     fixed = {each.name for each in all_settings(TrainConfig) if _is_fixed(each)}
     was, now = (flat(OmegaConf.to_container(each)) for each in (stored, settings))
     changed = [name for name in was | now if was.get(name) != now.get(name)]

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from data.cache import publish
 from data.text import Text, TextConfig
-from errors import UserError
+from errors import UserError, check_folder
 
 _LARGEST = 1 << 26
 _TIMEOUT = 30  # seconds without a byte
@@ -34,6 +34,7 @@ class ShakespeareConfig:
     val_fraction: float
 
     def __post_init__(self) -> None:
+        check_folder("cache_dir", self.cache_dir)
         self.text(self.path or "")
 
     def text(self, path: str) -> TextConfig:

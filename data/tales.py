@@ -164,7 +164,7 @@ class TalesConfig:
     val_fraction: float
 
     def __post_init__(self) -> None:
-        check_range("n_bytes", self.n_bytes, least=10_000)
+        check_range("n_bytes", self.n_bytes, 10_000, 10**12)
         check_range("seed", self.seed, least=0)
         check_range("val_fraction", self.val_fraction, above=0, below=1)
 

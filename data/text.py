@@ -40,7 +40,7 @@ class TextConfig:
     name: str
     path: str | None = field(metadata={"free_text": True, "may_move": True})
     val_fraction: float
-    separator: str
+    separator: str = field(metadata={"free_text": True})
 
     def __post_init__(self) -> None:
         check_range("val_fraction", self.val_fraction, above=0, most=1)

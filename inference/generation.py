@@ -54,7 +54,7 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -
     if top_k is not None:
         check_range("top_k", top_k, 1, 2**31 - 1)
     if top_p is not None:
-        check_range("top_p", top_p, above=0, most=1)
+        check_range("top_p", top_p, least=1e-30, most=1)  # float32 rounds 1e-46 to 0
 
 
 def window_start(n_tokens: int, context_length: int) -> int:

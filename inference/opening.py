@@ -6,6 +6,7 @@ Only the settings of the data and the model are read: no other setting can preve
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -46,9 +47,10 @@ class OpenRun:
 def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cpu") -> OpenRun:
     """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
 
-    Raises UserError if a part of it is missing or damaged.
+    If the newest run has no checkpoint yet, `runs/latest` opens the newest one that has, with a
+    note on standard error. Raises UserError if a part of it is missing or damaged.
     """
-    run = Run.open(str(path), "run")
+    run = _with_checkpoint(Run.open(str(path), "run"), Path(path))
     config = _read_config(run)
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     while True:
@@ -65,10 +67,23 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
 
 def _load_model(config: ModelConfig, vocab_size: int, checkpoint: Path) -> GPT:
     needed = check_weights(config, vocab_size, checkpoint)
-    check_memory(needed, torch.device("cpu"))
+    check_memory(needed, torch.device("cpu"), "it", "or another run")
     model = GPT(config, vocab_size)
     load_weights(model, checkpoint)
     return model
+
+
+def _with_checkpoint(run: Run, path: Path) -> Run:
+    """`run`, or if it is the latest and has no checkpoint, the newest beside it that has one."""
+    if run.checkpoints or path.name != "latest":
+        return run
+    stored = [*path.parent.glob("*/config.yaml"), *path.parent.glob("*/*/config.yaml")]  # of sweeps
+    for file in sorted(stored, key=lambda each: each.stat().st_mtime, reverse=True):
+        other = Run(file.parent)
+        if file.parent != path and other.checkpoints:
+            print(f"note: {run.path} has no checkpoint yet; using {other.path}", file=sys.stderr)
+            return other
+    return run
 
 
 def _read_config(run: Run) -> RunConfig:

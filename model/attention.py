@@ -38,7 +38,7 @@ def causal_mask(
     PyTorch's `is_causal` aligns top-left, which hides the newest tokens when keys are cached.
 
     Raises ValueError if there are more queries than keys: the first rows would have no key to
-    attend to, and their softmax would be NaN.
+    attend to.
     """
     if query > key:
         raise ValueError(f"query: {query} queries need at least as many keys, but there are {key}")
@@ -68,7 +68,9 @@ def explicit_attention(
     """softmax(Q K^T / sqrt(d_head)) V (Vaswani et al. 2017, eq. 1), one step at a time.
 
     `mask` is True where a query may attend. The returned weights are those before dropout, so each
-    row sums to one.
+    row sums to one. A query that may attend to nothing has weights and context of zero, as in
+    PyTorch's fused kernels: a softmax over no scores would be 0/0, and its NaN would spread to all
+    gradients.
     """
     queries_per_key = query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(queries_per_key, dim=1)
@@ -77,7 +79,8 @@ def explicit_attention(
     scores = query @ keys.transpose(-2, -1)
     scaled = scores / math.sqrt(query.shape[-1])
     masked = scaled.masked_fill(~mask, -math.inf)
-    weights = masked.softmax(dim=-1)
+    nothing = ~mask.any(dim=-1, keepdim=True)
+    weights = masked.masked_fill(nothing, 0.0).softmax(dim=-1).masked_fill(nothing, 0.0)
     context = F.dropout(weights, dropout) @ values
     return AttentionSteps(query, key, value, scores, scaled, masked, weights, context)
 

@@ -16,6 +16,7 @@ NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rotary")
 MLPS = ("gelu", "swiglu")
 MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typing error
+MAX_SIZE = 10**9
 
 if TYPE_CHECKING:
     Derived = int
@@ -61,11 +62,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "n_heads", "d_model", "context_length"):
-            check_range(name, getattr(self, name), least=1)
+            check_range(name, getattr(self, name), 1, MAX_SIZE)
         check_range("n_layers", self.n_layers, most=MAX_LAYERS)
         self._derive_sizes()
         for name in ("n_kv_heads", "d_head", "d_mlp"):
-            check_range(name, getattr(self, name), least=1)
+            check_range(name, getattr(self, name), 1, 3 * MAX_SIZE)
         self._check_heads()
         check_choice("norm", self.norm, NORMS)
         check_choice("position", self.position, POSITIONS)
@@ -73,6 +74,12 @@ class ModelConfig:
         check_range("dropout", self.dropout, least=0, below=1)
         check_range("rope_theta", self.rope_theta, above=1)
         check_range("norm_eps", self.norm_eps, above=0, below=1)
+
+    def n_weights(self, vocab_size: int) -> int:
+        """A lower bound of the number of weights: those of the matrices of each layer, without key
+        and value projections, which can be small, and one embedding matrix."""
+        widths = 2 * self.n_heads * self.d_head + 2 * self.d_mlp
+        return self.d_model * (vocab_size + self.n_layers * widths)
 
     def _derive_sizes(self) -> None:
         if self.n_kv_heads is None:
@@ -102,4 +109,4 @@ class ModelConfig:
 
 
 def _divisors(number: int) -> str:
-    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
+    return ", ".join(str(n) for n in range(1, min(number, 256) + 1) if number % n == 0)

@@ -107,7 +107,9 @@ def command(
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             status = int(process.stdout.readline())
-        output, errors = (streams[name].read_text() for name in ("stdout", "stderr"))
+        output, errors = (
+            streams[name].read_text(errors="backslashreplace") for name in ("stdout", "stderr")
+        )
     return subprocess.CompletedProcess([path, *arguments], status, output, errors)
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, command, files
+from tests.conftest import ROOT, TINY, command, files
 
 # (script, arguments, words that the error line must contain). `{tiny}` is replaced by the
 # directory of a trained run, `{here}` by the current directory of the command.
 MISTAKES: list[tuple[str, list[str], list[str]]] = [
     # Unknown names
-    ("train", ["model.n_layer=4"], ["model.n_layer", "no such setting"]),
-    ("train", ["max_steps=4"], ["max_steps", "no such setting"]),
-    ("train", ["data.path=notes.txt"], ["data.path", "no such setting"]),
+    ("train", ["model.n_layer=4"], ["model.n_layer: no such setting", "model.n_layers?"]),
+    ("train", ["max_steps=4"], ["max_steps: no such setting", "trainer.max_steps?"]),
+    ("train", ["lr=1e-3"], ["lr: no such setting", "optimizer.lr?"]),
+    ("train", ["n_heads=2"], ["n_heads: no such setting", "model.n_heads?"]),
+    ("train", ["+model.n_layer=4"], ["model.n_layer: no such setting", "model.n_layers?"]),
+    ("train", ["data.path=notes.txt"], ["data.path", "no such setting", "data=text"]),
+    ("train", ["data=text", "data.n_bytes=9"], ["data.n_bytes", "no such setting", "data=tales"]),
     ("train", ["optimizer=sgd"], ["optimizer=sgd", "adamw"]),
     ("train", ["model=huge"], ["model=huge", "nano"]),
     ("train", ["data=wiki"], ["data=wiki", "tales"]),
@@ -28,7 +35,17 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["["], ["[", "setting=value"]),
     ("train", ["=3"], ["=3", "setting=value"]),
     ("train", ["model="], ["model=", "nano"]),
-    ("train", ["~model"], ["model", "missing"]),
+    ("train", ["~model"], ["~model", "cannot be removed"]),
+    ("train", ["~trainer"], ["~trainer", "cannot be removed"]),
+    ("train", ["+=1"], ["+=1", "setting=value"]),
+    ("train", ["model=[1,2]"], ["model=[1,2]", "nano"]),
+    ("train", ["model={a: 1}"], ["model={a: 1}", "nano"]),
+    ("train", ["hydra/launcher=[1]"], ["settings"]),
+    ("train", ["-x"], ["-x", "no such flag"]),
+    ("train", ["--cfg=nope"], ["--cfg", "nope", "job"]),
+    ("train", ["--cfg"], ["--cfg", "expected one argument"]),
+    ("train", ["--config-name=nope"], ["--config-name", "no such flag"]),
+    ("train", ["--experimental-rerun=nope"], ["--experimental-rerun", "no such flag"]),
     ("sample", ["-m", "run={tiny}", "seed=1,2"], ["-m", "train.py"]),
     # Values of the wrong kind
     ("train", ["trainer.max_steps=many"], ["trainer.max_steps", "'many' is not an integer"]),
@@ -40,7 +57,21 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["--resolve"], ["--resolve", "--cfg"]),
     ("train", ["-m", "seed=1,2", "--cfg", "job"], ["-m", "--cfg"]),
     ("train", ["seed=${nowhere}"], ["seed", "nowhere"]),
+    # Bytes that are not UTF-8
+    ("sample", ["run={tiny}", "prompt=\udcff"], ["prompt", "UTF-8"]),
+    ("train", ["run_dir=\udcff"], ["run_dir", "UTF-8"]),
+    ("train", ["\udcff=1"], ["UTF-8"]),
     # Values out of range
+    ("train", [f"data.n_bytes={10**30}"], ["data.n_bytes", "out of range"]),
+    ("train", [f"optimizer.lr={10**400}"], ["optimizer.lr", "out of range"]),
+    ("train", ["-m", "seed=range(1,100000000)"], ["-m", "99999999 runs"]),
+    ("train", ["model.d_model=999999937", "model.n_heads=2"], ["model.n_heads", "choose 1,"]),
+    ("shapes", [f"model.d_model={10**30}"], ["model.d_model", "out of range"]),
+    ("shapes", [f"model.d_mlp={10**30}"], ["model.d_mlp", "out of range"]),
+    ("shapes", [f"model.context_length={10**30}"], ["model.context_length", "out of range"]),
+    ("shapes", ["model.d_model=1000000000"], ["model", "GB", "smaller"]),
+    ("shapes", ["model.context_length=1000000000"], ["model.context_length", "GB"]),
+    ("sample", ["run={tiny}", "top_p=1e-320"], ["top_p", "1e-320"]),
     ("train", ["trainer.max_steps=0"], ["trainer.max_steps", "at least 1"]),
     ("train", ["trainer.batch_size=-1"], ["trainer.batch_size", "at least 1"]),
     ("train", ["trainer.batch_size=9", "trainer.grad_accumulation=2"], ["trainer.grad_acc", "9"]),
@@ -89,6 +120,24 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["observe.samples.seed=-1"], ["observe.samples.seed"]),
     ("train", ["observe.samples.max_new_tokens=9999999999"], ["observe.samples.max_new_tokens"]),
     # Files
+    *(
+        (script, [*arguments, f"{setting}={'n' * 300}"], ["n" * 300])
+        for script, arguments, setting in (
+            ("train", [], "run_dir"),
+            ("train", [], "resume"),
+            ("train", ["data=text"], "data.path"),
+            ("train", ["data=shakespeare"], "data.cache_dir"),
+            ("train", [*TINY], "cache_dir"),
+            ("sample", [], "run"),
+            ("sample", ["run={tiny}"], "prompt_file"),
+            ("look", ["run={tiny}", "text=a"], "html"),
+        )
+    ),
+    ("train", ["data=text", "data.path=~nouser/x"], ["data.path", "~nouser"]),
+    ("train", ["cache_dir=~nouser/x"], ["cache_dir", "~nouser", "user"]),
+    ("train", ["data=shakespeare", "data.cache_dir=~nouser/x"], ["data.cache_dir", "~nouser"]),
+    ("look", ["run={tiny}", "text=a", "html=/proc/x"], ["html", "/proc/x", "created"]),
+    ("sample", ["run={tiny}", "prompt_file=/dev/zero"], ["prompt_file", "/dev/zero", "shorter"]),
     ("train", ["data=text"], ["data.path"]),
     ("train", ["data=text", "data.path=nowhere.txt"], ["data.path", "nowhere.txt"]),
     ("train", ["data=text", "data.path=empty.txt"], ["empty.txt", "empty"]),
@@ -102,6 +151,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["cache_dir=short.txt"], ["cache_dir", "short.txt"]),
     # Runs
     ("train", ["run_dir={here}"], ["run_dir", "exists"]),
+    ("train", ["run_dir=short.txt"], ["run_dir", "exists; choose another folder"]),
     ("train", ["run_dir=short.txt/run"], ["run_dir", "short.txt"]),
     ("train", ["resume=nowhere"], ["resume", "nowhere", "not a run"]),
     ("train", ["resume={tiny}", "model.n_layers=3"], ["resume: model.n_layers cannot change"]),
@@ -143,6 +193,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("look", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
     ("look", ["run={tiny}", "text=a", "html=nowhere/a.html"], ["html", "nowhere", "folder"]),
     ("look", ["run={tiny}", "text=a\udcff"], ["text", "UTF-8"]),
+    ("train", ["trainer.device=tpu"], ["choose one of auto, cpu, cuda, mps"]),
 ]
 
 
@@ -206,6 +257,95 @@ def test_training_that_diverges_ends_in_one_line(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert "optimizer.lr" in done.stderr
     assert "diverged" in done.stderr
+
+
+SMALL = (*TINY, "tokenizer=byte", "tokenizer.vocab_size=null", "observe.attention.every=0")
+
+
+def in_new_interpreter(
+    script: str, *arguments: str, cwd: Path | bytes, limit: str = ":", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script as a shell does, with a `limit` for the shell's ulimit."""
+    line = ["sh", "-c", f'{limit}; exec "$@"', "sh", sys.executable, str(ROOT / f"{script}.py")]
+    return subprocess.run(
+        [*line, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for word in ("error: ", *words):
+        assert word in done.stderr
+
+
+def test_a_working_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = in_new_interpreter("shapes", cwd=gone, limit=f"rmdir '{gone}'")
+    assert_one_line(done, "working folder")
+
+
+@pytest.mark.parametrize("name", [b"a${x}b", b"a\xffb"])
+def test_any_name_of_the_working_folder(tmp_path: Path, name: bytes) -> None:
+    folder = os.path.join(os.fsencode(tmp_path), name)  # noqa: PTH118 (bytes)
+    os.mkdir(folder)  # noqa: PTH102
+    with open(os.path.join(folder, b"hens.txt"), "w") as file:  # noqa: PTH118, PTH123
+        file.write("Once there was a hen. " * 200)
+    text = ("data=text", "data.path=hens.txt")
+    small = [each for each in SMALL if not each.startswith("data.")]
+    for script, *arguments in (
+        ("train", *small, *text),
+        ("train", "resume=runs/latest", "trainer.max_steps=8", *text),
+        ("sample", "max_new_tokens=3"),
+        ("evaluate",),
+        ("look", "text=hen"),
+    ):
+        done = in_new_interpreter(script, *arguments, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+
+
+@pytest.mark.parametrize("others", [{}, {"RANK": "a", "WORLD_SIZE": "1"}])
+def test_ranks_that_torchrun_did_not_start(tmp_path: Path, others: dict[str, str]) -> None:
+    done = command("train", *SMALL, cwd=tmp_path, LOCAL_RANK="0", **others)
+    assert_one_line(done, "LOCAL_RANK")
+    assert files(tmp_path) == {}
+
+
+def test_a_limit_of_memory(tmp_path: Path, tiny_run: Path) -> None:
+    many = ("max_new_tokens=1000", "num_samples=1000000")
+    done = in_new_interpreter(
+        "sample", f"run={tiny_run}", *many, cwd=tmp_path, limit="ulimit -v 4000000"
+    )
+    assert_one_line(done, "out of memory")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
+def test_python_without_memory(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    from configs.cli import one_line_errors
+
+    with pytest.raises(SystemExit) as exit, one_line_errors():
+        raise error
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.startswith("error: out of memory")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message does not say that it cannot be written."""
+    from configs.cli import one_line_errors
+
+    with pytest.raises(SystemExit), one_line_errors():
+        Path("/proc/self/mem").read_bytes()  # which not even root can
+    message = capsys.readouterr().err
+    assert message.startswith("error: ") and "read" in message
+    assert "cannot be written" not in message
 
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +18,7 @@ import torch
 from data import Tokenizer
 from inference import SamplingConfig, Writer, open_run
 from model import GPT
-from tests.conftest import small_config, succeed
+from tests.conftest import ROOT, TINY, begin, command, small_config, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")
 
@@ -61,6 +67,51 @@ def test_interactive_mode_prompts_repeatedly(tiny: Path) -> None:
     assert "One" in output and "Two" in output
 
 
+def test_an_interactive_prompt_that_is_not_utf8(tiny: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, str(ROOT / "sample.py"), "interactive=true", "max_new_tokens=5"],
+        cwd=tiny,
+        input=b"\xff\n",
+        capture_output=True,
+        timeout=300,
+    )
+    assert process.returncode == 2
+    assert process.stderr.startswith(b"error: interactive: the prompt is not UTF-8")
+    assert len(process.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_stops_a_text_and_then_the_program(tiny: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "sample.py"), "interactive=true", "max_new_tokens=1000000"],
+        cwd=tiny,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdin and process.stdout
+    output = process.stdout.fileno()
+
+    def read_until(text: bytes) -> None:
+        shown = b""
+        while text not in shown:
+            byte = os.read(output, 1)
+            assert byte, process.communicate()
+            shown += byte
+
+    read_until(b"> ")
+    for prompt in (b"Once", b"Twice"):  # a stopped text does not prevent the next
+        process.stdin.write(prompt + b"\n")
+        process.stdin.flush()
+        read_until(prompt)
+        process.send_signal(signal.SIGINT)
+        read_until(b"\n> ")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1] == b"stopped"
+
+
 def test_evaluate_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
     """Evaluating the best checkpoint gives the validation loss that training measured."""
     measured = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
@@ -86,6 +137,39 @@ def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
         nats -= logits.log_softmax(-1).gather(1, window[1:, None]).sum().item()
     assert f"{nats / (len(tokens) - 1):.4f} nats per token" in output
     assert f"({len(tokens) - 1:,} tokens" in output
+
+
+def test_the_latest_run_without_a_checkpoint(tiny: Path, tmp_path: Path) -> None:
+    """The newest run that has one is opened, with one line that says so."""
+    shutil.copytree(tiny / "runs", tmp_path / "runs", symlinks=True)
+    expected = succeed("sample", "max_new_tokens=5", cwd=tmp_path)
+    (old,) = (each for each in (tmp_path / "runs").iterdir() if each.name != "latest")
+    succeed("train", *TINY, "run_dir=runs/new", cwd=tmp_path)
+    shutil.rmtree(tmp_path / "runs/new/checkpoints")
+    done = command("sample", "max_new_tokens=5", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, expected)
+    note = f"note: runs/new has no checkpoint yet; using runs/{old.name}\n"
+    assert done.stderr == note
+    assert command("evaluate", cwd=tmp_path).stderr == note
+    named = command("sample", "run=runs/new", cwd=tmp_path)
+    assert named.returncode == 2 and "no checkpoint yet" in named.stderr
+
+
+def test_a_run_without_an_evaluation(tmp_path: Path) -> None:
+    """A checkpoint that is saved before the first evaluation can be sampled."""
+    never = ("trainer.max_steps=10000000", "trainer.eval_every=0", "trainer.checkpoint_every=1")
+    small = [each for each in TINY if not each.startswith("trainer.")]
+    folder = tmp_path / "run"
+    process = begin(str(ROOT / "train.py"), *small, *never, "run_dir=run", cwd=tmp_path)
+    while not (folder / "checkpoints/last").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    done = command("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("note: run has no evaluation yet; using its last checkpoint, step-")
 
 
 def sampling(prompt: str) -> SamplingConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
-from tests.conftest import TINY, command, succeed
+from tests.conftest import TINY, begin, command, finish, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
 
@@ -24,7 +25,11 @@ def runs(folder: Path) -> list[Path]:
 def test_two_parallel_jobs(tmp_path: Path) -> None:
     """Two runs in parallel with joblib give the same results as two sequential runs."""
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path)
+    output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path)
+    *lines, last = output.splitlines()
+    assert all(line.startswith(("run 0: ", "run 1: ")) for line in lines)
+    assert {"run 0: seed=1", "run 1: seed=2"} <= set(lines)
+    assert last == best_line(tmp_path, {"0_seed=1": "seed=1", "1_seed=2": "seed=2"})
     found = {}
     for run in runs(tmp_path):
         seed = next(
@@ -37,6 +42,52 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
         alone = json.loads((tmp_path / f"alone{number}/summary.json").read_text())
         for key in OUTCOMES:
             assert alone[key] == pytest.approx(found[f"seed: {number}"][key], rel=1e-5)
+
+
+def best_line(folder: Path, names: dict[str, str]) -> str:
+    """The last line of a sweep, from the names of its folders and the settings that vary."""
+    assert {run.name for run in runs(folder)} == set(names)
+    measured = {
+        run: json.loads((run / "summary.json").read_text())["val_bpb"] for run in runs(folder)
+    }
+    best = min(measured, key=lambda run: measured[run])
+    return (
+        f"Best of {len(names)} runs: {names[best.name]}, {measured[best]:.4f} bits per byte, "
+        f"{best.relative_to(folder)}"
+    )
+
+
+def test_a_sweep_says_which_run_is_which(tmp_path: Path) -> None:
+    long = "x" * 300
+    output = succeed(
+        *("train", "-m", *TINY, "trainer.max_steps=3", "model.d_model=16,32"),
+        f"observe.samples.prompt=a/b,{long}",
+        cwd=tmp_path,
+    )
+    lines = output.splitlines()
+    assert "run 0: model.d_model=16,observe.samples.prompt=a/b" in lines
+    assert f"run 3: model.d_model=32,observe.samples.prompt={long}" in lines
+    names = [run.name for run in runs(tmp_path)]
+    assert len(names) == 4 and max(map(len, names)) < 120
+    assert "0_d_model=16,prompt=a-b" in names
+    assert lines[-1].startswith("Best of 4 runs: model.d_model=")
+
+
+@pytest.mark.skipif(
+    version("sqlalchemy") >= "2", reason="install the sqlalchemy of constraints.txt"
+)
+def test_an_optuna_study_continues(tmp_path: Path) -> None:
+    for _ in range(2):
+        output = succeed(
+            *("train", "-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2"),
+            *("hydra.sweeper.n_jobs=1", "hydra.sweeper.study_name=lr"),
+            "hydra.sweeper.storage=sqlite:///study.db",
+            *(*TINY, "trainer.max_steps=3", "optimizer.lr=interval(1e-4, 1e-2)"),
+            cwd=tmp_path,
+        )
+        assert output.splitlines()[-1].startswith("Best of 2 runs: optimizer.lr=0.0")
+    code = "import optuna; print(len(optuna.load_study('lr', 'sqlite:///study.db').trials))"
+    assert finish(begin("-c", code, cwd=tmp_path)).strip() == "4"
 
 
 def test_optuna_searches_three_settings(tmp_path: Path) -> None:
@@ -71,6 +122,7 @@ def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
     done = command("train", "-m", *settings, "optimizer.lr=1e36,1e-3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("training diverged") == 1
+    assert done.stderr.startswith("error: run 0: ")
     (run,) = runs(tmp_path)
     assert "lr: 0.001" in (run / "config.yaml").read_text()
 

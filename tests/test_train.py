@@ -300,3 +300,8 @@ def test_a_sweep_under_torchrun_is_rejected(tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.startswith(
         "error: -m: cannot be combined with torchrun"
     )
+
+
+def test_no_experiment_is_its_own_default(tmp_path: Path) -> None:
+    succeed("train", *TINY, "experiment=null", "run_dir=run", cwd=tmp_path)
+    assert (tmp_path / "run/summary.json").is_file()

@@ -141,7 +141,8 @@ class Checkpoints:
         """The folder of the checkpoint called `name` (`best` or `last`).
 
         If it is damaged, warns on standard error and returns the newest intact one before it. A run
-        in training may delete the returned folder at any time. Raises UserError, naming `setting`,
+        without an evaluation has no best one yet: then it is the last, with a note. A run in
+        training may delete the returned folder at any time. Raises UserError, naming `setting`,
         if there is none.
         """
         if name not in NAMES:
@@ -151,6 +152,14 @@ class Checkpoints:
         if self._target(name) != target:  # replaced meanwhile
             return self.find(name, setting)
         wanted = _step(target)
+        if name == "best" and not os.path.lexists(self.folder / name) and self._is_unmeasured():
+            last = self.find("last", setting)
+            print(
+                f"note: {self.folder.parent} has no evaluation yet; using its last checkpoint, "
+                f"{last.name}",
+                file=sys.stderr,
+            )
+            return last
         if not found:
             raise UserError(
                 f"{setting}: {self.folder.parent} has no checkpoint yet; wait for its first (every "
@@ -166,7 +175,7 @@ class Checkpoints:
             if damage is None:
                 if damages:
                     print(f"warning: {'; '.join(damages)}; using {path.name}", file=sys.stderr)
-                return path.resolve()
+                return path
             damages.append(damage)
         raise UserError(
             f"{'; '.join(damages)}; no intact checkpoint is left before it; choose another one, or "
@@ -176,6 +185,12 @@ class Checkpoints:
     def __bool__(self) -> bool:
         """Whether there is any checkpoint, intact or not."""
         return bool(self._steps())
+
+    def _is_unmeasured(self) -> bool:
+        try:
+            return load_progress(self._target("last")).best_val_loss is None
+        except UserError:  # there is none, or it is damaged
+            return False
 
     def _steps(self) -> list[Path]:
         """All checkpoint folders, oldest first."""

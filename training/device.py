@@ -20,12 +20,12 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
     Raises UserError, naming `setting`, for an unknown name or a device that is not available.
     """
     available = {
+        "cpu": True,
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
-        "cpu": True,
     }
     if name == "auto":
-        return torch.device(next(each for each, found in available.items() if found))
+        return torch.device(next(each for each in ("cuda", "mps", "cpu") if available[each]))
     if name not in available:
         known = ", ".join(("auto", *available))
         raise UserError(f"{setting}: {name!r} is unknown; choose one of {known}")
@@ -49,8 +49,11 @@ def keep_freed_memory() -> None:
             mallopt(parameter, 1 << 30)
 
 
-def check_memory(needed: int, device: torch.device) -> None:
-    """Raises UserError if `needed` bytes exceed the memory of the device."""
+def check_memory(needed: int, device: torch.device, what: str, smaller: str) -> None:
+    """Raises UserError if the `needed` bytes of `what` exceed the memory of the device.
+
+    `smaller` names the settings that reduce them.
+    """
     if device.type == "cuda":
         has = torch.cuda.mem_get_info(device)[1]
     elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
@@ -59,8 +62,8 @@ def check_memory(needed: int, device: torch.device) -> None:
         return
     if needed > has:
         raise UserError(
-            f"model: needs at least {needed / 1e9:,.1f} GB, but {device.type} has "
-            f"{has / 1e9:,.1f} GB; choose a smaller model, batch_size or model.context_length"
+            f"model: {what} needs at least {needed / 1e9:,.1f} GB, but {device.type} has "
+            f"{has / 1e9:,.1f} GB; choose a smaller model, {smaller}"
         )
 
 

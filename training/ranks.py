@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from errors import check_choice
+from errors import UserError, check_choice
 
 PARALLEL = ("ddp", "fsdp")
 CPU = torch.device("cpu")
@@ -114,9 +114,14 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
         return
     import torch.distributed as dist
 
-    if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    except ValueError as error:  # a variable that torchrun sets is missing or is not a number
+        raise UserError(
+            f"LOCAL_RANK: is set, but not as torchrun does ({error}); unset it, or use torchrun"
+        ) from error
     yield Ranks(device, dist.get_rank(), dist.get_world_size())
     # Skipped after an exception: the other ranks may never get here.
     dist.destroy_process_group()

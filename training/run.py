@@ -233,9 +233,9 @@ def check_new(path: str | None) -> None:
     if not path or target.resolve() in (RUNS.resolve(), (RUNS / "latest").resolve()):
         raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(
-            f"run_dir: {path} exists; choose another folder, or continue it with resume={path}"
-        )
+        is_run = (target / "config.yaml").is_file()
+        advice = f", or continue it with resume={path}" if is_run else ""
+        raise UserError(f"run_dir: {path} exists; choose another folder{advice}")
     parent = next(each for each in target.absolute().parents if each.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(f"run_dir: {parent} is not a writable folder; choose another")

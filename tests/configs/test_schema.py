@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
@@ -19,6 +19,7 @@ from configs.schema import (
     ShapesConfig,
     TrainConfig,
     build,
+    literal,
     load_run_config,
     register,
     resumed_config,
@@ -109,16 +110,33 @@ def test_public_settings_exist() -> None:
         assert key in (OmegaConf.select(config, parent) if parent else config), name
 
 
-@pytest.mark.parametrize("key", ["prompt", "data.path", "run_dir"])
+@pytest.mark.parametrize("key", ["prompt", "data.path", "run_dir", "data.separator"])
 @settings(max_examples=20)
+@example(text="'all in quotes'")
+@example(text='"Hi"')
 @given(text=st.text(min_size=1).filter(lambda text: text != "null"))
 def test_free_text_is_taken_literally(key: str, text: str) -> None:
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
-    group = ["data=text"] if key == "data.path" else []
+    group = ["data=text"] if key.startswith("data.") else []
     script = "sample" if key == "prompt" else "train"
     config = composed(*read_arguments([*group, f"{key}={text}"], script), name=script)
-    if not quoted:  # Hydra removes quotes around the whole value
-        assert OmegaConf.select(config, key) == text
+    assert OmegaConf.select(config, key) == text
+
+
+@settings(max_examples=50)
+@given(text=st.text(alphabet=st.sampled_from("\\${}a:. '\"")) | st.text())
+def test_stored_text_is_literal(text: str) -> None:
+    """Stored settings are resolved, so nothing in them is an interpolation."""
+    assert OmegaConf.create({"text": literal(text)}).text == text
+
+
+def test_a_resume_keeps_text_with_an_interpolation(tmp_path: Path) -> None:
+    prompt = read_arguments(["observe.samples.prompt=${x}"])
+    stored = OmegaConf.to_yaml(composed(*prompt), resolve=True)
+    (tmp_path / "config.yaml").write_text(stored)
+    today = composed(*read_arguments(["observe.attention.probe=${y}"]))
+    resumed = resumed_config(Run(tmp_path), today, ["observe.attention.probe"])
+    observe = build(resumed, TrainConfig).observe
+    assert (observe.samples.prompt, observe.attention.probe) == ("${x}", "${y}")
 
 
 def test_a_stored_config_keeps_its_types(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -216,3 +217,33 @@ def test_dropout_applies_only_in_training(make_model):
     first, second = module.train()(x), module(x)
     assert not torch.allclose(first, second)
     assert (first == 0).any(), "dropout also applies to the residual branch"
+
+
+def test_a_query_without_keys_gives_zeros_and_finite_gradients():
+    torch.manual_seed(0)
+    parts = query, key, value = random_heads(2, 4, 2, 3, 5, 4)
+    for each in parts:
+        each.requires_grad_()
+    mask = causal_mask(3, 5)
+    mask[1] = False
+    steps = explicit_attention(query, key, value, mask)
+    assert (steps.weights[:, :, 1] == 0).all()
+    assert (steps.context[:, :, 1] == 0).all()
+    fused = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+    torch.testing.assert_close(steps.context, fused)
+    steps.context.square().sum().backward()
+    assert all(each.grad.isfinite().all() for each in parts)
+    assert (query.grad[:, :, 1] == 0).all()
+
+
+def test_rows_with_keys_have_the_bits_of_a_plain_softmax():
+    torch.manual_seed(0)
+    query, key, value = random_heads(2, 4, 4, 5, 7, 8)
+    mask = causal_mask(5, 7)
+    steps = explicit_attention(query, key, value, mask)
+    assert torch.equal(steps.weights, steps.masked.softmax(-1))
+    mask[2] = False
+    other = explicit_attention(query, key, value, mask)
+    kept = [0, 1, 3, 4]
+    assert torch.equal(other.weights[:, :, kept], steps.weights[:, :, kept])
+    assert torch.equal(other.context[:, :, kept], steps.context[:, :, kept])

@@ -1,0 +1,110 @@
+"""Sweeps (-m): which run is which, and which was the best.
+
+A run is called by its number and the settings that vary, and has this name in its folder and in
+what it prints. Knows nothing of how runs are trained.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from io import TextIOBase
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
+CALLBACK = "+hydra.callbacks.best._target_=configs.sweep.PrintBest"
+LONGEST = 100  # characters of the settings in the name of a folder
+
+
+def folder_name(number: int, overrides: str) -> str:
+    """The name of the folder of a run, from its number and the settings that vary.
+
+    3, "model.d_model=64,optimizer.lr=0.01" -> "3_d_model=64,lr=0.01"
+    """
+    short = re.sub(r"[\w.+]*\.(?=\w+=)", "", overrides)
+    legal = re.sub(r"[^\w.,=+-]+", "-", short, flags=re.ASCII)[:LONGEST].strip("-.")
+    return f"{number}_{legal}" if legal else str(number)
+
+
+# At import, since the worker processes of some launchers import this file and call no `register`.
+OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+
+
+def count_runs(overrides: Sequence[str]) -> int:
+    """The number of runs of a grid. A search by another sweeper has one run for each trial."""
+    count = 1
+    for each in OverridesParser.create().parse_overrides(list(overrides)):
+        value = each.value()
+        if each.key_or_group == "hydra/sweeper":
+            return 1
+        if isinstance(value, RangeSweep) and value.step:
+            assert value.start is not None and value.stop is not None
+            count *= max(math.ceil((value.stop - value.start) / value.step), 1)
+        elif isinstance(value, ChoiceSweep):
+            count *= len(value.list)
+    return count
+
+
+def sweep_overrides(overrides: Sequence[str]) -> list[str]:
+    """Overrides of Hydra's own settings: the best run is printed at the end, and the settings that
+    are the same in all runs are left out of their names."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    varying = {each.key_or_group for each in parsed if each.is_sweep_override()}
+    constant = [each.key_or_group for each in parsed if each.key_or_group not in varying]
+    return [f"{EXCLUDED}=[{','.join(constant)}]", CALLBACK]
+
+
+@contextmanager
+def named_output(hydra: Any) -> Iterator[str]:
+    """Print which run of a sweep this is; runs in parallel print their names before each line."""
+    name = f"run {hydra.job.num}"
+    print(f"{name}: {hydra.job.override_dirname}", flush=True)
+    if hydra.launcher._target_.endswith(".BasicLauncher"):
+        yield name
+        return
+    with redirect_stdout(_Prefixed(f"{name}: ", sys.stdout)):
+        yield name
+
+
+class _Prefixed(TextIOBase):
+    """Writes whole lines to a stream, each with a prefix."""
+
+    def __init__(self, prefix: str, stream: TextIO) -> None:
+        self.prefix, self.stream, self.held = prefix, stream, ""
+
+    def write(self, text: str) -> int:
+        *lines, self.held = (self.held + text).split("\n")
+        # One write, so that the lines of several processes do not mix.
+        self.stream.write("".join(f"{self.prefix}{line}\n" for line in lines))
+        self.stream.flush()
+        return len(text)
+
+
+class PrintBest(Callback):
+    """Prints the best run at the end of a sweep. Hydra makes it, as `sweep_overrides` asks."""
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        folder = Path(config.hydra.sweep.dir)
+        results = [
+            (json.loads(file.read_text())["val_bpb"], file.parent)
+            for file in folder.glob("*/summary.json")
+        ]
+        if not results:
+            return
+        bpb, run = min(results)
+        hydra = yaml.safe_load((run / ".hydra" / "hydra.yaml").read_text())["hydra"]
+        print(
+            f"Best of {len(results)} runs: {hydra['job']['override_dirname']}, "
+            f"{bpb:.4f} bits per byte, {run}"
+        )

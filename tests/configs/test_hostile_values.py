@@ -1,0 +1,113 @@
+"""Hostile values of every setting of every script: they build, or end in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import hydra
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig
+
+from configs.cli import one_line_errors, read_arguments
+from configs.schema import SCRIPTS, all_settings, build, register
+from tests.conftest import ROOT
+
+NAMES = [(script, each.name) for script, kind in SCRIPTS.items() for each in all_settings(kind)]
+NAMES += [("train", "experiment"), ("train", "hydra.sweep.dir"), ("train", "nonsense.deep")]
+WORDS = (
+    *("", "null", "true", "nan", "-inf", "1e999", "-1", "0", "0.5", "1e-320", "1_000", "0x10"),
+    *("9" * 30, "9" * 5000, "1" * 400, "n" * 300, "~nouser/x", "-", "--", "?" * 3, "a,b", "[", "]"),
+    *("[1, 2]", "[a, b]", "[]", "{}", "{a: 1}", "{a: {b: [c]}}", "{1: 2}", "(", "range(1, 9)"),
+    *("choice(1, 2)", "${x}", "${", "${seed}", "${now:%Y}", "${oc.env:HOME}", "$ {", "\\", "\\'"),
+    *(
+        "'",
+        '"',
+        "'a'",
+        '"b"',
+        "'a",
+        "=",
+        "==",
+        "a=b",
+        "#",
+        "%",
+        ":",
+        "a: b",
+        "\x00",
+        "\n",
+        "\x1b[0m",
+    ),
+    *(
+        "\udcff",
+        "\ud800",
+        "\u202e",
+        "\u00fc",
+        "\u732b",
+        "\U0001f9c0",
+        " ",
+        "\t",
+        "/dev/null",
+        "2026-01-01",
+    ),
+)
+values = st.one_of(
+    st.sampled_from(WORDS),
+    st.text(max_size=30),
+    st.integers().map(str),
+    st.floats().map(repr),
+    st.lists(st.sampled_from(WORDS), min_size=2, max_size=4).map("".join),
+)
+arguments = st.tuples(st.sampled_from(NAMES), st.sampled_from(["", "", "", "+", "++", "~"]), values)
+
+
+def check(setting: tuple[str, str], sign: str, value: str, folder: Path) -> None:
+    """Compose and build as the script does, and check how that ends."""
+    script, name = setting
+    group = f"data={'text' if name.endswith(('path', 'separator')) else 'tales'}"
+    extra = [group] if name.startswith("data.") else []
+    register()
+
+    def main(config: DictConfig) -> None:
+        with one_line_errors(script):
+            build(config, SCRIPTS[script])
+
+    errors, status = io.StringIO(), 0
+    before = Path.cwd()
+    os.chdir(folder)
+    argv, sys.argv = sys.argv, [f"{script}.py", *extra, f"{sign}{name}={value}"]
+    try:
+        environment = patch.dict(os.environ, HYDRA_FULL_ERROR="1")  # as `run_script` sets it
+        with environment, contextlib.redirect_stderr(errors), one_line_errors(script):
+            sys.argv[1:] = read_arguments(sys.argv[1:], script)
+            hydra.main(config_path=str(ROOT / "configs"), config_name=script, version_base="1.3")(
+                main
+            )()
+    except SystemExit as exit:
+        status = int(exit.code or 0)
+    finally:
+        sys.argv = argv
+        os.chdir(before)
+    shown = errors.getvalue()
+    assert status in (0, 2)
+    assert len(shown.splitlines()) == (1 if status else 0), shown
+    assert shown.startswith("error: ") or not status
+    assert not list(folder.iterdir())
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(arguments)
+def test_hostile_values(tmp_path: Path, argument: tuple[tuple[str, str], str, str]) -> None:
+    check(*argument, tmp_path)
+
+
+@pytest.mark.long
+@settings(max_examples=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(arguments)
+def test_many_hostile_values(tmp_path: Path, argument: tuple[tuple[str, str], str, str]) -> None:
+    check(*argument, tmp_path)
