@@ -13,6 +13,7 @@ from training.signals import stop_at_once
 if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -46,6 +47,8 @@ def main(cfg: DictConfig) -> None:
         data = replace(data, val_fraction=1.0)  # one stream of tokens
     needed = ("train",) if split == "train" else ("val",)
     corpus = open_corpus(data, trusted=config.data is not None)
+    if corpus.description:
+        print(corpus.description, file=sys.stderr)
     dataset = prepare(corpus, opened.tokenizer, config.cache_dir, 1, needed)
     if data is opened.config.data:
         opened.run.check_tokens(dataset.sha256, "run")

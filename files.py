@@ -185,6 +185,11 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
+def real_path(path: Path) -> Path:
+    """The path without symbolic links. `Path.resolve` raises for a loop of them."""
+    return Path(os.path.realpath(path))
+
+
 def _beside(path: Path) -> Path:
     """A new hidden name in the same folder, so that renaming stays within one file system."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -208,6 +208,8 @@ def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Co
     config = settings.config
     with ranks.main_process_first():
         corpus = open_corpus(config.data, settings.trusts_data)
+        if ranks.is_main and corpus.description:
+            print(corpus.description)
         tokenizer = Tokenizer.load(resumed.tokenizer_folder) if resumed else config.tokenizer
         return corpus, prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
 

@@ -33,6 +33,10 @@ class Corpus(Protocol):
     def floor_bits(self, split: str) -> float | None:
         """The information of the text of `split` in bits, where it is known."""
 
+    @property
+    def description(self) -> str | None:
+        """Which files are read, if it reads any."""
+
 
 class CorpusKind(NamedTuple):
     """The settings of a corpus, and what opens it."""

@@ -172,6 +172,8 @@ class TalesConfig:
 class Tales:
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
 
+    description = None
+
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
 

@@ -16,8 +16,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -33,6 +34,8 @@ class TextConfig:
     path: a file, a folder (all files below it that are not hidden), a glob (also `**`), or `-`.
     val_fraction: the fraction of the bytes, at the end, that is validation; 1 holds out everything.
     separator: inserted between two files, except for the part that the first one already ends with.
+    exclude: globs, separated by commas; files of a folder or glob are left out if one matches their
+        path below the folder, or a part of it. Older runs have none.
     """
 
     document_end: ClassVar[None] = None  # no text marks the end of a document
@@ -41,6 +44,7 @@ class TextConfig:
     path: str | None = field(metadata={"free_text": True, "may_move": True})
     val_fraction: float
     separator: str = field(metadata={"free_text": True})
+    exclude: str | None = field(default=None, metadata={"free_text": True})
 
     def __post_init__(self) -> None:
         check_range("val_fraction", self.val_fraction, above=0, most=1)
@@ -48,6 +52,8 @@ class TextConfig:
 
 class Text:
     """The corpus that a `TextConfig` describes; see `data.corpus.Corpus`.
+
+    In a folder or glob, files that are not UTF-8 text are skipped: `description` lists them.
 
     Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
     """
@@ -62,23 +68,31 @@ class Text:
         # Parts of the text in order: (file, first byte, length) or (separator, 0, length).
         self._stretches: list[tuple[Path | bytes, int, int]] = []
         self._times: dict[Path, int] = {}  # when each file was last changed
-        digest, ending = hashlib.sha256(), b""
+        digest, ending, skipped = hashlib.sha256(), b"", []
         try:
-            files, self._spool = _find(config.path)
+            files, self._spool = _find(config)
             for file in files:
                 gap = _missing_end(separator, ending) if self._stretches else b""
                 self._times[file] = file.stat().st_mtime_ns
-                length = 0
-                for block in _checked_blocks(file, config.path):
-                    if not length:
-                        digest.update(gap)
-                        ending = b""
-                    digest.update(block)
-                    length += len(block)
-                    ending = (ending + block)[-len(separator) :] if separator else b""
+                continued, length, own_ending = digest.copy(), 0, b""
+                try:
+                    for block in _text_blocks(file, is_alone=len(files) == 1):
+                        continued.update(block if length else gap + block)
+                        length += len(block)
+                        own_ending = (own_ending + block)[-len(separator) :] if separator else b""
+                except NotText as error:
+                    if len(files) == 1:
+                        name = "standard input" if config.path == "-" else file
+                        raise UserError(
+                            f"data.path: {name} is not UTF-8 ({error}); convert it, or choose "
+                            "other files"
+                        ) from None
+                    skipped.append(str(file))
+                    continue
                 if length:
                     start = file.stat().st_size - length
                     self._stretches += [(gap, 0, len(gap)), (file, start, length)]
+                    digest, ending = continued, own_ending
         except OSError as error:
             raise UserError(
                 f"data.path: {error.filename or config.path} cannot be read ({error.strerror}); "
@@ -88,13 +102,15 @@ class Text:
         n_bytes = sum(length for _, _, length in self._stretches)
         if n_bytes == 0:
             name = "standard input" if config.path == "-" else config.path
-            raise UserError(f"data.path: {name} is empty; give a text with at least one character")
+            problem = "contains no UTF-8 text" if skipped else "is empty"
+            raise UserError(f"data.path: {name} {problem}; give a text with at least one character")
         cut = int(n_bytes * (1 - config.val_fraction))
         before = b"".join(self._read(cut - 3, cut + 1))
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
             before, cut = before[:-1], cut - 1
         self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
         self.sha256 = digest.hexdigest()  # of the whole text
+        self.description = _describe(len(files), n_bytes, skipped)
 
     def fingerprint(self) -> str:
         """Equal for two corpora exactly if both of their splits are equal."""
@@ -140,12 +156,13 @@ class Text:
         return source.open("rb")
 
 
-def _find(path: str) -> tuple[list[Path], object]:
-    """The files that `path` names, and an object that keeps a temporary one alive.
+def _find(config: TextConfig) -> tuple[list[Path], object]:
+    """The files that the settings name, and an object that keeps a temporary one alive.
 
     Standard input and pipes can be read only once, and the text is needed several times, so they
     are copied to a temporary file, which is deleted with the corpus.
     """
+    path = config.path or ""
     if path == "-":
         if sys.stdin.isatty():
             raise UserError(
@@ -153,6 +170,12 @@ def _find(path: str) -> tuple[list[Path], object]:
             )
         return _spool(sys.stdin.buffer)
     chosen = Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
+    if chosen.is_fifo():
+        with chosen.open("rb") as stream:
+            return _spool(stream)
+    if chosen.is_file():
+        return [chosen], None
+    folder = chosen if chosen.is_dir() else Path()
     if chosen.is_dir():
         files = [
             file
@@ -160,34 +183,44 @@ def _find(path: str) -> tuple[list[Path], object]:
             if not any(part.startswith(".") for part in file.relative_to(chosen).parts)
         ]
         problem = "contains no files"
-    elif chosen.exists():
-        if not chosen.is_file():
-            with chosen.open("rb") as stream:
-                return _spool(stream)
-        return [chosen], None
     else:
         # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
         files = [Path(match) for match in glob.glob(str(chosen), recursive=True)]  # noqa: PTH207
         problem = "matches no files" if glob.has_magic(path) else "does not exist"
-    files = sorted((file for file in files if file.is_file()), key=lambda file: file.as_posix())
-    if not files:
+        if chosen.exists():
+            problem = "is a device"
+    globs = [each.strip() for each in (config.exclude or "").split(",") if each.strip()]
+    if found := [each for each in files if each.is_file()]:
+        problem += " that data.exclude leaves"
+    kept = [each for each in found if not _is_excluded(os.path.relpath(each, folder), globs)]
+    if not kept:
         raise UserError(
             f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
         )
-    return files, None
+    return sorted(kept, key=lambda file: file.as_posix()), None
+
+
+def _is_excluded(path: str, globs: Sequence[str]) -> bool:
+    names = (path, *Path(path).parts)
+    return any(fnmatch(name, each) for name in names for each in globs)
 
 
 def _spool(stream: BinaryIO) -> tuple[list[Path], object]:
-    spool = tempfile.NamedTemporaryFile()  # noqa: SIM115 (closed with the corpus)
-    shutil.copyfileobj(stream, spool, _BLOCK)
-    spool.flush()
-    return [Path(spool.name)], spool
+    folder = tempfile.TemporaryDirectory()
+    with (spool := Path(folder.name, "text")).open("wb") as copy:
+        shutil.copyfileobj(stream, copy, _BLOCK)
+    return [spool], folder
 
 
-def _checked_blocks(file: Path, path: str) -> Iterator[bytes]:
+class NotText(Exception):  # noqa: N818
+    """A file is not UTF-8 text."""
+
+
+def _text_blocks(file: Path, is_alone: bool) -> Iterator[bytes]:
     """The text of a file in blocks that are not empty, without a byte order mark.
 
-    Raises UserError if it is not UTF-8.
+    Raises NotText for bytes that are not UTF-8, and unless the file is alone, for zero bytes, which
+    binary files have.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     with file.open("rb") as stream:
@@ -199,15 +232,24 @@ def _checked_blocks(file: Path, path: str) -> Iterator[bytes]:
             try:
                 decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                name = "standard input" if path == "-" else file
-                raise UserError(
-                    f"data.path: {name} is not UTF-8 (byte {at - unfinished + error.start}); "
-                    "convert it, or choose other files"
-                ) from None
+                raise NotText(f"byte {at - unfinished + error.start}") from None
+            if not is_alone and b"\0" in block:
+                raise NotText("a zero byte")
             if not block:
                 return
             yield block
             at += len(block)
+
+
+def _describe(n_files: int, n_bytes: int, skipped: Sequence[str]) -> str:
+    """Which files are read; at most ten of those that are not are named."""
+    if n_files == 1:
+        return f"reading {n_bytes / 1e6:,.1f} MB"
+    text = f"reading {n_files - len(skipped):,} files, {n_bytes / 1e6:,.1f} MB"
+    if skipped:
+        more = f" and {len(skipped) - 10:,} more" if len(skipped) > 10 else ""
+        text += f"; skipped {len(skipped):,} that are not UTF-8: {', '.join(skipped[:10])}{more}"
+    return text
 
 
 def _missing_end(separator: bytes, ending: bytes) -> bytes:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 import tiktoken
 from jaxtyping import Int64, UInt32
 
@@ -232,9 +233,10 @@ def _encoding(about: Any, dump: str) -> tiktoken.Encoding:
         raise ValueError("a single byte is missing in tokenizer.tiktoken")
     if any(not len(ranks) <= token < len(ranks) + 1024 for token in special.values()):
         raise ValueError("a special token in tokenizer.json has an id out of range")
-    encoding = tiktoken.Encoding(
-        name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
-    )
-    if encoding.decode(encoding.encode_ordinary(EVERY_KIND)) != EVERY_KIND:
-        raise ValueError("the pattern in tokenizer.json leaves out parts of a text")
-    return encoding
+    try:
+        pieces = [each[0] for each in regex.finditer(pattern, EVERY_KIND, timeout=1)]
+    except (regex.error, TimeoutError) as error:
+        raise ValueError(f"the pattern in tokenizer.json cannot be used: {error}") from error
+    if "".join(pieces) != EVERY_KIND or "" in pieces:
+        raise ValueError("the pattern in tokenizer.json does not divide a text into pieces")
+    return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)

@@ -34,6 +34,7 @@ from files import (
     find_damage,
     fsync,
     read_json,
+    real_path,
     remove_folder,
     replace_folder,
     replace_link,
@@ -134,7 +135,7 @@ class Checkpoints:
             replace_text(target / EVALUATED, _state(progress))
         except OSError as error:
             raise self._refused(error) from error
-        if self._target("last") == target.resolve():
+        if self._target("last") == real_path(target):
             self._prune(keep)
 
     def find(self, name: str, setting: str) -> Path:
@@ -211,16 +212,16 @@ class Checkpoints:
         """What `last` or `best` points to."""
         link = self.folder / name
         if link.is_file():
-            return self.folder.resolve() / link.read_text(encoding="utf-8", errors="replace")
-        return Path(os.path.realpath(link))
+            return real_path(self.folder) / link.read_text(encoding="utf-8", errors="replace")
+        return real_path(link)
 
     def _prune(self, keep: int) -> None:
         last = self._target("last")
         # Checkpoints after `last` are stale: the run was resumed from an earlier step.
         steps = [path for path in self._steps() if _step(path) <= _step(last)]
-        kept = {self._target("best"), *(path.resolve() for path in steps[-keep:])}
+        kept = {self._target("best"), *(real_path(path) for path in steps[-keep:])}
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
-            if path.resolve() not in kept:
+            if real_path(path) not in kept:
                 remove_folder(path)
 
 

@@ -36,7 +36,7 @@ import filelock
 import yaml
 
 from errors import UserError
-from files import fsync, read_json, replace_link, replace_text
+from files import fsync, read_json, real_path, replace_link, replace_text
 from training.checkpoint import Checkpoints
 from training.observer import Summary
 
@@ -99,7 +99,7 @@ class Run:
         """The run at `path`. Raises UserError, naming `setting`, if there is none."""
         config_file = Path(path) / "config.yaml"
         # runs/latest is a folder of links: find the run itself.
-        folder = config_file.resolve().parent
+        folder = real_path(config_file).parent
         here = Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not config_file.is_file():
@@ -112,25 +112,21 @@ class Run:
     def check_contents(self, setting: str) -> None:
         """Raises UserError, naming `setting`, for what the project must not write to: links that
         lead out of the run, named pipes, and folders in the place of files."""
-        root = self.path.resolve()
+        root = real_path(self.path)
         for folder, folders, names in os.walk(self.path):
             for path in (Path(folder, name) for name in (*folders, *names)):
-                problem = None
-                if path.is_symlink():
-                    if not path.resolve().is_relative_to(root):
-                        problem = "is a link that leads out of the run"
-                elif not (path.is_dir() or path.is_file()):
-                    problem = "is neither a file nor a folder"
-                elif path.parent == self.path and path.is_dir() and path.name in (*FILES, "lock"):
-                    problem = "is a folder"
-                elif (
-                    path.parent == self.path
-                    and path.is_file()
-                    and path.name in (*FOLDERS, "plugins")
-                ):
+                name = path.name if path.parent == self.path else ""
+                if path.is_symlink() and not real_path(path).is_relative_to(root):
+                    problem = "is a link that leads out of the run"
+                elif name in (*FILES, "lock") and not path.is_file():
+                    problem = "is not a file"
+                elif name in (*FOLDERS, "plugins") and not path.is_dir():
                     problem = "is not a folder"
-                if problem:
-                    raise UserError(f"{setting}: {path} {problem}; move it, or give another run")
+                elif not (path.is_symlink() or path.is_dir() or path.is_file()):
+                    problem = "is neither a file nor a folder"
+                else:
+                    continue
+                raise UserError(f"{setting}: {path} {problem}; move it, or give another run")
 
     def lock(self, setting: str) -> None:
         """Prevent other processes from training this run, until this process ends.
@@ -166,7 +162,7 @@ class Run:
         try:
             latest.mkdir(parents=True, exist_ok=True)
             for name in (*FILES, *FOLDERS):
-                target = os.path.relpath(self.path.resolve() / name, latest.resolve())
+                target = os.path.relpath(real_path(self.path) / name, real_path(latest))
                 replace_link(latest / name, target)
         except OSError as error:
             print(
@@ -230,7 +226,7 @@ def check_new(path: str | None) -> None:
         path.encode()
     except UnicodeEncodeError:
         raise UserError(f"run_dir: {path} is not UTF-8; choose another folder") from None
-    if not path or target.resolve() in (RUNS.resolve(), (RUNS / "latest").resolve()):
+    if not path or real_path(target) in (real_path(RUNS), real_path(RUNS / "latest")):
         raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         is_run = (target / "config.yaml").is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,87 @@ def test_a_file_that_shrinks_or_disappears_while_it_is_read_is_detected(tmp_path
 def test_a_fraction_out_of_range_is_rejected(val_fraction: float) -> None:
     with pytest.raises(ValueError, match=r"^val_fraction: "):
         preset("data", "text", path="a.txt", val_fraction=val_fraction)
+
+
+def test_binary_files_in_a_folder_are_skipped_and_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Once. ")
+    (tmp_path / "b.png").write_bytes(b"\x89PNG\xff" * 100)
+    (tmp_path / "c.npy").write_bytes(b"header" + bytes(100))  # valid UTF-8
+    # Valid in its first block, so that its beginning must not count.
+    (tmp_path / "d.txt").write_bytes(b"x" * (1 << 22) + b"\xff")
+    (tmp_path / "e.txt").write_text("The end.")
+    for path in (tmp_path, tmp_path / "*"):
+        corpus = Text(preset("data", "text", path=str(path), val_fraction=1.0))
+        assert "".join(corpus.pieces("val")) == "Once. \n\nThe end."
+        alone = tmp_path.parent / "alone.txt"
+        alone.write_text("Once. \n\nThe end.")
+        same = Text(preset("data", "text", path=str(alone), val_fraction=1.0))
+        assert corpus.fingerprint() == same.fingerprint()
+        description = corpus.description
+        assert description and description.startswith("reading 2 files, 0.0 MB; skipped 3 that")
+        assert all(f"{name}" in description for name in ("b.png", "c.npy", "d.txt"))
+    for name in ("b.png", "d.txt"):
+        with pytest.raises(UserError, match=f"{name} is not UTF-8"):
+            Text(preset("data", "text", path=str(tmp_path / name)))
+    for name in ("a.txt", "e.txt"):
+        (tmp_path / name).unlink()
+    with pytest.raises(UserError, match="contains no UTF-8 text"):
+        Text(preset("data", "text", path=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("exclude", "kept"),
+    [
+        (None, "abcd"),
+        ("*.lock", "acd"),
+        ("*.lock, build", "a"),
+        ("build/*", "ab"),
+        ("build/deep/*", "abc"),
+        ("c.*", "abd"),
+        (",", "abcd"),
+    ],
+)
+def test_globs_exclude_files(tmp_path: Path, exclude: str | None, kept: str) -> None:
+    for name in ("a.txt", "b.lock", "build/c.txt", "build/deep/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(Path(name).stem)
+    config = preset(
+        "data", "text", path=str(tmp_path), exclude=exclude, separator="", val_fraction=1.0
+    )
+    assert "".join(Text(config).pieces("val")) == kept
+    with pytest.raises(UserError, match=r"contains no files that data\.exclude leaves"):
+        Text(replace(config, exclude="*"))
+
+
+def test_each_file_is_read_once_before_it_is_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("Once. " * 100)
+    (tmp_path / "b.txt").write_text("The end.")
+    opened: list[str] = []
+    plain = Path.open
+
+    def count(path: Path, *arguments: str) -> object:
+        opened.append(path.name)
+        return plain(path, *arguments)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", count)
+    corpus = Text(preset("data", "text", path=str(tmp_path / "a.txt")))
+    opened.remove("a.txt")  # for the character at which the splits meet
+    corpus.fingerprint(), corpus.fingerprint()
+    assert opened == ["a.txt"]
+
+
+def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("Once there was a hen. " * 10)
+    corpus = Text(preset("data", "text", path=str(file)))
+    file.write_text("Once there was a fox. " * 10)
+    os.utime(file, ns=(0, 0))
+    with pytest.raises(UserError, match="changed while it was read"):
+        list(corpus.pieces("train"))
+
+
+def test_a_device_is_no_text() -> None:
+    with pytest.raises(UserError, match="/dev/zero is a device"):
+        Text(preset("data", "text", path="/dev/zero"))

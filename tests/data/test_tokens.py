@@ -32,6 +32,8 @@ NASTY = "     \n\naB1\r\t!/'s_é中。😀\u0301\u00a0\u3000\x1c\x85\u200b"
 class StubCorpus:
     """A corpus with a given text, which counts how often it is read."""
 
+    description = None
+
     def __init__(self, train: str = STORY, val: str = STORY[:500], floor: float | None = None):
         self.texts = {"train": train, "val": val}
         self.floor = floor

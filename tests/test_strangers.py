@@ -1,0 +1,309 @@
+"""Runs and caches that somebody else made, or that were damaged: one line, no hang, no harm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import yaml
+
+from errors import UserError
+from files import write_sums
+from inference import open_run
+from tests.conftest import TINY, command, files, succeed
+from training import checkpoint
+
+SCRIPTS = {
+    "train": ("resume=run", "trainer.max_steps=8"),
+    "evaluate": ("run=run",),
+    "look": ("run=run", "text=hen"),
+}
+
+
+@pytest.fixture
+def here(tiny: Path, tiny_run: Path, tmp_path: Path) -> Path:
+    """A folder with a copy of a run and its cache."""
+    folder = tmp_path / "here"
+    shutil.copytree(tiny_run, folder / "run", symlinks=True)
+    shutil.copytree(tiny / ".cache", folder / ".cache")
+    return folder
+
+
+def assert_refused(here: Path, script: str, *words: str) -> None:
+    before = files(here.parent)
+    done = command(script, *SCRIPTS[script], cwd=here)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for word in ("error: ", *words):
+        assert word in done.stderr
+    assert files(here.parent) == before
+
+
+def assert_not_opened(here: Path, *words: str) -> None:
+    """Sampling, evaluating and looking begin with `open_run`. Training has its own beginning."""
+    with pytest.raises(UserError) as caught:
+        open_run(here / "run", "last")
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def configure(here: Path, change: Callable[[dict], object]) -> None:
+    file = here / "run/config.yaml"
+    settings = yaml.safe_load(file.read_text())
+    change(settings)
+    file.write_text(yaml.safe_dump(settings))
+
+
+@pytest.mark.parametrize("script", ["train", "look"])
+@pytest.mark.parametrize("name", ["train.log", "plugins", "checkpoints", "lock", "deep/link"])
+def test_nothing_is_written_through_a_link_out_of_the_run(
+    here: Path, script: str, name: str
+) -> None:
+    outside = here.parent / "outside"
+    mine = here / "run" / name
+    mine.parent.mkdir(exist_ok=True)
+    if mine.exists():
+        mine.rename(outside)
+    else:
+        outside.mkdir()
+    mine.symlink_to(outside)
+    assert_refused(here, script, name, "leads out of the run")
+
+
+def test_a_link_inside_a_run_is_followed(here: Path) -> None:
+    (here / "run/train.log").rename(here / "run/old.log")
+    (here / "run/train.log").symlink_to("old.log")
+    succeed("train", *SCRIPTS["train"], cwd=here)
+    assert "finished" in (here / "run/old.log").read_text()
+
+
+def pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def loop(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("make", [pipe, folder, loop])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.yaml",
+        "data.json",
+        "tokenizer/tokenizer.json",
+        "tokenizer/tokenizer.tiktoken",
+        "metrics.jsonl",
+        "train.log",
+        "resumed.yaml",
+    ],
+)
+def test_files_that_are_no_files(here: Path, name: str, make: Callable[[Path], None]) -> None:
+    make(here / "run" / name)
+    if (make, name) != (loop, "resumed.yaml"):  # which is like none, and is replaced
+        assert_refused(here, "train")
+    if name.startswith(("config", "tokenizer")):
+        assert_not_opened(here)
+
+
+@pytest.mark.parametrize("make", [pipe, folder, loop])
+@pytest.mark.parametrize("name", [*checkpoint.FILES, "SHA256SUMS"])
+def test_checkpoints_whose_files_are_no_files(
+    here: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    for step in (3, 6):
+        make(here / f"run/checkpoints/step-00000{step}" / name)
+    assert_refused(here, "train")
+    assert_not_opened(here)
+
+
+def test_events_that_are_a_pipe(here: Path) -> None:
+    (events,) = (here / "run").glob("events.*")
+    pipe(events)
+    assert_refused(here, "train", events.name)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"step": -5},
+        {"step": 1e30},
+        {"step": True},
+        {"step": 10**30},
+        {"seconds": -1},
+        {"tokens": "6"},
+        {"best_val_loss": float("nan")},
+        {"more": 1},
+        "[" * 100_000,
+        "[]",
+        "",
+    ],
+)
+def test_a_state_that_cannot_be(here: Path, state: object) -> None:
+    for step in (3, 6):
+        folder = here / f"run/checkpoints/step-00000{step}"
+        (folder / checkpoint.EVALUATED).unlink(missing_ok=True)
+        file = folder / checkpoint.STATE
+        stored = json.loads(file.read_text())
+        file.write_text(json.dumps({**stored, **state}) if isinstance(state, dict) else str(state))
+        write_sums(folder, checkpoint.FILES)
+    assert_not_opened(here, checkpoint.STATE)
+    if state in ({"step": -5}, "[" * 100_000):
+        assert_refused(here, "train", checkpoint.STATE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x, x]\nb: &b [*a, *a]\nmodel: [*b, *b]\n",
+        "model: " + "[" * 20_000,
+        "a: b\n" * 100_000,
+        "seed: 2026-99-99\n",
+        "- 1\n",
+        "",
+        "\0",
+    ],
+)
+def test_settings_that_are_not_those_of_a_run(here: Path, text: str) -> None:
+    (here / "run/config.yaml").write_text(text)
+    assert_refused(here, "train", "config.yaml")
+    assert_not_opened(here, "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("d_model", 32_000), ("n_layers", 900), ("d_mlp", 1000), ("tied_embeddings", None)],
+)
+def test_sizes_are_compared_with_the_weights_before_memory_is_taken(
+    here: Path, name: str, value: int | None
+) -> None:
+    def change(settings: dict) -> None:
+        model = settings["model"]
+        model[name] = not model[name] if value is None else value
+
+    configure(here, change)
+    assert_refused(here, "train")
+    assert_not_opened(here)
+
+
+def test_a_context_that_does_not_fit_into_memory(here: Path) -> None:
+    """No weight has this size: rotary positions are computed."""
+    configure(here, lambda settings: settings["model"].update(context_length=10**9))
+    assert_not_opened(here, "GB")
+
+
+@pytest.mark.parametrize("kind", ["nan", "inf", "integers", "missing", "more"])
+def test_weights_that_are_no_weights_are_named(here: Path, kind: str) -> None:
+    name = "blocks.1.mlp.down.weight"
+    for step in (3, 6):
+        folder = here / f"run/checkpoints/step-00000{step}"
+        weights = safetensors.torch.load_file(folder / checkpoint.MODEL)
+        if kind == "integers":
+            weights[name] = weights[name].int()
+        elif kind == "missing":
+            del weights[name]
+        elif kind == "more":
+            weights = {**weights, "blocks.7.extra": torch.zeros(2)}
+        else:
+            weights[name][0, 0] = float(kind)
+        safetensors.torch.save_file(weights, folder / checkpoint.MODEL)
+        write_sums(folder, checkpoint.FILES)
+    named = "blocks.7.extra" if kind == "more" else name
+    assert_not_opened(here, named)
+    if kind == "nan":
+        assert_refused(here, "train", named)
+
+
+@pytest.mark.parametrize("pattern", ["", "x", r"\p{L}+", "(", None])
+def test_a_tokenizer_that_leaves_out_text(here: Path, pattern: str | None) -> None:
+    folder = here / "run/tokenizer"
+    about = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**about, "pattern": pattern}))
+    write_sums(folder, ("tokenizer.json", "tokenizer.tiktoken"))
+    assert_not_opened(here, "tokenizer")
+    if pattern == "":
+        for script in SCRIPTS:
+            assert_refused(here, script, "tokenizer")
+
+
+def test_a_flipped_bit_of_the_tokenizer(here: Path) -> None:
+    file = here / "run/tokenizer/tokenizer.json"
+    file.write_text(file.read_text().replace("{1,3}", "{1,2}"))
+    assert_not_opened(here, "tokenizer")
+
+
+@pytest.mark.parametrize("name", ["train.bin", "val.bin", "meta.json", "SHA256SUMS"])
+@pytest.mark.parametrize("how", ["flipped", "missing", "bytes", "deep"])
+def test_a_damaged_cache_is_made_again(here: Path, name: str, how: str) -> None:
+    (file,) = (here / ".cache").glob(f"tokens-*/{name}")
+    whole = file.read_bytes()
+    if how == "missing":
+        file.unlink()
+    elif how == "flipped":
+        flipped = np.frombuffer(whole, np.uint8).copy()
+        flipped[::40] ^= 1
+        file.write_bytes(flipped.tobytes())
+    else:
+        file.write_bytes(b"\xff" * 100 if how == "bytes" else b"[" * 100_000)
+    done = command("train", "resume=run", cwd=here)  # which has nothing to do
+    assert done.returncode == 0, done.stderr
+    assert "encoding the text again" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert file.read_bytes() == whole
+
+
+def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path) -> None:
+    """Until the user gives them."""
+    text = "Speak, speak. " * 2000
+    source = tmp_path / "input.txt"
+    source.write_text(text)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    settings = [each for each in TINY if not each.startswith("data.")]
+    chosen = ("data=shakespeare", f"data.sha256={sha256}")
+    succeed("train", *settings, *chosen, f"data.path={source}", "run_dir=run", cwd=tmp_path)
+    shutil.rmtree(tmp_path / ".cache")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+        def change(settings: dict) -> None:
+            settings["data"].update(path=None, url=url, cache_dir=str(tmp_path / "theirs"))
+            settings["cache_dir"] = str(tmp_path / "theirs too")
+
+        configure(tmp_path, change)
+        for script in ("train", "evaluate"):
+            assert_refused(tmp_path, script, "data.url")
+        with pytest.raises(TimeoutError):
+            server.accept()
+        mine = (f"data.path={source}", "data=shakespeare", f"data.sha256={sha256}")
+        succeed("train", *SCRIPTS["train"], *mine, cwd=tmp_path)
+        succeed("evaluate", *SCRIPTS["evaluate"], *mine, cwd=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"input.txt", "run", "runs", ".cache"}
+
+
+def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:
+    def change(settings: dict) -> None:
+        settings["data"] = {
+            **{"name": "text", "path": "/dev/zero"},
+            **{"val_fraction": 0.1, "separator": ""},
+        }
+
+    configure(here, change)
+    for script in ("train", "evaluate"):
+        assert_refused(here, script, "/dev/zero")
