@@ -206,7 +206,7 @@ def _check_argument(argument: str, groups: Collection[str], free_text: Collectio
     """Raise UserError for an argument whose fault Hydra would not name."""
     key, _, value = argument.partition("=")
     try:
-        argument.encode()
+        as_utf8(argument).encode()
     except UnicodeEncodeError:
         raise UserError(f"{key}: is not UTF-8; convert it to UTF-8") from None
     if not key.lstrip("+~"):

@@ -29,7 +29,8 @@ def commands() -> list[tuple[str, str]]:
     """Script and arguments of every command line that composes settings."""
     found = set()
     for page in PAGES:
-        for script, arguments in RUN.findall(page.read_text(encoding="utf-8")):
+        text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))  # continued lines
+        for script, arguments in RUN.findall(text):
             if script in SCRIPTS:
                 found.add((script, arguments.partition(" # ")[0].strip()))
     return sorted(found)
@@ -59,6 +60,7 @@ def test_every_command_is_valid(script: str, arguments: str) -> None:
     read = read_arguments(given, script)
     settings = [each for each in read if "=" in each]
     if "-m" in read:  # the first value of each
+        settings = [each for each in given if "=" in each]
         settings = [re.sub(r"=.*(?:interval|choice)\(", "=", each) for each in settings]
         settings = [each.partition(",")[0] for each in settings]
     compose(script, settings, return_hydra_config=True)

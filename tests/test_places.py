@@ -63,7 +63,8 @@ def run_in(terminal: str, script: str, *settings: str, cwd: Path, stdin: str = "
     assert done.returncode == 0, errors
     # The project opens its files with their encoding, whatever that of the terminal is.
     found = [line for line in errors.splitlines() if "EncodingWarning" in line]
-    assert not [line for line in found if line.startswith(str(ROOT))]
+    ours = [line for line in found if line.startswith(str(ROOT)) and "site-packages" not in line]
+    assert not ours
     return done.stdout.decode("cp1252" if terminal == "cp1252" else "ascii")
 
 
@@ -190,7 +191,8 @@ def test_a_read_only_folder_can_be_worked_in(read_only: Path, tmp_path: Path) ->
     assert succeed("sample", run, "max_new_tokens=5", cwd=read_only)
     assert succeed("evaluate", run, cache, cwd=read_only)
     assert succeed("look", run, "text=A hen", f"html={tmp_path}/page.html", cwd=read_only)
-    done = command("train", f"resume={tmp_path}/run", "trainer.max_steps=8", cwd=read_only)
+    resume = (f"resume={tmp_path}/run", "trainer.max_steps=8", cache)
+    done = command("train", *resume, cwd=read_only)
     assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr
     done = command("train", *TINY, cache, cwd=read_only)
     assert done.returncode == 2 and done.stderr.startswith("error: runs"), done.stderr

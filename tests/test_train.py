@@ -120,9 +120,9 @@ def test_a_sweep_creates_a_run_for_every_value(tmp_path: Path) -> None:
     succeed("train", "-m", "model.d_model=8,16", *TINY[:2], *TINY[3:], cwd=tmp_path)
     (sweep,) = (tmp_path / "runs").glob("sweep_*")
     for number, width in ((0, 8), (1, 16)):
-        config = yaml.safe_load((sweep / str(number) / "config.yaml").read_text())
+        config = yaml.safe_load((sweep / f"{number}_d_model={width}" / "config.yaml").read_text())
         assert config["model"]["d_model"] == width
-        assert (sweep / str(number) / "summary.json").is_file()
+        assert (sweep / f"{number}_d_model={width}" / "summary.json").is_file()
 
 
 def test_training_on_a_text_file(tmp_path: Path) -> None:
