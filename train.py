@@ -35,14 +35,15 @@ from inference import Writer
 from model import GPT
 from observe.build import build_observers
 from observe.observed import ObservedRun
-from training.checkpoint import Progress, check_weights, load_optimizer, load_progress, load_weights
 from training.config import n_tokens
 from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
 from training.optimizer import Optimizer
+from training.progress import Progress, load_progress
 from training.ranks import Ranks, join_ranks
 from training.run import Run, check_new
 from training.trainer import Diverged, Reports, Trainer, TrainingData
+from training.weights import check_weights, load_optimizer, load_weights
 
 
 class Settings(NamedTuple):

@@ -17,10 +17,11 @@ import torch
 from data import CORPORA, CorpusConfig, Tokenizer
 from errors import UserError, check_choice
 from model import GPT, ModelConfig
-from training.checkpoint import check_weights, load_progress, load_weights
 from training.device import check_memory
+from training.progress import load_progress
 from training.run import Run
 from training.settings import read_settings
+from training.weights import check_weights, load_weights
 
 Config = TypeVar("Config")
 

@@ -15,25 +15,19 @@ before any file is used.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import safetensors.torch
-import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import nn
 
-from errors import UserError, check_range
+from errors import UserError
 from files import (
     find_damage,
     fsync,
-    read_json,
     real_path,
     remove_folder,
     replace_folder,
@@ -41,30 +35,13 @@ from files import (
     replace_text,
     write_sums,
 )
-from model import GPT, ModelConfig
 from training.optimizer import Optimizer
+from training.progress import EVALUATED, STATE, Progress, as_json, load_progress
 from training.ranks import full_tensor
+from training.weights import MODEL, OPTIMIZER
 
-FLOATS = ("F64", "F32", "F16", "BF16")
 NAMES = ("best", "last")
-MODEL, OPTIMIZER, STATE = FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
-EVALUATED = "evaluated.json"
-
-
-@dataclass
-class Progress:
-    """How far a run has come. `seconds` is wall-clock time of training, over all its sessions;
-    `evaluated` is the step of the last evaluation; `bad_steps` counts steps that were skipped
-    because a number in them was not finite, `bad_in_a_row` those since the last step that was
-    applied."""
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best_val_loss: float | None = None
-    evaluated: int = 0
-    bad_steps: int = 0
-    bad_in_a_row: int = 0
+FILES = (MODEL, OPTIMIZER, STATE)
 
 
 class Checkpoints:
@@ -105,7 +82,7 @@ class Checkpoints:
             with replace_folder(target) as temporary:
                 for name, tensors in contents.items():
                     safetensors.torch.save_file(tensors, temporary / name)
-                (temporary / STATE).write_text(_state(progress), encoding="utf-8")
+                (temporary / STATE).write_text(as_json(progress), encoding="utf-8")
                 for name in contents:  # safetensors makes its files readable by their owner only
                     shutil.copymode(temporary / STATE, temporary / name)
                 write_sums(temporary, FILES)
@@ -132,7 +109,7 @@ class Checkpoints:
             if is_best:
                 self._point("best", target)
                 fsync(self.folder)
-            replace_text(target / EVALUATED, _state(progress))
+            replace_text(target / EVALUATED, as_json(progress))
         except OSError as error:
             raise self._refused(error) from error
         if self._target("last") == real_path(target):
@@ -225,10 +202,6 @@ class Checkpoints:
                 remove_folder(path)
 
 
-def _state(progress: Progress) -> str:
-    return json.dumps(asdict(progress), indent=2) + "\n"
-
-
 def _step(path: Path) -> int:
     """The step of a checkpoint folder: from its name, or from state.json if a link was copied."""
     digits = path.name.removeprefix("step-")
@@ -238,84 +211,3 @@ def _step(path: Path) -> int:
         return load_progress(path).step
     except UserError:
         return sys.maxsize
-
-
-def check_weights(config: ModelConfig, vocab_size: int, checkpoint: Path) -> int:
-    """The bytes of memory that the model takes. Raises UserError unless the weights are those of
-    such a model. Reads only their names, types and shapes, and takes no memory."""
-    try:
-        with torch.device("meta"):
-            model = GPT(config, vocab_size)
-    except RuntimeError as error:
-        raise UserError(f"{checkpoint}: the model is too large; choose another run") from error
-    expected = {name: list(each.shape) for name, each in model.named_parameters()}
-    with _readable(checkpoint / MODEL) as path, safe_open(path, "pt") as file:
-        found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        for name in (*expected, *found):
-            if name not in found or name not in expected:
-                what = "missing" if name in expected else "not a part of the model"
-                raise ValueError(f"{name} is {what}")
-            if found[name].get_shape() != expected[name]:
-                raise ValueError(
-                    f"{name} has the shape {found[name].get_shape()}; the model in config.yaml "
-                    f"needs {expected[name]}"
-                )
-            if found[name].get_dtype() not in FLOATS:
-                raise ValueError(f"{name} has the type {found[name].get_dtype()}")
-    tensors = (*model.parameters(), *model.buffers())
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def load_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Load weights into a model. Raises UserError if they are damaged, do not fit, or are not
-    finite."""
-    with _readable(checkpoint / MODEL) as path:
-        safetensors.torch.load_model(model, path)
-        for name, parameter in model.named_parameters():
-            if not parameter.isfinite().all():
-                raise ValueError(f"{name} has values that are not finite")
-
-
-def load_progress(checkpoint: Path) -> Progress:
-    """The progress of the run at a checkpoint. Raises UserError if the file is damaged."""
-    with _readable(checkpoint / STATE) as path:
-        progress = _read_state(path)
-    with contextlib.suppress(OSError, ValueError):  # without it, the run evaluates again
-        evaluated = _read_state(checkpoint / EVALUATED)
-        progress = evaluated if evaluated.step == progress.step else progress
-    return progress
-
-
-def _read_state(path: Path) -> Progress:
-    """Raises OSError or ValueError if the file is missing or damaged."""
-    state = read_json(path)
-    if not isinstance(state, dict):
-        raise ValueError("unexpected content")
-    state.setdefault("evaluated", state.get("step"))  # older runs evaluated before they saved
-    if state.keys() != asdict(Progress()).keys():
-        raise ValueError("unexpected content")
-    for name, value in state.items():
-        kinds = (int, float) if name in ("seconds", "best_val_loss") else (int,)
-        if value is None and name == "best_val_loss":
-            continue
-        if type(value) not in kinds:
-            raise ValueError(f"{name} is not a number")
-        check_range(name, value, 0, 10**15)
-    return Progress(**state)
-
-
-def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
-    """Load the state of an optimizer. Raises UserError if it is damaged or does not fit."""
-    with _readable(checkpoint / OPTIMIZER) as path:
-        optimizer.load_state_tensors(safetensors.torch.load_file(path))
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[Path]:
-    try:
-        yield path
-    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{path}: cannot be read ({reason}); choose another checkpoint or run"
-        ) from error

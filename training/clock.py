@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from training.checkpoint import Progress
+from training.progress import Progress
 
 
 class Clock:

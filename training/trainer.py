@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from data.batches import Windows
 from errors import UserError
-from training.checkpoint import Checkpoints, Progress
+from training.checkpoint import Checkpoints
 from training.clock import Clock
 from training.config import TrainerConfig
 from training.device import autocast
 from training.evaluation import Measurement, cross_entropy, largest_activations, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
+from training.progress import Progress
 from training.ranks import Ranks, full_tensor
 from training.signals import SignalMonitor, Stopped
 

@@ -16,8 +16,8 @@ from data import TalesConfig
 from errors import UserError
 from inference import open_run
 from tests.conftest import files
-from training.checkpoint import Progress
 from training.optimizer import Optimizer
+from training.progress import Progress
 
 
 def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:

@@ -11,10 +11,12 @@ from configs.schema import preset
 from errors import UserError
 from model import GPT
 from tests.conftest import small_config
-from training.checkpoint import Checkpoints, Progress, load_optimizer, load_progress, load_weights
+from training.checkpoint import Checkpoints
 from training.device import choose_device
 from training.optimizer import Optimizer
+from training.progress import Progress, load_progress
 from training.run import Run, check_new
+from training.weights import load_optimizer, load_weights
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=0.0)
 

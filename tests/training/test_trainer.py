@@ -21,20 +21,15 @@ from errors import UserError
 from model import GPT
 from tests.conftest import small_config
 from training import clock
-from training.checkpoint import (
-    EVALUATED,
-    Checkpoints,
-    Progress,
-    load_optimizer,
-    load_progress,
-    load_weights,
-)
+from training.checkpoint import Checkpoints
 from training.config import TrainerConfig, n_tokens
 from training.device import autocast
 from training.evaluation import cross_entropy, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
+from training.progress import EVALUATED, Progress, load_progress
 from training.trainer import Reports, Trainer, TrainingData
+from training.weights import load_optimizer, load_weights
 
 VOCAB, CONTEXT = 13, 8
 CPU = torch.device("cpu")

@@ -1,0 +1,60 @@
+"""Reading the tensors of a checkpoint, which somebody else may have made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from errors import UserError
+from model import GPT, ModelConfig
+from training.optimizer import Optimizer
+from training.progress import readable
+
+MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+def check_weights(config: ModelConfig, vocab_size: int, checkpoint: Path) -> int:
+    """The bytes of memory that the model takes. Raises UserError unless the weights are those of
+    such a model. Reads only their names, types and shapes, and takes no memory."""
+    try:
+        with torch.device("meta"):
+            model = GPT(config, vocab_size)
+    except RuntimeError as error:
+        raise UserError(f"{checkpoint}: the model is too large; choose another run") from error
+    expected = {name: list(each.shape) for name, each in model.named_parameters()}
+    with readable(checkpoint / MODEL) as path, safe_open(path, "pt") as file:
+        found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        for name in (*expected, *found):
+            if name not in found or name not in expected:
+                what = "missing" if name in expected else "not a part of the model"
+                raise ValueError(f"{name} is {what}")
+            if found[name].get_shape() != expected[name]:
+                raise ValueError(
+                    f"{name} has the shape {found[name].get_shape()}; the model in config.yaml "
+                    f"needs {expected[name]}"
+                )
+            if found[name].get_dtype() not in FLOATS:
+                raise ValueError(f"{name} has the type {found[name].get_dtype()}")
+    tensors = (*model.parameters(), *model.buffers())
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def load_weights(model: nn.Module, checkpoint: Path) -> None:
+    """Load weights into a model. Raises UserError if they are damaged, do not fit, or are not
+    finite."""
+    with readable(checkpoint / MODEL) as path:
+        safetensors.torch.load_model(model, path)
+        for name, parameter in model.named_parameters():
+            if not parameter.isfinite().all():
+                raise ValueError(f"{name} has values that are not finite")
+
+
+def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
+    """Load the state of an optimizer. Raises UserError if it is damaged or does not fit."""
+    with readable(checkpoint / OPTIMIZER) as path:
+        optimizer.load_state_tensors(safetensors.torch.load_file(path))
