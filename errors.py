@@ -6,6 +6,7 @@ Any other exception is a bug and keeps its traceback.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,14 @@ class UserError(Exception):
     The message is one line that names the setting or file, what is wrong with it and what to do.
     Scripts print it on standard error and exit with status 2.
     """
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, which names of files can contain."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode()
+        for letter in text
+    )
 
 
 def check_range(
@@ -45,10 +54,21 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
         raise ValueError(f"{name}: {value!r} is unknown; choose one of {', '.join(known)}")
 
 
+def check_path(setting: str, path: str) -> None:
+    """Raise UserError, naming `setting`, as `check_folder` raises ValueError."""
+    try:
+        check_folder(setting, path)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
 def check_folder(name: str, path: str) -> None:
-    """Raise ValueError for an empty path, or one in the home of an unknown user (`~nobody`)."""
+    """Raise ValueError for an empty path, one with a name that is too long for a disk, or one in
+    the home of an unknown user (`~nobody`)."""
     if not path:
         raise ValueError(f"{name}: is empty; give a folder")
+    if any(len(os.fsencode(part)) > 255 for part in Path(path).parts):
+        raise ValueError(f"{name}: {path[:40]}... is too long; give names of at most 255 bytes")
     try:
         Path(path).expanduser()
     except RuntimeError as error:

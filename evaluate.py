@@ -13,7 +13,6 @@ from training.signals import stop_at_once
 if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
 
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -29,7 +28,7 @@ from configs.schema import EvaluateConfig, build
 from data import TalesConfig, open_corpus, prepare
 from data.batches import Windows
 from data.tokens import document_starts
-from errors import UserError
+from errors import UserError, printable
 from inference import open_run
 from observe.terminal import against_floor
 from training.config import n_tokens
@@ -48,7 +47,7 @@ def main(cfg: DictConfig) -> None:
     needed = ("train",) if split == "train" else ("val",)
     corpus = open_corpus(data, trusted=config.data is not None)
     if corpus.description:
-        print(corpus.description, file=sys.stderr)
+        print(printable(corpus.description))
     dataset = prepare(corpus, opened.tokenizer, config.cache_dir, 1, needed)
     if data is opened.config.data:
         opened.run.check_tokens(dataset.sha256, "run")

@@ -80,7 +80,7 @@ def find_damage(folder: Path, names: Collection[str]) -> str | None:
     for name in names:
         path = folder / name
         if not path.is_file():
-            return f"{path} is missing"
+            return f"{path} is missing, or is not a file"
         try:
             if sha256(path) != expected[name]:
                 return f"{path} is damaged (its checksum differs)"

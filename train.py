@@ -30,7 +30,7 @@ from configs.sweep import named_output
 from data import Corpus, Dataset, Tokenizer, open_corpus, prepare
 from data.batches import Batches, Windows
 from data.tokens import document_starts
-from errors import UserError
+from errors import UserError, printable
 from inference import Writer
 from model import GPT
 from observe.build import build_observers
@@ -210,7 +210,7 @@ def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Co
     with ranks.main_process_first():
         corpus = open_corpus(config.data, settings.trusts_data)
         if ranks.is_main and corpus.description:
-            print(corpus.description)
+            print(printable(corpus.description))
         tokenizer = Tokenizer.load(resumed.tokenizer_folder) if resumed else config.tokenizer
         return corpus, prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
 

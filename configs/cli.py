@@ -26,7 +26,7 @@ from omegaconf import DictConfig
 from configs.messages import is_users_mistake, one_line, unknown_setting
 from configs.schema import SCRIPTS, all_settings, literal, no_such_setting, register
 from configs.sweep import count_runs, sweep_overrides
-from errors import UserError
+from errors import UserError, printable
 
 # A full disk, a quota, a file-size limit, a read-only folder.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -150,7 +150,7 @@ def _refusal(error: OSError) -> str | None:
 
 def fail(message: str) -> NoReturn:
     """Print one line on standard error and exit with status 2."""
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    print("error: " + printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(2)
 
 
@@ -172,13 +172,14 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
         _check_argument(argument, groups, free_text)
     parser = get_args_parser()
     parser.error = _refuse_flags  # type: ignore[method-assign]
+    parser.allow_abbrev = False
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise UserError(
             f"{unknown[0]}: no such flag; "
             "settings are given without dashes, such as trainer.max_steps=500"
         )
-    for flag in ("config_name", "config_path", "experimental_rerun"):
+    for flag in ("config_name", "config_path", "experimental_rerun", "package"):
         if getattr(known, flag):
             raise UserError(f"--{flag.replace('_', '-')}: no such flag; leave it out")
     if known.multirun and script != "train":

@@ -16,6 +16,7 @@ from data.tales import Tales, TalesConfig
 from data.text import Text, TextConfig
 from errors import UserError, check_choice
 
+MOST_BYTES = 10**9  # of tales that are generated without the user's own word
 SPLITS = ("train", "val")
 CorpusConfig = TalesConfig | TextConfig | ShakespeareConfig
 
@@ -35,7 +36,7 @@ class Corpus(Protocol):
 
     @property
     def description(self) -> str | None:
-        """Which files are read, if it reads any."""
+        """Which files are read, if there are several."""
 
 
 class CorpusKind(NamedTuple):
@@ -70,6 +71,11 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
     """
     if not trusted and isinstance(config, ShakespeareConfig):
         config = replace(config, url=None)
+    if not trusted and isinstance(config, TalesConfig) and config.n_bytes > MOST_BYTES:
+        raise UserError(
+            f"data.n_bytes: the run asks for {config.n_bytes:,} bytes of tales; confirm with "
+            f"data=tales data.n_bytes={config.n_bytes}"
+        )
     path = Path(getattr(config, "path", None) or "-").expanduser()
     if not trusted and path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 from errors import UserError, check_range
+from files import real_path
 
 _BLOCK = 1 << 22
 
@@ -197,7 +198,11 @@ def _find(config: TextConfig) -> tuple[list[Path], object]:
         raise UserError(
             f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
         )
-    return sorted(kept, key=lambda file: file.as_posix()), None
+    # Links can lead to a file again, or in circles: it counts once, under its shortest path.
+    once: dict[Path, Path] = {}
+    for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):
+        once.setdefault(real_path(file), file)
+    return sorted(once.values(), key=lambda file: file.as_posix()), None
 
 
 def _is_excluded(path: str, globs: Sequence[str]) -> bool:
@@ -241,10 +246,10 @@ def _text_blocks(file: Path, is_alone: bool) -> Iterator[bytes]:
             at += len(block)
 
 
-def _describe(n_files: int, n_bytes: int, skipped: Sequence[str]) -> str:
-    """Which files are read; at most ten of those that are not are named."""
+def _describe(n_files: int, n_bytes: int, skipped: Sequence[str]) -> str | None:
+    """Which of several files are read; at most ten of those that are not are named."""
     if n_files == 1:
-        return f"reading {n_bytes / 1e6:,.1f} MB"
+        return None
     text = f"reading {n_files - len(skipped):,} files, {n_bytes / 1e6:,.1f} MB"
     if skipped:
         more = f" and {len(skipped) - 10:,} more" if len(skipped) > 10 else ""

@@ -108,10 +108,11 @@ class Terminal(Observer):
         if summary is None:
             return
         result = against_floor(summary.val_bpb, self.floor_bpb)
+        seconds = f"{summary.seconds:.{0 if summary.seconds >= 10 else 1}f}"
         self.console.print(
             f"Validation  {result} ({summary.val_tokens:,} tokens)\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
-            f"in {summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s)\n"
+            f"in {seconds} s ({summary.tokens_per_second:,.0f} tokens/s)\n"
             f"Run         {self.observed.folder}\n\n"
             "Sample:\n"
         )

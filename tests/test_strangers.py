@@ -80,6 +80,15 @@ def test_nothing_is_written_through_a_link_out_of_the_run(
     assert_refused(here, script, name, "leads out of the run")
 
 
+@pytest.mark.parametrize("name", ["train.log", "lock"])
+def test_nothing_is_written_through_a_hard_link(here: Path, name: str) -> None:
+    outside = here.parent / "outside"
+    outside.write_text("mine")
+    (here / "run" / name).unlink(missing_ok=True)
+    (here / "run" / name).hardlink_to(outside)
+    assert_refused(here, "train", name, "hard link")
+
+
 def test_a_link_inside_a_run_is_followed(here: Path) -> None:
     (here / "run/train.log").rename(here / "run/old.log")
     (here / "run/train.log").symlink_to("old.log")
@@ -231,8 +240,8 @@ def test_weights_that_are_no_weights_are_named(here: Path, kind: str) -> None:
         assert_refused(here, "train", named)
 
 
-@pytest.mark.parametrize("pattern", ["", "x", r"\p{L}+", "(", None])
-def test_a_tokenizer_that_leaves_out_text(here: Path, pattern: str | None) -> None:
+@pytest.mark.parametrize("pattern", ["", "x", r"\p{L}+", "(", None, r"(?=(a+)+$)b|(?s:.)"])
+def test_a_pattern_of_a_stranger_is_not_used(here: Path, pattern: str | None) -> None:
     folder = here / "run/tokenizer"
     about = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**about, "pattern": pattern}))
@@ -295,6 +304,29 @@ def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path)
         succeed("train", *SCRIPTS["train"], *mine, cwd=tmp_path)
         succeed("evaluate", *SCRIPTS["evaluate"], *mine, cwd=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"input.txt", "run", "runs", ".cache"}
+
+
+def test_a_terabyte_of_tales_needs_the_users_word(here: Path) -> None:
+    configure(here, lambda settings: settings["data"].update(n_bytes=10**12))
+    for script in ("train", "evaluate"):
+        assert_refused(here, script, "data.n_bytes")
+
+
+def test_control_characters_are_escaped(here: Path, tmp_path: Path) -> None:
+    for step in (3, 6):
+        folder = here / f"run/checkpoints/step-00000{step}"
+        weights = safetensors.torch.load_file(folder / checkpoint.MODEL)
+        evil = {**weights, "evil\x1b[31m\nname": torch.zeros(2)}
+        safetensors.torch.save_file(evil, folder / checkpoint.MODEL)
+        write_sums(folder, checkpoint.FILES)
+    assert_refused(here, "evaluate", r"evil\x1b[31m name")
+    (tmp_path / "mix").mkdir()
+    (tmp_path / "mix/a\x1b[31m.bin").write_bytes(b"\xff")
+    (tmp_path / "mix/b.txt").write_text("Once. " * 2000)
+    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
+    text = ("data=text", "data.path=mix", "tokenizer=byte")
+    output = succeed("train", *settings, *text, cwd=tmp_path)
+    assert r"mix/a\x1b[31m.bin" in output and "\x1b" not in output
 
 
 def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:

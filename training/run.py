@@ -35,7 +35,7 @@ from pathlib import Path
 import filelock
 import yaml
 
-from errors import UserError
+from errors import UserError, check_path
 from files import fsync, read_json, real_path, replace_link, replace_text
 from training.checkpoint import Checkpoints
 from training.observer import Summary
@@ -97,6 +97,7 @@ class Run:
     @classmethod
     def open(cls, path: str, setting: str) -> Run:
         """The run at `path`. Raises UserError, naming `setting`, if there is none."""
+        check_path(setting, path)
         config_file = Path(path) / "config.yaml"
         # runs/latest is a folder of links: find the run itself.
         folder = real_path(config_file).parent
@@ -120,6 +121,8 @@ class Run:
                     problem = "is a link that leads out of the run"
                 elif name in (*FILES, "lock") and not path.is_file():
                     problem = "is not a file"
+                elif name in ("train.log", "lock") and path.stat().st_nlink > 1:
+                    problem = "is a hard link to another file"
                 elif name in (*FOLDERS, "plugins") and not path.is_dir():
                     problem = "is not a folder"
                 elif not (path.is_symlink() or path.is_dir() or path.is_file()):
@@ -219,6 +222,7 @@ def check_new(path: str | None) -> None:
         if os.path.lexists(RUNS) and not RUNS.is_dir():
             raise UserError(f"{RUNS}: is not a folder; move it, or give another one as run_dir")
         return
+    check_path("run_dir", path)
     target = Path(path)
     if _is_half_made(target):
         return

@@ -310,3 +310,14 @@ def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> 
 def test_a_device_is_no_text() -> None:
     with pytest.raises(UserError, match="/dev/zero is a device"):
         Text(preset("data", "text", path="/dev/zero"))
+
+
+@pytest.mark.parametrize("pattern", ["", "/**/*"])
+def test_links_in_circles_are_followed_once(tmp_path: Path, pattern: str) -> None:
+    folder = tmp_path / "mix"
+    folder.mkdir()
+    (folder / "a.txt").write_text("Once.")
+    (folder / "loop").symlink_to(".")
+    (folder / "same.txt").symlink_to("a.txt")
+    corpus = Text(preset("data", "text", path=f"{folder}{pattern}", val_fraction=1.0))
+    assert "".join(corpus.pieces("val")) == "Once."

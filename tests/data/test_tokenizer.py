@@ -13,10 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiktoken_ext.openai_public  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
 from data.tokenizer import (
+    BPE_PATTERN,
+    KNOWN_PATTERNS,
+    PRETRAINED,
     StreamDecoder,
     Tokenizer,
     TokenizerConfig,
@@ -244,3 +248,14 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, name: str) -
 def test_a_setting_out_of_range_is_rejected(name: str, vocab_size: int | None, field: str) -> None:
     with pytest.raises(ValueError, match=rf"^{field}: .*(choose|give)"):
         TokenizerConfig(name, vocab_size)
+
+
+def test_the_patterns_in_use_are_known() -> None:
+    """With another version of tiktoken, a run must not write what it then refuses to read."""
+    with pytest.MonkeyPatch.context() as patch:
+        for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+            patch.setattr(tiktoken_ext.openai_public, loader, lambda *_, **__: {})
+        made = [tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS[name]() for name in PRETRAINED]
+    patterns = [each["pat_str"] for each in made] + [fixed_tokenizer("byte")._encoding._pat_str]
+    digests = {hashlib.sha256(each.encode()).hexdigest() for each in (*patterns, BPE_PATTERN)}
+    assert digests == KNOWN_PATTERNS
