@@ -121,7 +121,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["observe.samples.max_new_tokens=9999999999"], ["observe.samples.max_new_tokens"]),
     # Files
     *(
-        (script, [*arguments, f"{setting}={'n' * 300}"], ["n" * 300])
+        (script, [*arguments, f"{setting}={'n' * 300}"], ["n" * 40])
         for script, arguments, setting in (
             ("train", [], "run_dir"),
             ("train", [], "resume"),
