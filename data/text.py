@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from errors import UserError, check_range
 from files import real_path
@@ -75,12 +75,10 @@ class Text:
             for file in files:
                 gap = _missing_end(separator, ending) if self._stretches else b""
                 self._times[file] = file.stat().st_mtime_ns
-                continued, length, own_ending = digest.copy(), 0, b""
+                continued = digest.copy()
                 try:
-                    for block in _text_blocks(file, is_alone=len(files) == 1):
-                        continued.update(block if length else gap + block)
-                        length += len(block)
-                        own_ending = (own_ending + block)[-len(separator) :] if separator else b""
+                    blocks = _text_blocks(file, is_alone=len(files) == 1)
+                    length, own_ending = _hash(continued, gap, blocks, keep=len(separator))
                 except NotText as error:
                     if len(files) == 1:
                         name = "standard input" if config.path == "-" else file
@@ -244,6 +242,17 @@ def _text_blocks(file: Path, is_alone: bool) -> Iterator[bytes]:
                 return
             yield block
             at += len(block)
+
+
+def _hash(digest: Any, gap: bytes, blocks: Iterator[bytes], keep: int) -> tuple[int, bytes]:
+    """Add the gap before a text and the text to a digest, or nothing if there is no text. Returns
+    the length of the text and its last `keep` bytes."""
+    length, ending = 0, b""
+    for block in blocks:
+        digest.update(block if length else gap + block)
+        length += len(block)
+        ending = (ending + block)[-keep:] if keep else b""
+    return length, ending
 
 
 def _describe(n_files: int, n_bytes: int, skipped: Sequence[str]) -> str | None:
