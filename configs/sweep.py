@@ -69,11 +69,12 @@ def sweep_overrides(overrides: Sequence[str]) -> list[str]:
 def named_output(hydra: Any) -> Iterator[str]:
     """Print which run of a sweep this is; runs in parallel print their names before each line."""
     name = f"run {hydra.job.num}"
-    print(f"{name}: {hydra.job.override_dirname}", flush=True)
     if hydra.launcher._target_.endswith(".BasicLauncher"):
+        print(f"{name}: {hydra.job.override_dirname}", flush=True)
         yield name
         return
-    with redirect_stdout(_Prefixed(f"{name}: ", sys.stdout)):
+    with _Prefixed(f"{name}: ", sys.stdout) as output, redirect_stdout(output):
+        print(hydra.job.override_dirname)
         yield name
 
 
@@ -89,6 +90,11 @@ class _Prefixed(TextIOBase):
         self.stream.write("".join(f"{self.prefix}{line}\n" for line in lines))
         self.stream.flush()
         return len(text)
+
+    def close(self) -> None:
+        if self.held:
+            self.write("\n")
+        super().close()
 
 
 class PrintBest(Callback):

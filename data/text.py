@@ -57,6 +57,8 @@ class Text:
     In a folder or glob, files that are not UTF-8 text are skipped: `description` lists them.
 
     Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
+
+    sha256: of the whole text.
     """
 
     def __init__(self, config: TextConfig) -> None:
@@ -65,42 +67,26 @@ class Text:
                 "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
                 "or - for standard input"
             )
-        separator = config.separator.encode()
         # Parts of the text in order: (file, first byte, length) or (separator, 0, length).
         self._stretches: list[tuple[Path | bytes, int, int]] = []
         self._times: dict[Path, int] = {}  # when each file was last changed
-        digest, ending, skipped = hashlib.sha256(), b"", []
         try:
             files, self._spool = _find(config)
-            for file in files:
-                gap = _missing_end(separator, ending) if self._stretches else b""
-                self._times[file] = file.stat().st_mtime_ns
-                continued = digest.copy()
-                try:
-                    blocks = _text_blocks(file, is_alone=len(files) == 1)
-                    length, own_ending = _hash(continued, gap, blocks, keep=len(separator))
-                except NotText as error:
-                    if len(files) == 1:
-                        name = "standard input" if config.path == "-" else file
-                        raise UserError(
-                            f"data.path: {name} is not UTF-8 ({error}); convert it, or choose "
-                            "other files"
-                        ) from None
-                    skipped.append(str(file))
-                    continue
-                if length:
-                    start = file.stat().st_size - length
-                    self._stretches += [(gap, 0, len(gap)), (file, start, length)]
-                    digest, ending = continued, own_ending
+            self.sha256, skipped = self._check(files, config.separator.encode())
         except OSError as error:
             raise UserError(
                 f"data.path: {error.filename or config.path} cannot be read ({error.strerror}); "
                 "give a readable UTF-8 text file, folder or glob pattern"
             ) from error
-
+        name = "standard input" if config.path == "-" else config.path
         n_bytes = sum(length for _, _, length in self._stretches)
+        if len(files) == len(skipped) == 1:
+            ((file, problem),) = skipped.items()
+            raise UserError(
+                f"data.path: {name if self._spool else file} is not UTF-8 ({problem}); convert it, "
+                "or choose other files"
+            )
         if n_bytes == 0:
-            name = "standard input" if config.path == "-" else config.path
             problem = "contains no UTF-8 text" if skipped else "is empty"
             raise UserError(f"data.path: {name} {problem}; give a text with at least one character")
         cut = int(n_bytes * (1 - config.val_fraction))
@@ -108,8 +94,27 @@ class Text:
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
             before, cut = before[:-1], cut - 1
         self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
-        self.sha256 = digest.hexdigest()  # of the whole text
-        self.description = _describe(len(files), n_bytes, skipped)
+        self.description = _describe(len(files), n_bytes, list(map(str, skipped)))
+
+    def _check(self, files: Sequence[Path], separator: bytes) -> tuple[str, dict[Path, str]]:
+        """Check all files, and note which parts make up the text. Returns the SHA-256 of the text,
+        and why files are skipped."""
+        digest, ending, skipped = hashlib.sha256(), b"", {}
+        for file in files:
+            gap = _missing_end(separator, ending) if self._stretches else b""
+            self._times[file] = file.stat().st_mtime_ns
+            continued = digest.copy()
+            try:
+                blocks = _text_blocks(file, is_alone=len(files) == 1)
+                length, own_ending = _hash(continued, gap, blocks, keep=len(separator))
+            except NotText as error:
+                skipped[file] = str(error)
+                continue
+            if length:
+                start = file.stat().st_size - length
+                self._stretches += [(gap, 0, len(gap)), (file, start, length)]
+                digest, ending = continued, own_ending
+        return digest.hexdigest(), skipped
 
     def fingerprint(self) -> str:
         """Equal for two corpora exactly if both of their splits are equal."""
@@ -245,8 +250,8 @@ def _text_blocks(file: Path, is_alone: bool) -> Iterator[bytes]:
 
 
 def _hash(digest: Any, gap: bytes, blocks: Iterator[bytes], keep: int) -> tuple[int, bytes]:
-    """Add the gap before a text and the text to a digest, or nothing if there is no text. Returns
-    the length of the text and its last `keep` bytes."""
+    """Hash a text and the gap before it; if the text is empty, hash neither. Returns the length of
+    the text and its last `keep` bytes."""
     length, ending = 0, b""
     for block in blocks:
         digest.update(block if length else gap + block)

@@ -22,9 +22,9 @@ from tensorboard_attention.summary import PLUGIN_NAME
 
 MOST_BYTES = 64_000_000  # of a record; what the tab asks for is part of one record
 MOST_FIELDS = 1_000  # of a message that can contain attention maps
-# Opening a named pipe for reading waits for a writer, unless told not to. Windows has neither flag
-# nor pipes among files, but a text mode.
-FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+# Without O_NONBLOCK, opening a named pipe waits until a process writes to it. Windows has no such
+# flag, and no named pipes in folders.
+FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 # Numbers of the fields with their types, as they are stored.
 STEP, SUMMARY, SESSION_LOG = b"\x10\x2a\x3a"  # of Event
 VALUE = 0x0A  # of Summary

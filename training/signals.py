@@ -98,7 +98,7 @@ class _Listener:
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
     def restore(self, handler: signal.Handlers | None = None) -> None:
-        """Give the signals back to whoever had them before, or to `handler`."""
+        """Restore the handlers that were replaced, or set `handler` in their place."""
         for number, before in self.handlers.items():
             signal.signal(number, before if handler is None else handler)
         if self.handlers:
