@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+import gc
 import importlib
 import json
 import os
@@ -29,6 +30,7 @@ TIMEOUT = 300  # seconds
 def serve() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.freeze()  # otherwise a fork's last collection copies the memory of all these modules
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)
