@@ -102,11 +102,13 @@ def fsync(path: Path) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write `text` to a file as UTF-8."""
+    """Write `text` to a file as UTF-8; a folder in its place is removed."""
     temporary = _beside(path)
     try:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         fsync(temporary)
+        if path.is_dir() and not path.is_symlink():
+            remove(path)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -146,12 +148,16 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         for file in temporary.iterdir():
             fsync(file)
         fsync(temporary)
+        if os.path.lexists(folder) and not folder.is_dir():  # not what it should be
+            remove(folder)
         try:
             temporary.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
             for file in temporary.iterdir():
+                if (folder / file.name).is_dir():
+                    remove(folder / file.name)
                 file.replace(folder / file.name)
             temporary.rmdir()
             fsync(folder)
@@ -177,11 +183,14 @@ def remove_unfinished() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_folder(folder: Path) -> None:
-    """Delete a folder, which a concurrent reader finds whole or not at all. Errors are ignored."""
-    hidden = _beside(folder)
+def remove(path: Path) -> None:
+    """Delete a folder, which a concurrent reader finds whole or not at all, or a file or link.
+    Errors are ignored."""
+    hidden = _beside(path)
     with suppress(OSError):
-        folder.rename(hidden)
+        path.rename(hidden)
+    with suppress(OSError):
+        hidden.unlink()
     shutil.rmtree(hidden, ignore_errors=True)
 
 

@@ -143,7 +143,7 @@ def _refusal(error: OSError) -> str | None:
         )
     if error.errno in CANNOT_USE:
         return f"{file}cannot be read or written ({error.strerror}); fix its permissions, {again}"
-    if error.errno in BAD_NAME:
+    if error.errno in BAD_NAME or (error.errno == errno.ENOENT and is_users_mistake(error)):
         return f"{file}cannot be a file or folder ({error.strerror}); choose another name"
     return None
 
@@ -162,12 +162,14 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     """
     settings = list(all_settings(SCRIPTS[script]))
     groups = {each.name for each in settings if each.marks.get("group")}
+    groups |= {"experiment"} if script == "train" else set()
     free_text = {each.name for each in settings if each.marks.get("free_text")}
     arguments = [each for each in arguments if each != NO_CHOICE.get(script)]
     # Not paths, which the file system must find again.
     arguments = [as_utf8(each) if re.match(TEXTS, each) else each for each in arguments]
-    if "-m" in arguments:  # at any position
-        arguments = ["-m", *(each for each in arguments if each != "-m")]
+    sweeps = [each for each in arguments if re.fullmatch("-m+|--multirun", each)]
+    if sweeps:  # at any position
+        arguments = ["-m", *(each for each in arguments if each not in sweeps)]
     for argument in arguments:
         _check_argument(argument, groups, free_text)
     parser = get_args_parser()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -67,5 +68,9 @@ def is_users_mistake(error: BaseException) -> bool:
     """
     if isinstance(error, HydraException | OmegaConfBaseException):
         return True
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").partition(".")[0] in ("hydra", "omegaconf", "antlr4")
+    names = [
+        frame.f_globals.get("__name__", "").partition(".")[0]
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    others = [name for name in names if name not in sys.stdlib_module_names]
+    return bool(others) and others[-1] in ("hydra", "omegaconf", "antlr4")

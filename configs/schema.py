@@ -102,7 +102,8 @@ class EvaluateConfig:
     cache_dir: str = field(metadata=FREE_TEXT)
     device: str
     precision: str
-    data: Any = None  # not in the YAML file, where it would override the chosen group
+    # Not in the YAML file, where it would override the chosen group.
+    data: Any = field(default=None, metadata=GROUP)
 
     def __post_init__(self) -> None:
         if self.data is not None:

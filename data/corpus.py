@@ -6,6 +6,8 @@ time. Knows nothing of tokens.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.tales import Tales, TalesConfig
 from data.text import Text, TextConfig
-from errors import UserError, check_choice
+from errors import UserError, check_choice, printable
 
 MOST_BYTES = 10**9  # of tales that are generated without the user's own word
 SPLITS = ("train", "val")
@@ -76,10 +78,13 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
             f"data.n_bytes: the run asks for {config.n_bytes:,} bytes of tales; confirm with "
             f"data=tales data.n_bytes={config.n_bytes}"
         )
-    path = Path(getattr(config, "path", None) or "-").expanduser()
+    path = Path(os.path.expanduser(getattr(config, "path", None) or "-"))  # noqa: PTH111
     if not trusted and path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(
             f"data.path: {path} of the run is neither a file nor a folder; "
             "give the text with data=text data.path=..."
         )
+    if not trusted and isinstance(config, TextConfig) and not path.is_file():
+        # It can be large, such as the whole disk.
+        print(f"note: reading the text that the run names: {printable(str(path))}", file=sys.stderr)
     return CORPORA[config.name].open(config)

@@ -72,7 +72,10 @@ class Text:
         self._times: dict[Path, int] = {}  # when each file was last changed
         try:
             files, self._spool = _find(config)
-            self.sha256, skipped = self._check(files, config.separator.encode())
+            is_named = bool(self._spool) or files == [Path(os.path.expanduser(config.path))]  # noqa: PTH111
+            self.sha256, skipped = self._check(files, config.separator.encode(), is_named)
+        except RecursionError:
+            raise UserError("data.path: has too many parts; give a shorter glob pattern") from None
         except OSError as error:
             raise UserError(
                 f"data.path: {error.filename or config.path} cannot be read ({error.strerror}); "
@@ -80,7 +83,7 @@ class Text:
             ) from error
         name = "standard input" if config.path == "-" else config.path
         n_bytes = sum(length for _, _, length in self._stretches)
-        if len(files) == len(skipped) == 1:
+        if is_named and skipped:
             ((file, problem),) = skipped.items()
             raise UserError(
                 f"data.path: {name if self._spool else file} is not UTF-8 ({problem}); convert it, "
@@ -96,7 +99,9 @@ class Text:
         self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
         self.description = _describe(len(files), n_bytes, list(map(str, skipped)))
 
-    def _check(self, files: Sequence[Path], separator: bytes) -> tuple[str, dict[Path, str]]:
+    def _check(
+        self, files: Sequence[Path], separator: bytes, is_named: bool
+    ) -> tuple[str, dict[Path, str]]:
         """Check all files, and note which parts make up the text. Returns the SHA-256 of the text,
         and why files are skipped."""
         digest, ending, skipped = hashlib.sha256(), b"", {}
@@ -105,7 +110,7 @@ class Text:
             self._times[file] = file.stat().st_mtime_ns
             continued = digest.copy()
             try:
-                blocks = _text_blocks(file, is_alone=len(files) == 1)
+                blocks = _text_blocks(file, is_named)
                 length, own_ending = _hash(continued, gap, blocks, keep=len(separator))
             except NotText as error:
                 skipped[file] = str(error)
@@ -224,11 +229,11 @@ class NotText(Exception):  # noqa: N818
     """A file is not UTF-8 text."""
 
 
-def _text_blocks(file: Path, is_alone: bool) -> Iterator[bytes]:
+def _text_blocks(file: Path, is_named: bool) -> Iterator[bytes]:
     """The text of a file in blocks that are not empty, without a byte order mark.
 
-    Raises NotText for bytes that are not UTF-8, and unless the file is alone, for zero bytes, which
-    binary files have.
+    Raises NotText for bytes that are not UTF-8, and unless the file itself is named, for zero
+    bytes, which binary files have.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     with file.open("rb") as stream:
@@ -241,7 +246,7 @@ def _text_blocks(file: Path, is_alone: bool) -> Iterator[bytes]:
                 decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 raise NotText(f"byte {at - unfinished + error.start}") from None
-            if not is_alone and b"\0" in block:
+            if not is_named and b"\0" in block:
                 raise NotText("a zero byte")
             if not block:
                 return

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -205,12 +207,26 @@ def _ahead(
 
 def _read_about(folder: Path) -> dict[str, Any] | None:
     """The content of `meta.json`; None if the folder is missing or damaged."""
-    if not folder.is_dir():
+    if not os.path.lexists(folder):
         return None
-    if damage := find_damage(folder, FILES):
-        print(f"warning: {damage}; encoding the text again", file=sys.stderr)
-        return None
-    return read_json(folder / "meta.json")
+    if not (damage := find_damage(folder, FILES)):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            about = read_json(folder / "meta.json")
+            if _is_whole(about, folder):
+                return about
+        damage = f"{folder / 'meta.json'} is damaged"
+    print(f"warning: {damage}; encoding the text again", file=sys.stderr)
+    return None
+
+
+def _is_whole(about: dict[str, Any], folder: Path) -> bool:
+    """Whether the metadata fit the files. Raises KeyError or TypeError if a part is missing."""
+    floor, width = about["val_floor_bits"], {"<u2": 2, "<u4": 4}[about["dtype"]]
+    return (floor is None or 0 <= floor < math.inf) and all(
+        (folder / f"{split}.bin").stat().st_size == width * about[split]["tokens"]
+        and about[split]["tokens"] <= about[split]["bytes"]
+        for split in SPLITS
+    )
 
 
 def _check_length(about: dict[str, Any], context_length: int, splits: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ POSITIONS = ("learned", "rotary")
 MLPS = ("gelu", "swiglu")
 MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typing error
 MAX_SIZE = 10**9
+MAX_CONTEXT = 1 << 20  # the weights of a model with rotary positions do not bound it
 
 if TYPE_CHECKING:
     Derived = int
@@ -64,6 +65,7 @@ class ModelConfig:
         for name in ("n_layers", "n_heads", "d_model", "context_length"):
             check_range(name, getattr(self, name), 1, MAX_SIZE)
         check_range("n_layers", self.n_layers, most=MAX_LAYERS)
+        check_range("context_length", self.context_length, most=MAX_CONTEXT)
         self._derive_sizes()
         for name in ("n_kv_heads", "d_head", "d_mlp"):
             check_range(name, getattr(self, name), 1, 3 * MAX_SIZE)

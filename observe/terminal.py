@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shlex
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
@@ -40,8 +41,6 @@ class Terminal(Observer):
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[measured]}", markup=False),
-            TimeRemainingColumn(),
-            TextColumn("left"),
             console=self.console,
             # Rich's own thread would draw ten times a second, which on two cores makes PyTorch's
             # threads wait: a twelfth of the run.
@@ -73,16 +72,16 @@ class Terminal(Observer):
             return
         self.bar.update(self.task, completed=step)
         left = self.bar.tasks[0].time_remaining
-        self._show(step, self.measured, f"  {left:.0f} s left" if left is not None else "")
+        self._show(step, self.measured + ("" if left is None else f"  {_left(left)}"))
 
     def on_eval_batch(self, step: int, done: int, total: int) -> None:
         if done == 1:
             self.evaluation_began = time.monotonic()
             return
         seconds = (time.monotonic() - self.evaluation_began) / (done - 1) * (total - done)
-        self._show(step, f"evaluating {done:,}/{total:,} batches, {seconds:.0f} s left")
+        self._show(step, f"evaluating {done:,}/{total:,} batches, {_left(seconds)}")
 
-    def _show(self, step: int, measured: str, left: str = "") -> None:
+    def _show(self, step: int, measured: str) -> None:
         """Update the bar, or print a plain line, unless the last one was just now."""
         self.bar.update(self.task, measured=measured)
         now = time.monotonic()
@@ -92,12 +91,12 @@ class Terminal(Observer):
         if self.live:
             self.bar.refresh()
         else:
-            self.console.print(f"step {step}/{self.max_steps}  {measured}{left}")
+            self.console.print(f"step {step}/{self.max_steps}  {measured}")
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self.console.print(
             f"step {step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats per token, "
-            f"{against_floor(metrics.val_bpb, self.floor_bpb)}"
+            f"{against_floor(metrics.val_bpb, self.floor_bpb)} ({metrics.val_tokens:,} tokens)"
         )
 
     def on_end(self, step: int, summary: Summary | None) -> None:
@@ -121,6 +120,10 @@ class Terminal(Observer):
             f"\nNext:\n  python sample.py run={shlex.quote(str(self.observed.folder))}\n"
             + (f"  {self.watch}\n" if self.watch else "")
         )
+
+
+def _left(seconds: float) -> str:
+    return f"{seconds:.0f} s left" if seconds < 100 else f"{timedelta(seconds=int(seconds))} left"
 
 
 def against_floor(bpb: float, floor_bpb: float | None) -> str:

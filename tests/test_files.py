@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from files import fsync, remove_folder, replace_folder, replace_link, replace_text
+from files import fsync, replace_folder, replace_link, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -97,5 +97,5 @@ def test_a_removed_folder_is_never_found_in_parts(
         remove(path, ignore_errors=ignore_errors)
 
     monkeypatch.setattr(shutil, "rmtree", look_first)
-    remove_folder(folder)
+    remove(folder)
     assert list(tmp_path.iterdir()) == []

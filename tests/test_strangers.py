@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import socket
@@ -78,6 +79,20 @@ def test_nothing_is_written_through_a_link_out_of_the_run(
         outside.mkdir()
     mine.symlink_to(outside)
     assert_refused(here, script, name, "leads out of the run")
+
+
+@pytest.mark.parametrize("name", ["run", "latest"])
+def test_no_other_run_is_written_to(here: Path, name: str) -> None:
+    theirs = here / "theirs" / name
+    shutil.copytree(here / "run", theirs, symlinks=True)
+    (theirs / "config.yaml").unlink()
+    (theirs / "config.yaml").symlink_to(here / "run/config.yaml")
+    for script in ("train", "look"):
+        settings = [each.replace("=run", f"=theirs/{name}") for each in SCRIPTS[script]]
+        before = files(here)
+        done = command(script, *settings, cwd=here)
+        assert done.returncode == 2 and "leads out of the run" in done.stderr
+        assert files(here) == before
 
 
 @pytest.mark.parametrize("name", ["train.log", "lock"])
@@ -212,10 +227,11 @@ def test_sizes_are_compared_with_the_weights_before_memory_is_taken(
     assert_not_opened(here)
 
 
-def test_a_context_that_does_not_fit_into_memory(here: Path) -> None:
+@pytest.mark.parametrize("length", [60_000_000, 10**9])
+def test_a_context_that_does_not_fit_into_memory(here: Path, length: int) -> None:
     """No weight has this size: rotary positions are computed."""
-    configure(here, lambda settings: settings["model"].update(context_length=10**9))
-    assert_not_opened(here, "GB")
+    configure(here, lambda settings: settings["model"].update(context_length=length))
+    assert_not_opened(here, "context_length", "out of range")
 
 
 @pytest.mark.parametrize("kind", ["nan", "inf", "integers", "missing", "more"])
@@ -252,6 +268,36 @@ def test_a_pattern_of_a_stranger_is_not_used(here: Path, pattern: str | None) ->
             assert_refused(here, script, "tokenizer")
 
 
+@pytest.mark.parametrize("kind", ["nan", "integers"])
+def test_an_optimizer_state_that_is_not_finite_numbers(here: Path, kind: str) -> None:
+    for folder in (here / "run/checkpoints").glob("step-*"):
+        state = safetensors.torch.load_file(folder / checkpoint.OPTIMIZER)
+        name = sorted(state)[0]
+        state[name] = torch.full_like(state[name], math.nan) if kind == "nan" else state[name].int()
+        safetensors.torch.save_file(state, folder / checkpoint.OPTIMIZER)
+        write_sums(folder, checkpoint.FILES)
+    assert_refused(here, "train", "optimizer.safetensors", "finite")
+
+
+def test_a_run_that_has_taken_no_time(here: Path) -> None:
+    for folder in (here / "run/checkpoints").glob("step-*"):
+        state = json.loads((folder / "state.json").read_text())
+        (folder / "state.json").write_text(json.dumps({**state, "seconds": 0}))
+        (folder / "evaluated.json").unlink(missing_ok=True)
+        write_sums(folder, checkpoint.FILES)
+    (here / "run/summary.json").unlink()
+    succeed("train", "resume=run", cwd=here)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "evaluated.json"])
+def test_a_folder_in_place_of_a_file_of_a_checkpoint(here: Path, name: str) -> None:
+    file = here / "run/checkpoints/last" / name
+    file.unlink()
+    file.mkdir()
+    succeed("train", "resume=run", "trainer.max_steps=8", cwd=here)
+    assert json.loads((here / "run/summary.json").read_text())["steps"] == 8
+
+
 def test_a_flipped_bit_of_the_tokenizer(here: Path) -> None:
     file = here / "run/tokenizer/tokenizer.json"
     file.write_text(file.read_text().replace("{1,3}", "{1,2}"))
@@ -259,7 +305,7 @@ def test_a_flipped_bit_of_the_tokenizer(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["train.bin", "val.bin", "meta.json", "SHA256SUMS"])
-@pytest.mark.parametrize("how", ["flipped", "missing", "bytes", "deep"])
+@pytest.mark.parametrize("how", ["flipped", "missing", "bytes", "deep", "folder", "changed"])
 def test_a_damaged_cache_is_made_again(here: Path, name: str, how: str) -> None:
     digest = json.loads((here / "run/data.json").read_text())["tokens_sha256"]
     # Other tests have put other texts into the cache.
@@ -270,8 +316,16 @@ def test_a_damaged_cache_is_made_again(here: Path, name: str, how: str) -> None:
     )
     file = meta.with_name(name)
     whole = file.read_bytes()
-    if how == "missing":
+    if how in ("missing", "folder"):
         file.unlink()
+        if how == "folder":
+            file.mkdir()
+    elif how == "changed":  # with checksums that fit
+        if name == "SHA256SUMS":
+            return
+        short = json.dumps({**json.loads(meta.read_text()), "val": {"tokens": 4238, "bytes": 0}})
+        file.write_bytes(short.encode() if file == meta else whole[:-2])
+        write_sums(meta.parent, ("meta.json", "train.bin", "val.bin"))
     elif how == "flipped":
         flipped = np.frombuffer(whole, np.uint8).copy()
         flipped[::40] ^= 1

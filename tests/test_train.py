@@ -305,3 +305,21 @@ def test_a_sweep_under_torchrun_is_rejected(tmp_path: Path) -> None:
 def test_no_experiment_is_its_own_default(tmp_path: Path) -> None:
     succeed("train", *TINY, "experiment=null", "run_dir=run", cwd=tmp_path)
     assert (tmp_path / "run/summary.json").is_file()
+
+
+def test_the_best_loss_is_of_the_tokens_that_evaluations_now_score(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    fewer = ("trainer.eval_tokens=50", "trainer.eval_every=1")
+    succeed("train", "resume=run", "trainer.max_steps=9", *fewer, cwd=tmp_path)
+    losses = {
+        line["step"]: line["val_loss"]
+        for line in metrics(tmp_path / "run")
+        if "val_loss" in line and line["step"] > 6
+    }
+    assert sorted(losses) == [7, 8, 9]
+    best = min(losses, key=lambda step: losses[step])
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["best_val_loss"] == losses[best]
+    assert (tmp_path / "run/checkpoints/best").resolve().name == f"step-{best:06d}"

@@ -29,7 +29,7 @@ from files import (
     find_damage,
     fsync,
     real_path,
-    remove_folder,
+    remove,
     replace_folder,
     replace_link,
     replace_text,
@@ -78,7 +78,7 @@ class Checkpoints:
         if not writes:
             return target
         try:
-            (target / EVALUATED).unlink(missing_ok=True)  # of the step before a resume from earlier
+            remove(target / EVALUATED)  # of the step before a resume from earlier
             with replace_folder(target) as temporary:
                 for name, tensors in contents.items():
                     safetensors.torch.save_file(tensors, temporary / name)
@@ -181,8 +181,6 @@ class Checkpoints:
         try:
             replace_link(link, target.name)
         except OSError:
-            if link.is_dir() and not link.is_symlink():  # a copied link
-                shutil.rmtree(link)
             replace_text(link, target.name)
 
     def _target(self, name: str) -> Path:
@@ -199,7 +197,7 @@ class Checkpoints:
         kept = {self._target("best"), *(real_path(path) for path in steps[-keep:])}
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
             if real_path(path) not in kept:
-                remove_folder(path)
+                remove(path)
 
 
 def _step(path: Path) -> int:

@@ -23,14 +23,15 @@ STATE, EVALUATED = "state.json", "evaluated.json"
 @dataclass
 class Progress:
     """How far a run has come. `seconds` is wall-clock time of training, over all its sessions;
-    `evaluated` is the step of the last evaluation; `bad_steps` counts steps that were skipped
-    because a number in them was not finite, `bad_in_a_row` those since the last step that was
-    applied."""
+    `best_val_tokens` is how many tokens the best evaluation scored (None in older runs), and
+    `evaluated` the step of the last evaluation; `bad_steps` counts steps that were skipped because
+    a number in them was not finite, `bad_in_a_row` those since the last step that was applied."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     best_val_loss: float | None = None
+    best_val_tokens: int | None = None
     evaluated: int = 0
     bad_steps: int = 0
     bad_in_a_row: int = 0
@@ -56,11 +57,12 @@ def _read_state(path: Path) -> Progress:
     if not isinstance(state, dict):
         raise ValueError("unexpected content")
     state.setdefault("evaluated", state.get("step"))  # older runs evaluated before they saved
+    state.setdefault("best_val_tokens", None)
     if state.keys() != asdict(Progress()).keys():
         raise ValueError("unexpected content")
     for name, value in state.items():
         kinds = (int, float) if name in ("seconds", "best_val_loss") else (int,)
-        if value is None and name == "best_val_loss":
+        if value is None and name in ("best_val_loss", "best_val_tokens"):
             continue
         if type(value) not in kinds:
             raise ValueError(f"{name} is not a number")

@@ -99,8 +99,12 @@ class Run:
         """The run at `path`. Raises UserError, naming `setting`, if there is none."""
         check_path(setting, path)
         config_file = Path(path) / "config.yaml"
-        # runs/latest is a folder of links: find the run itself.
-        folder = real_path(config_file).parent
+        folder, linked = real_path(Path(path)), real_path(config_file).parent
+        # runs/latest is a folder of links: find the run itself. In a folder of somebody else, links
+        # to other runs are not followed.
+        is_own = folder == real_path(RUNS / "latest")
+        if folder.name == "latest" and (is_own or linked.is_relative_to(folder.parent)):
+            folder = linked
         here = Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not config_file.is_file():

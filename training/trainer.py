@@ -184,6 +184,9 @@ class Trainer:
         progress, checkpoints = self.progress, self.reports.checkpoints
         step, best = progress.step, progress.best_val_loss
         self.measured = measured = self._measure(self.data.validation)
+        if best is not None and progress.best_val_tokens not in (None, measured.tokens):
+            log.info("evaluations score %d tokens from now on; the best is new", measured.tokens)
+            best = None  # of other tokens
         log.info("step %d: validation loss %.4f, %.4f bpb", step, measured.loss, measured.bpb)
         metrics = EvalMetrics(measured.loss, measured.bpb, measured.tokens)
         self.reports.send("on_eval", step, metrics)
@@ -191,7 +194,7 @@ class Trainer:
         # A skipped step has no checkpoint.
         is_best = not progress.bad_in_a_row and (best is None or measured.loss < best)
         if is_best:
-            progress.best_val_loss = measured.loss
+            progress.best_val_loss, progress.best_val_tokens = measured.loss, measured.tokens
         if self.saved_step != step:
             if is_best:
                 self._save(is_best)
@@ -315,7 +318,7 @@ class Trainer:
             steps=progress.step,
             tokens=progress.tokens,
             seconds=round(progress.seconds, 3),
-            tokens_per_second=round(progress.tokens / progress.seconds, 1),
+            tokens_per_second=round(progress.tokens / max(progress.seconds, 1e-9), 1),
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             bad_steps=progress.bad_steps,
         )

@@ -55,6 +55,11 @@ def load_weights(model: nn.Module, checkpoint: Path) -> None:
 
 
 def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
-    """Load the state of an optimizer. Raises UserError if it is damaged or does not fit."""
+    """Load the state of an optimizer. Raises UserError if it is damaged, does not fit, or is not
+    finite."""
     with readable(checkpoint / OPTIMIZER) as path:
-        optimizer.load_state_tensors(safetensors.torch.load_file(path))
+        tensors = safetensors.torch.load_file(path)
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point() or not tensor.isfinite().all():
+                raise ValueError(f"{name} has values that are not finite floating-point numbers")
+        optimizer.load_state_tensors(tensors)
