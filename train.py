@@ -296,11 +296,13 @@ def observe_run(
 ) -> ObservedRun:
     """The run as observers see it."""
     trainer, is_sharded = settings.config.trainer, _is_sharded(settings.config, ranks)
+    # Of a sweep, the settings that are the same in all runs.
+    constant = HydraConfig.get().job.config.override_dirname.exclude_keys
     return ObservedRun(
         folder=start.run.path,
         settings=flat(OmegaConf.to_container(settings.composed, resolve=True)),
         settings_yaml=settings.yaml,
-        overridden=frozenset(overridden()),
+        varied=frozenset(overridden()).difference(constant),
         model=model,
         corpus=corpus,
         dataset=dataset,

@@ -23,8 +23,8 @@ HYPERPARAMETERS = (
     *("trainer.max_steps", "trainer.batch_size", "trainer.grad_accumulation"),
     *("trainer.max_grad_norm", "trainer.precision", "trainer.compile", "trainer.parallel"),
 )
-# The tab shows five columns at first: those that the command line sets, or else these.
-FIRST = ("data.name", "model.d_model", "model.n_heads", "model.n_layers", "optimizer.lr")
+# The tab shows five columns at first: what the command line varies, and then some of these.
+FIRST = ("optimizer.lr", "model.n_layers", "model.d_model", "model.n_heads", "data.name")
 # Tags of the result and their titles. The tab shows the first five at first.
 METRICS = {
     "result/bpb": "bits per byte",
@@ -83,7 +83,7 @@ def hparams_events(observed: ObservedRun) -> Event:
     metrics = [
         MetricInfo(name=MetricName(tag=tag), display_name=title) for tag, title in METRICS.items()
     ]
-    experiment = Experiment(hparam_infos=_infos(values, observed.overridden), metric_infos=metrics)
+    experiment = Experiment(hparam_infos=_infos(values, observed.varied), metric_infos=metrics)
     ended = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"), end_time_secs=time.time())
     parts = {
         metadata.EXPERIMENT_TAG: HParamsPluginData(experiment=experiment),
@@ -102,7 +102,7 @@ def hparams_events(observed: ObservedRun) -> Event:
     )
 
 
-def _infos(values: Mapping[str, bool | int | float | str], overridden: frozenset[str]) -> list[Any]:
+def _infos(values: Mapping[str, bool | int | float | str], varied: frozenset[str]) -> list[Any]:
     """The names and types of hyperparameters.
 
     The tab takes those of one run for all runs, and shows those first that are said to differ.
@@ -111,8 +111,9 @@ def _infos(values: Mapping[str, bool | int | float | str], overridden: frozenset
     from tensorboard.plugins.hparams.api_pb2 import DataType, HParamInfo
 
     groups = {each.removesuffix(".name") for each in values if each.endswith(".name")}
-    given = {f"{each}.name" if each in groups else each for each in overridden}
-    first = given & values.keys() or set(FIRST)
+    given = {f"{each}.name" if each in groups else each for each in varied}
+    given &= values.keys()
+    first = [*dict.fromkeys([*given, *FIRST])][: max(len(given), len(FIRST))]
     infos = []
     for name, value in values.items():
         kind = {bool: "BOOL", str: "STRING"}.get(type(value), "FLOAT64")

@@ -31,8 +31,8 @@ class ObservedRun:
     """What observers may read.
 
     folder: the run's, into which observers write.
-    settings: all settings by their full names; settings_yaml: the same as a file; overridden: the
-        names of those, or of their groups, that the command line sets.
+    settings: all settings by their full names; settings_yaml: the same as a file; varied: the names
+        of those, or of their groups, that the command line sets, and that differ within a sweep.
     first_step: completed steps at the start; pauses: the intervals, in steps, after which the loop
         evaluates or saves.
     sample: writes a text with the current model; sample_every: the steps between samples that are
@@ -43,7 +43,7 @@ class ObservedRun:
     folder: Path
     settings: Mapping[str, Any]
     settings_yaml: str
-    overridden: frozenset[str]
+    varied: frozenset[str]
     model: GPT
     corpus: Corpus
     dataset: Dataset

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 WIDTH = 100  # characters of a line of text
 
 # TensorBoard draws one chart per tag, sorted by name, and opens the first two groups of its first
-# page: those of the loss. Its Custom Scalars tab combines the tags that begin with these.
+# page: those of the loss. Its Custom Scalars tab combines the tags that begin with these. It draws
+# the charts of runs with other layouts again, so this is the layout of the first version.
 LAYOUT = {
     "Loss": {
-        "bits per byte, and the floor": ["Multiline", ["bpb/"]],
-        "nats per token": ["Multiline", ["loss/"]],
+        "bits per byte, and the floor": ["Multiline", ["bpb/train", "bpb/val", "bpb/floor"]],
+        "nats per token": ["Multiline", ["loss/train", "loss/val"]],
     }
 }
 

@@ -32,7 +32,7 @@ def observed_run(
         folder=folder,
         settings=SETTINGS,
         settings_yaml="seed: 1\n",
-        overridden=frozenset(),
+        varied=frozenset(),
         model=model or GPT(small_config(1, 1, 4, 8), 256),
         corpus=open_corpus(preset("data", "text", path=__file__)),
         dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, floor_bpb, "0"),

@@ -103,17 +103,19 @@ def test_types_are_those_of_the_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overridden", "expected"),
+    ("varied", "expected"),
     [
         (set(), set(FIRST)),
         ({"run_dir", "observe.attention.every"}, set(FIRST)),
-        ({"seed", "optimizer", "run_dir"}, {"seed", "optimizer.name"}),
+        ({"seed", "optimizer", "run_dir"}, {"seed", "optimizer.name", *FIRST[:3]}),
+        ({"optimizer.lr", "seed"}, {"seed", *FIRST[:4]}),
+        ({*FIRST, "seed"}, {*FIRST, "seed"}),
     ],
 )
 def test_columns_begin_with_what_the_command_line_sets(
-    tmp_path: Path, overridden: set[str], expected: set[str]
+    tmp_path: Path, varied: set[str], expected: set[str]
 ) -> None:
-    experiment = content(logged(tmp_path, overridden=frozenset(overridden)), "experiment")
+    experiment = content(logged(tmp_path, varied=frozenset(varied)), "experiment")
     assert {info.name for info in experiment.hparam_infos if info.differs} == expected
 
 

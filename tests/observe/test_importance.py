@@ -14,6 +14,7 @@ from configs.schema import preset
 from data import Dataset, open_corpus
 from data.tokenizer import fixed_tokenizer
 from model import GPT
+from model.block import Block
 from observe.importance import N_TOKENS, held_out, importance
 from tests.conftest import small_config
 from tests.observe.conftest import observed_run
@@ -53,6 +54,7 @@ def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(n_kv_he
 
     intact = loss()
     for layer, block in enumerate(gpt.blocks):
+        assert isinstance(block, Block)
         for head in range(2):
 
             def ablated(_module: object, joined: tuple, head: int = head) -> torch.Tensor:
