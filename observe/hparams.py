@@ -107,7 +107,6 @@ def _infos(values: Mapping[str, bool | int | float | str], varied: frozenset[str
 
     The tab takes those of one run for all runs, and shows those first that are said to differ.
     """
-    from google.protobuf.struct_pb2 import ListValue, Value
     from tensorboard.plugins.hparams.api_pb2 import DataType, HParamInfo
 
     groups = {each.removesuffix(".name") for each in values if each.endswith(".name")}
@@ -120,7 +119,7 @@ def _infos(values: Mapping[str, bool | int | float | str], varied: frozenset[str
         info = HParamInfo(name=name, type=DataType.Value(f"DATA_TYPE_{kind}"))
         info.differs = name in first
         if kind == "BOOL":
-            both = [Value(bool_value=each) for each in (False, True)]
-            info.domain_discrete.CopyFrom(ListValue(values=both))
+            for each in (False, True):
+                info.domain_discrete.values.add(bool_value=each)
         infos.append(info)
     return infos
