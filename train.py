@@ -152,12 +152,17 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     run = Run.open(cfg.resume, "resume")
     if cfg.run_dir is not None:
         raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
-    overrides = [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
+    overrides = overridden()
     if "experiment" in overrides:
         raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
     composed = resumed_config(run, cfg, [name for name in overrides if name != "resume"])
     trusts_data = any(name.partition(".")[0] == "data" for name in overrides)
     return run, Settings(composed, build(composed, TrainConfig), trusts_data)
+
+
+def overridden() -> list[str]:
+    """The names of the settings, and of their groups, that the command line sets."""
+    return [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
 
 
 def lasting_path(path: str) -> str:
@@ -291,10 +296,13 @@ def observe_run(
 ) -> ObservedRun:
     """The run as observers see it."""
     trainer, is_sharded = settings.config.trainer, _is_sharded(settings.config, ranks)
+    # Of a sweep, the settings that are the same in all runs.
+    constant = HydraConfig.get().job.config.override_dirname.exclude_keys
     return ObservedRun(
         folder=start.run.path,
         settings=flat(OmegaConf.to_container(settings.composed, resolve=True)),
         settings_yaml=settings.yaml,
+        varied=frozenset(overridden()).difference(constant),
         model=model,
         corpus=corpus,
         dataset=dataset,
@@ -303,6 +311,7 @@ def observe_run(
         max_steps=trainer.max_steps,
         pauses=(trainer.eval_every, trainer.checkpoint_every, trainer.max_steps),
         sample=make_sampler(settings.config, start.progress, model, dataset, is_sharded),
+        sample_every=settings.config.observe.samples.every,
         is_sharded=is_sharded,
     )
 

@@ -42,10 +42,22 @@ Config = TypeVar("Config")
 
 
 @dataclass
+class LoggedSamplesConfig(SamplingConfig):
+    """Samples are logged at the evaluations whose step is a multiple of `every` (0: none), and at
+    the last one."""
+
+    every: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("every", self.every, 0, 10**12)
+
+
+@dataclass
 class ObserveConfig(ObserversConfig):
     """What is observed of a run, and how its samples are written."""
 
-    samples: SamplingConfig
+    samples: LoggedSamplesConfig
 
 
 @dataclass

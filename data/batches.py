@@ -103,13 +103,17 @@ class Windows:
         return -(-len(self._spans) // self._batch_size)
 
     def __iter__(self) -> Iterator[tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]:
-        for at in range(0, len(self._spans), self._batch_size):
-            begin, scored, end = self._spans[at : at + self._batch_size].T[:, :, None]
-            # Place -1 is the last token. What is read beyond the end is never scored.
-            places = begin + np.arange(-1, (end - begin).max())
-            read = _tensor(self._tokens[np.minimum(places, end - 1)])
-            counts = torch.from_numpy((scored <= places) & (places < end))
-            yield read[:, :-1], read[:, 1:].where(counts[:, 1:], UNSCORED)
+        return map(self.batch, range(len(self)))
+
+    def batch(self, index: int) -> tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]:
+        """One of the batches that iterating yields; windows become shorter from first to last."""
+        at = index * self._batch_size
+        begin, scored, end = self._spans[at : at + self._batch_size].T[:, :, None]
+        # Place -1 is the last token. What is read beyond the end is never scored.
+        places = begin + np.arange(-1, (end - begin).max())
+        read = _tensor(self._tokens[np.minimum(places, end - 1)])
+        counts = torch.from_numpy((scored <= places) & (places < end))
+        return read[:, :-1], read[:, 1:].where(counts[:, 1:], UNSCORED)
 
     @property
     def n_targets(self) -> int:

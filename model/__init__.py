@@ -1,4 +1,4 @@
-"""The model: attention, the block stack, the cache, and the recording of attention.
+"""The model: attention, the block stack, the cache, and the recording and ablation of attention.
 
 Promises: tensors of token ids in, tensors out. Knows nothing of text, training or output formats.
 """
@@ -7,13 +7,14 @@ from model.attention import AttentionSteps, causal_mask, explicit_attention, fus
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.gpt import GPT
-from model.recording import record_attention
+from model.recording import ablate, record_attention
 
 __all__ = [
     "GPT",
     "AttentionSteps",
     "KVCache",
     "ModelConfig",
+    "ablate",
     "causal_mask",
     "explicit_attention",
     "fused_attention",

@@ -58,19 +58,24 @@ class GPT(nn.Module):
                 f"tokens: {start + tokens.shape[1]} tokens exceed "
                 f"context_length={self.config.context_length}; give fewer"
             )
-        x = self.embedding_dropout(self.position(self._embed(tokens), start))
+        x = self.embed(tokens, start)
         for index, block in enumerate(self.blocks):
             x = block(x, None if cache is None else cache.layers[index])
         return self.final_norm(x)
 
-    def _embed(self, tokens: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query d_model"]:
+    def embed(
+        self, tokens: Int[Tensor, "batch query"], start: int = 0
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The residual stream before the first block, of tokens from position `start` on; raises as
+        `hidden` does for an id."""
         try:
-            return self.token_embedding(tokens)
+            x = self.token_embedding(tokens)
         except IndexError:
             raise ValueError(
                 f"tokens: ids run from {tokens.min()} to {tokens.max()}; "
                 f"the vocabulary has ids 0 to {self.vocab_size - 1}"
             ) from None
+        return self.embedding_dropout(self.position(x, start))
 
     @property
     def n_parameters(self) -> int:

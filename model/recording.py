@@ -1,18 +1,25 @@
-"""Recording attention while a model runs.
+"""Recording attention while a model runs, and ablating heads: switching their output off.
 
 Promises: inside `record_attention` the model computes the same context, by the explicit formula;
-afterwards the model is as it was before, also after an exception.
+afterwards the model is as it was before, also after an exception. The same holds after `ablate`.
+Both can be nested in either order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from errors import check_choice, check_range
 from model.attention import AttentionSteps, CausalSelfAttention, causal_mask, explicit_attention
+
+Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 @contextmanager
@@ -26,22 +33,21 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
     keep: the name of one tensor of `AttentionSteps`, by default the weights,
         Float[Tensor, "batch head query key"]; or "steps" for whole `AttentionSteps`.
 
-    Tensors are detached; weights are those before dropout (rows sum to one). They stay in the list
-    afterwards. With a cache, `query` counts the new tokens and `key` all of them. In nested
-    recordings only the innermost list is filled. The model itself is switched, so no other thread
-    may run it meanwhile. Of a model wrapped by torch.compile, record the original: it runs eagerly,
-    and the compiled code stays valid.
+    Tensors are detached; weights are those before dropout (rows sum to one), and the context is
+    that before an ablation of the same layer. They stay in the list afterwards. With a cache,
+    `query` counts the new tokens and `key` all of them. In nested recordings only the innermost
+    list is filled. The model itself is switched, so no other thread may run it meanwhile. Of a
+    model wrapped by torch.compile, record the original: it runs eagerly, and the compiled code
+    stays valid.
 
     Raises ValueError for an unknown name.
     """
     if keep not in ("steps", *AttentionSteps._fields):
         known = ", ".join(AttentionSteps._fields)
         raise ValueError(f"keep: {keep!r} is unknown; choose one of {known}, or steps")
-    modules = [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
-    attends = [module.attend for module in modules]
     records: list[Any] = []
 
-    def recorder(layer: int) -> Any:
+    def recorder(layer: int) -> Attend:
         def attend(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
             mask = causal_mask(query.shape[2], key.shape[2], query.device)
             steps = explicit_attention(query, key, value, mask, dropout)
@@ -54,10 +60,77 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
 
         return attend
 
-    try:
+    with _switched(model) as modules:
         for layer, module in enumerate(modules):
-            module.attend = recorder(layer)
+            module.attend = _with_core(module.attend, recorder(layer))
         yield records
+
+
+@contextmanager
+def ablate(model: nn.Module, heads: Iterable[tuple[int, int]], by: str) -> Iterator[None]:
+    """Replace the output of some heads, given as (layer, head), before the output matrix.
+
+        with ablate(model, [(0, 2), (1, 3)], "mean"):
+            loss = cross_entropy(model(tokens), targets)
+
+    by: "zero" replaces it by zeros (Michel et al. 2019, "Are Sixteen Heads Really Better than
+        One?", section 2.3). "mean" replaces it by its mean over all sequences and positions of the
+        same forward pass: later layers still get what the head always adds, and only lose what
+        depends on the token. The mean of a single token is its own output, so with a cache, which
+        reads token by token, only "zero" is useful.
+
+    All heads of a nested ablation are replaced as well. The model itself is switched, as by
+    `record_attention`.
+
+    Raises ValueError for another `by`, and for a head that the model does not have.
+    """
+    check_choice("by", by, ("zero", "mean"))
+    chosen: dict[int, list[int]] = defaultdict(list)
+    for layer, head in heads:
+        chosen[layer].append(head)
+    with _switched(model) as modules:
+        for layer, found in chosen.items():
+            check_range("layer", layer, 0, len(modules) - 1)
+            module = modules[layer]
+            for head in found:
+                check_range("head", head, 0, module.query.out_features // module.d_head - 1)
+            module.attend = _Ablated(module.attend, found, by)
+        yield
+
+
+@dataclass(frozen=True)
+class _Ablated:
+    """`attend` with the context of `heads` replaced."""
+
+    attend: Attend
+    heads: list[int]
+    by: str
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: float
+    ) -> Float[Tensor, "batch head query d_head"]:
+        context = self.attend(query, key, value, dropout).clone()
+        if self.by == "zero":
+            context[:, self.heads] = 0
+        else:
+            context[:, self.heads] = context[:, self.heads].mean((0, 2), keepdim=True)
+        return context
+
+
+def _with_core(attend: Attend, core: Attend) -> Attend:
+    """`core`, with the ablations of `attend` around it."""
+    if isinstance(attend, _Ablated):
+        return replace(attend, attend=_with_core(attend.attend, core))
+    return core
+
+
+@contextmanager
+def _switched(model: nn.Module) -> Iterator[list[CausalSelfAttention]]:
+    """The attention layers, whose `attend` may be replaced; afterwards each has its own back."""
+    modules = [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
+    attends = [module.attend for module in modules]
+    try:
+        yield modules
     finally:
         for module, attend in zip(modules, attends, strict=True):
             module.attend = attend

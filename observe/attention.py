@@ -1,8 +1,8 @@
 """Attention maps of a fixed probe text, logged repeatedly while the heads form.
 
-The maps go to the Attention tab. Less often, because they take longer, there are also images, one
-per layer: a heat map of every head, with the probe's tokens on both axes. The colour scale is the
-same at every step, so that steps can be compared.
+The maps go to the Attention tab. If asked for, there are also images, one per layer: a heat map of
+every head, with the probe's tokens on both axes. The colour scale is the same at every step, so
+that steps can be compared. TensorBoard's cards show them too small to read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ TAG = "attention"
 @dataclass
 class AttentionConfig:
     """Maps and scores of the text `probe` are logged every `every` steps (0: never, and no images),
-    and images every `images_every` steps (0: never). None is the start of the validation split.
+    and images of maps every `images_every` steps (0: never). None is the start of the validation
+    split.
     """
 
     every: int
@@ -86,7 +87,7 @@ class AttentionMaps(Observer):
             self._log(step, images)
 
     def _log(self, step: int, images: bool) -> None:
-        self.probe.log(step, images, self.scores.log(step, images))
+        self.probe.log(step, images, self.scores.log(step))
 
 
 class Probe:

@@ -223,7 +223,8 @@ def score_image(values: Float[np.ndarray, "layer head"], top: float) -> Picture:
     cells[~np.isfinite(values)] = GREY
     picture = empty.fill(cells)
     numbers = np.full_like(picture, 255)
-    for (layer, head), value in np.ndenumerate(values):
+    rounded = np.round(values, 2) + 0.0  # no -0.00
+    for (layer, head), value in np.ndenumerate(rounded):
         number = f"{value:.{2 if value < 10 else 1}f}" if np.isfinite(value) else "-"
         y, x = empty.top + (layer + 0.5) * empty.height, empty.left + (head + 0.5) * empty.width
         put(numbers, write(number), y, x)

@@ -1,8 +1,8 @@
 """The scores of every head, logged repeatedly while the heads form.
 
 Promises: each score of `tensorboard_attention.scores` is measured on texts for which it is
-meaningful, the same ones at every step, and logged as one scalar per head and one heat map (layers
-by heads) per score.
+meaningful, the same ones at every step, and logged as one heat map (layers by heads) per score and
+one scalar per layer, that of its largest head. The Attention tab has the curves of all heads.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from data.mentions import copy_texts
 from model import GPT, record_attention
 from observe.figures import score_image
+from observe.importance import held_out, importance
 from observe.summaries import add_image, add_scalars
 from tensorboard_attention.scores import measure
 
@@ -73,28 +74,35 @@ class HeadScores:
         copies = copy_texts(observed.corpus, observed.dataset.tokenizer, N_TEXTS, context_length)
         if copies:
             self.texts["targets"] = Texts(torch.from_numpy(copies[0]), copies[1])
-        self.largest = {"entropy": max(1.0, math.log2(length)), "mean distance": length / 2}
+        self.held_out = held_out(observed)
+        # Of the colour scales of heat maps.
+        self.top = {
+            "entropy": max(1.0, math.log2(length)),
+            "mean distance": length / 2,
+            "importance": 0.5,
+        }
 
-    def log(self, step: int, images: bool) -> dict[str, Float[np.ndarray, "layer head"]]:
-        """Measure, log and return the current scores; with `images` log heat maps too."""
-        found = measure_heads(self.model, self.texts)
+    def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:
+        """Measure, log and return the current scores."""
+        found = measure_heads(self.model, self.texts) | importance(self.model, self.held_out)
+        # Names that sort after `bpb` and `loss`, with which TensorBoard's first page then begins.
         scalars = {
-            f"head {name}/layer {layer} head {head}": float(value)
+            f"score {name}/layer {layer}, largest head": float(np.nanmax(heads))
             for name, values in found.items()
-            for (layer, head), value in np.ndenumerate(values)
-            if math.isfinite(value)
+            for layer, heads in enumerate(values)
+            if np.isfinite(heads).any()
         }
         add_scalars(self.events, scalars, step)
-        for name, values in found.items() if images else ():
-            image = score_image(values, self.largest.get(name, 1.0))
-            add_image(self.events, f"head scores/{name}", image, step)
+        for name, values in found.items():
+            image = score_image(values, self.top.get(name, 1.0))
+            add_image(self.events, f"scores/{name}", image, step)
         return found
 
 
 def measure_heads(
     model: GPT, texts: Mapping[str, Texts]
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
-    """Every score for which there are `texts`, by what it needs."""
+    """Every score of attention for which there are `texts`, by what it needs."""
     found: dict[str, list[np.ndarray]] = {}
     for needs, (tokens, targets) in texts.items():
         maps = [each.numpy() for each in maps_of(model, tokens)]

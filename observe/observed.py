@@ -31,16 +31,19 @@ class ObservedRun:
     """What observers may read.
 
     folder: the run's, into which observers write.
-    settings: all settings by their full names; settings_yaml: the same as a file.
+    settings: all settings by their full names; settings_yaml: the same as a file; varied: the names
+        of those, or of their groups, that the command line sets, and that differ within a sweep.
     first_step: completed steps at the start; pauses: the intervals, in steps, after which the loop
         evaluates or saves.
-    sample: writes a text with the current model.
+    sample: writes a text with the current model; sample_every: the steps between samples that are
+        logged, 0 for only the last.
     is_sharded: the model is sharded over several ranks and must not be called by one alone.
     """
 
     folder: Path
     settings: Mapping[str, Any]
     settings_yaml: str
+    varied: frozenset[str]
     model: GPT
     corpus: Corpus
     dataset: Dataset
@@ -49,6 +52,7 @@ class ObservedRun:
     max_steps: int
     pauses: tuple[int, ...]
     sample: Callable[[], str]
+    sample_every: int
     is_sharded: bool
 
     @cached_property

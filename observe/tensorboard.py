@@ -4,11 +4,11 @@ samples, and the settings with the result for the HParams tab."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from files import fsync
+from observe.hparams import hparams_events, result
 from observe.summaries import add_scalars
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 WIDTH = 100  # characters of a line of text
 
-# TensorBoard draws one chart per tag; its Custom Scalars tab combines these.
+# TensorBoard draws one chart per tag, sorted by name, and opens the first two groups of its first
+# page: those of the loss. Its Custom Scalars tab combines the tags that begin with these. It draws
+# the charts of runs with other layouts again, so this is the layout of the first version.
 LAYOUT = {
     "Loss": {
         "bits per byte, and the floor": ["Multiline", ["bpb/train", "bpb/val", "bpb/floor"]],
@@ -27,7 +29,7 @@ LAYOUT = {
 
 
 class TensorBoard(Observer):
-    """Writes scalars, the settings, and a sample at every evaluation."""
+    """Writes scalars and the settings; samples at evaluations; and at the end the result."""
 
     def __init__(self, observed: ObservedRun) -> None:
         self.writer, self.observed = observed.events, observed
@@ -48,14 +50,16 @@ class TensorBoard(Observer):
             "speed/tokens_per_second": metrics.tokens_per_second,
         }
         if self.floor_bpb is not None:
-            scalars["bpb/floor"] = self.floor_bpb
+            scalars["bpb/val_floor"] = self.floor_bpb
         add_scalars(self.writer, scalars, step)
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         add_scalars(self.writer, {"loss/val": metrics.val_loss, "bpb/val": metrics.val_bpb}, step)
-        self.writer.add_text("sample", preformatted(self.observed.sample()), step)
+        every = self.observed.sample_every
+        if step == self.observed.max_steps or (every and step % every == 0):
+            self.writer.add_text("sample", preformatted(self.observed.sample()), step)
         self.writer.flush()
 
     def on_checkpoint(self, step: int, path: Path) -> None:
@@ -65,23 +69,11 @@ class TensorBoard(Observer):
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         if summary is not None:
-            from torch.utils.tensorboard.summary import hparams
-
-            # Not `add_hparams`, which would create a folder, and so a run, of its own.
-            for each in hparams(_hparams(self.observed.settings), {"bpb/val": summary.val_bpb}):
-                self.writer._get_file_writer().add_summary(each, step)
+            add_scalars(self.writer, result(summary, self.floor_bpb), step)
+            # Not `add_hparams`, which would create a folder, and so a run, of its own, and writes
+            # booleans as numbers.
+            self.writer._get_file_writer().add_summary(hparams_events(self.observed), step)
         self.writer.close()
-
-
-def _hparams(settings: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """The settings that describe what is trained; null, and paths that are not UTF-8, as text."""
-    elsewhere = ("run_dir", "resume", "cache_dir", "observe.", "experiment")
-    as_text = {name: "null" if value is None else value for name, value in settings.items()}
-    return {
-        name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-        for name, value in as_text.items()
-        if not name.startswith(elsewhere)
-    }
 
 
 def preformatted(text: str) -> str:

@@ -81,14 +81,21 @@ def _earlier(tokens: np.ndarray) -> np.ndarray:
     return np.tril(tokens[:, :, None] == tokens[:, None], -1)
 
 
+def loss_rise(without: np.ndarray, loss: np.ndarray) -> np.ndarray:
+    """How much larger the losses without each head, shape (head,), are than that of the model
+    (Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 3.2)."""
+    return without - loss
+
+
 class Score(NamedTuple):
     """One head score. `measure` takes the maps and, if `needs` says so, token ids of shape
-    (batch, key), or targets as for `share`."""
+    (batch, key), or targets as for `share`. A score that needs losses takes these instead of the
+    maps: pattern scores cannot say whether the model uses a head."""
 
     name: str
     measure: Callable[..., np.ndarray]
     meaning: str
-    needs: str = "maps"  # or "tokens" or "targets"
+    needs: str = "maps"  # or "tokens", "targets" or "losses"
 
 
 # In the order in which they are shown.
@@ -117,6 +124,12 @@ SCORES = (
         share,
         "share of attention on earlier mentions of the word that comes next",
         "targets",
+    ),
+    Score(
+        "importance",
+        loss_rise,
+        "rise of the loss in nats per token when the head's output is replaced by its mean",
+        "losses",
     ),
 )
 

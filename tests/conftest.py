@@ -46,6 +46,7 @@ TINY = (
     "observe.attention.every=3",
     "observe.attention.images_every=3",
     "observe.samples.max_new_tokens=20",
+    "observe.samples.every=3",
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.plugins.hparams.api_pb2 import Experiment
 from tensorboard.util.tensor_util import make_ndarray
 
 from tests.conftest import TINY, begin, command, finish, succeed
@@ -113,8 +114,22 @@ def test_optuna_searches_three_settings(tmp_path: Path) -> None:
         shown = hparams(run)
         assert 1e-4 <= float(shown["optimizer.lr"]) <= 1e-1
         assert shown["model.n_layers"] in (1, 2)
-        measured = json.loads((run / "summary.json").read_text())["val_bpb"]
-        assert metrics(run) == {"bpb/val": pytest.approx(measured, rel=1e-6)}
+        assert shown["model.qk_norm"] is True and shown["model.bias"] is False
+        measured = json.loads((run / "summary.json").read_text())
+        expected = {
+            "result/bpb": measured["val_bpb"],
+            "result/percent_above_floor": 100 * (measured["val_bpb"] / measured["floor_bpb"] - 1),
+            "result/loss": measured["val_loss"],
+            "result/parameters": measured["parameters"],
+            "result/seconds": measured["seconds"],
+            "result/tokens_per_second": measured["tokens_per_second"],
+        }
+        assert metrics(run) == {
+            tag: pytest.approx(value, rel=1e-4) for tag, value in expected.items()
+        }
+        swept = {"optimizer.lr", "optimizer.weight_decay", "model.n_layers"}
+        # TINY sets the same in all runs; two columns are left for what is usually compared.
+        assert shown_first(run) == {*swept, "model.d_model", "model.n_heads"}
 
 
 def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
@@ -142,10 +157,20 @@ def hparams(run: Path) -> dict[str, float | str | bool]:
     return {key: getattr(value, value.WhichOneof("kind")) for key, value in info.hparams.items()}
 
 
+def shown_first(run: Path) -> set[str]:
+    """Return the hyperparameters whose columns the HParams tab shows first."""
+    return {info.name for info in experiment(run).hparam_infos if info.differs}
+
+
+def experiment(run: Path) -> Experiment:
+    events = EventAccumulator(str(run)).Reload()
+    content = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
+    return plugin_data_pb2.HParamsPluginData.FromString(content).experiment
+
+
 def metrics(run: Path) -> dict[str, float]:
     """Return the last values of the metrics that the HParams tab shows for a run."""
     events = EventAccumulator(str(run)).Reload()
-    content = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
-    infos = plugin_data_pb2.HParamsPluginData.FromString(content).experiment.metric_infos
+    infos = experiment(run).metric_infos
     last = {info.name.tag: events.Tensors(info.name.tag)[-1].tensor_proto for info in infos}
     return {tag: make_ndarray(value).item() for tag, value in last.items()}

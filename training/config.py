@@ -60,12 +60,12 @@ class TrainerConfig:
     def scored_tokens(self, tokens_per_step: int) -> int | None:
         """How many tokens an evaluation during training scores; None: all.
 
-        `auto` keeps evaluations below a fifth of the time of a run. A step is a forward and a
+        `auto` keeps evaluations below a twentieth of the time of a run. A step is a forward and a
         backward pass, which takes twice as long as the forward pass of an evaluation.
         """
         if self.eval_tokens == "auto":
             n_evaluations = (self.max_steps - 1) // self.eval_every if self.eval_every else 0
-            return 3 * tokens_per_step * self.max_steps // (4 * max(1, n_evaluations))
+            return 3 * tokens_per_step * self.max_steps // (19 * max(1, n_evaluations))
         return n_tokens(self.eval_tokens)
 
 

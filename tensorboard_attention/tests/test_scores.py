@@ -79,10 +79,22 @@ def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
     """From what it needs: one number per head, and the same for float32 as for float64."""
     maps, tokens = np.tile(uniform(4), (2, 3, 1, 1)), np.array([[0, 1, 0, 1]] * 2)
     targets = np.tri(4, dtype=bool)
-    inputs = {"maps": (), "tokens": (tokens,), "targets": (targets,)}[score.needs]
-    exact = score.measure(maps, *inputs)
+    first, *more = {
+        "maps": (maps,),
+        "tokens": (maps, tokens),
+        "targets": (maps, targets),
+        "losses": (np.array([1.0, 1.5, 0.5]), np.array(1.0)),
+    }[score.needs]
+    exact = score.measure(first, *more)
     assert exact.shape == (3,) and np.isfinite(exact).all()
-    assert_allclose(score.measure(maps.astype(np.float32), *inputs), exact, rtol=1e-5)
+    assert_allclose(score.measure(first.astype(np.float32), *more), exact, rtol=1e-5)
+
+
+def test_importance_is_how_much_the_loss_rises() -> None:
+    found = scores.measure("losses", [np.array([1.5, 0.75]), np.array([1.0])], np.array(1.0))
+    assert {name: [each.tolist() for each in layers] for name, layers in found.items()} == {
+        "importance": [[0.5, -0.25], [0.0]]
+    }
 
 
 def test_the_readme_explains_every_score() -> None:

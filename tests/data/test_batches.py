@@ -166,3 +166,14 @@ def test_memory_mapped_tokens_work_like_arrays(tmp_path: Path) -> None:
     assert torch.equal(Batches(mapped, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])
     for ours, theirs in zip(Windows(mapped, 8, 4), Windows(counting(500), 8, 4), strict=True):
         assert torch.equal(ours[1], theirs[1])
+
+
+def test_a_batch_of_windows_is_the_one_that_iterating_yields() -> None:
+    windows = Windows(np.arange(100, dtype=np.uint16), 8, 3, np.array([0, 5, 40, 47]))
+    batches = list(windows)
+    assert len(batches) == len(windows)
+    for index, (inputs, targets) in enumerate(batches):
+        one = windows.batch(index)
+        assert torch.equal(one[0], inputs) and torch.equal(one[1], targets)
+    lengths = [inputs.shape[1] for inputs, _ in batches]
+    assert lengths == sorted(lengths, reverse=True) and lengths[-1] < lengths[0]

@@ -32,6 +32,7 @@ def observed_run(
         folder=folder,
         settings=SETTINGS,
         settings_yaml="seed: 1\n",
+        varied=frozenset(),
         model=model or GPT(small_config(1, 1, 4, 8), 256),
         corpus=open_corpus(preset("data", "text", path=__file__)),
         dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, floor_bpb, "0"),
@@ -40,5 +41,6 @@ def observed_run(
         max_steps=max_steps,
         pauses=pauses,
         sample=sample,
+        sample_every=10,
         is_sharded=False,
     )

@@ -172,6 +172,11 @@ def test_characters_with_a_font_are_drawn(fonts: Path) -> None:
     np.testing.assert_array_equal(write("日"), write(r"\u{65e5}"))
 
 
+def test_a_score_that_rounds_to_zero_has_no_sign() -> None:
+    signed = score_image(np.array([[-0.004, 0.2]]), top=1.0)
+    np.testing.assert_array_equal(signed, score_image(np.array([[0.0, 0.2]]), top=1.0))
+
+
 def test_a_score_image_shows_low_high_and_unknown() -> None:
     image = score_image(np.array([[0.0, 1.0, np.nan], [0.0, 2.0, 0.0]]), top=1.0)
     present = {tuple(colour) for colour in image.reshape(-1, 3).tolist()}

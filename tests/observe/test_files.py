@@ -55,7 +55,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
         "loss/val": 1.5,
         "bpb/train": 0.7,
         "bpb/val": 0.55,
-        "bpb/floor": 0.5,
+        "bpb/val_floor": 0.5,
         "optimizer/lr": 0.01,
         "optimizer/grad_norm": 1.0,
         "speed/tokens_per_second": 3200.0,
@@ -73,7 +73,7 @@ def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
     board = TensorBoard(observed_run(tmp_path))
     board.on_step(10, METRICS)
     board.on_end(10, None)
-    assert "bpb/floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
+    assert "bpb/val_floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
 
 
 def test_preformatted_text_keeps_its_markup() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import islice
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 from configs.schema import preset
 from data import open_corpus
@@ -87,7 +89,7 @@ def test_scores_match_the_recorded_maps() -> None:
     tokens, targets = texts[:1], np.tril(np.ones((1, 20, 20), dtype=bool), -3)
     by_need = {"maps": Texts(texts), "tokens": Texts(again), "targets": Texts(tokens, targets)}
     found = measure_heads(gpt, by_need)
-    assert found.keys() == NAMES and gpt.training
+    assert found.keys() == NAMES - {"importance"} and gpt.training
     gpt.eval()
     for inputs, name in ((texts, "entropy"), (again, "induction"), (tokens, "copy")):
         with torch.no_grad(), record_attention(gpt) as maps:
@@ -123,13 +125,25 @@ def test_logged_tags(tmp_path: Path) -> None:
     observed.events.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     images = {tag for tag in events.Tags()["images"] if not tag.startswith("attention")}
-    assert images == {f"head scores/{name}" for name in NAMES - {"copy"}}
-    scalars = events.Tags()["scalars"]
-    assert len(scalars) == 7 * 2 * 3 and "head induction/layer 1 head 2" in scalars
-    assert [each.step for each in events.Scalars("head entropy/layer 0 head 0")] == [0, 5]
-    assert [each.step for each in events.Images("head scores/entropy")] == [0]
+    logged = NAMES - {"copy"}
+    assert images == {f"scores/{name}" for name in logged}
+    assert {*events.Tags()["scalars"]} == {
+        f"score {name}/layer {layer}, largest head" for name in logged for layer in range(2)
+    }
+    assert [each.step for each in events.Images("scores/entropy")] == [0, 5]
+    # Every head is in the header of the maps, which the Attention tab reads.
+    for event in events.Tensors("attention"):
+        scores = json.loads(make_ndarray(event.tensor_proto)[0])["scores"]
+        assert scores.keys() == logged
+        for name, layers in scores.items():
+            for layer, heads in enumerate(layers):
+                assert len(heads) == 3
+                largest = events.Scalars(f"score {name}/layer {layer}, largest head")
+                (value,) = [each.value for each in largest if each.step == event.step]
+                assert value == pytest.approx(max(heads), abs=1e-5)
     # These texts repeat no token, but the repeated texts repeat every token.
-    assert 0 <= events.Scalars("head duplicate token/layer 0 head 0")[0].value <= 1
+    duplicate = "score duplicate token/layer 0, largest head"
+    assert 0 <= events.Scalars(duplicate)[0].value <= 1
 
 
 def test_mentions_are_all_occurrences_of_the_words() -> None:

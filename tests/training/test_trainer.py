@@ -273,12 +273,12 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
 
 
-def test_evaluations_take_a_fifth_of_the_time_by_default() -> None:
+def test_evaluations_take_a_twentieth_of_the_time_by_default() -> None:
     config = replace(CONFIG, eval_tokens="auto", max_steps=1000, eval_every=100)
     # Nine evaluations before the last; a training token costs as much as three scored ones.
     scored = config.scored_tokens(tokens_per_step=120)
     assert scored is not None
-    assert 9 * scored / (3 * 120 * 1000 + 9 * scored) == pytest.approx(0.2, abs=1e-4)
+    assert 9 * scored / (3 * 120 * 1000 + 9 * scored) == pytest.approx(0.05, abs=1e-4)
     for setting, expected in (("all", None), ("0", None), ("7", 7)):
         assert replace(config, eval_tokens=setting).scored_tokens(120) == expected
 

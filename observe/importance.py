@@ -1,0 +1,80 @@
+"""The importance of heads: how much the loss rises without what a head contributes.
+
+Promises: each head alone is ablated, on the same held-out text at every step, and the model is as
+it was before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from data import CORPORA
+from data.batches import UNSCORED, Windows
+from data.tokens import document_starts
+from model import GPT, ablate
+from tensorboard_attention.scores import measure
+
+if TYPE_CHECKING:
+    from observe.observed import ObservedRun
+
+# Heads that matter differ by more than the error of so few tokens, and one look takes little time.
+N_TOKENS = 512
+
+Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
+
+
+def held_out(observed: ObservedRun) -> Batch:
+    """About N_TOKENS tokens of the validation split and their targets: the windows of medium
+    length, which are whole documents where the corpus has any."""
+    dataset, kind = observed.dataset, CORPORA[observed.settings["data.name"]]
+    starts = document_starts(dataset.val, dataset.tokenizer, kind.config.document_end)
+    length = observed.model.config.context_length
+    if starts is None:
+        length = min(length, N_TOKENS)
+    whole = Windows(dataset.val, length, 1, starts)
+    count = max(1, round(N_TOKENS * len(whole) / whole.n_targets))
+    windows = Windows(dataset.val, length, count, starts)
+    inputs, targets = windows.batch(len(windows) // 2)
+    # Without padding, which would be a part of the means.
+    end = int((targets != UNSCORED).all(0).nonzero().max()) + 1
+    return inputs[:, :end], targets[:, :end]
+
+
+def importance(model: GPT, batch: Batch) -> dict[str, Float[np.ndarray, "layer head"]]:
+    """The scores that need losses: the loss of the model with the output of each head alone
+    replaced by its mean over the batch, compared with the loss of the model."""
+    was_training = model.training
+    model.eval()
+    without, loss = losses(model, batch)
+    model.train(was_training)
+    found = measure("losses", list(without), np.array(loss))
+    return {name: np.stack(values) for name, values in found.items()}
+
+
+@torch.no_grad()
+def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], float]:
+    """The losses in nats per token without each head, and that of the model."""
+    device = next(model.parameters()).device
+    inputs, targets = (each.to(device) for each in batch)
+
+    def loss(x: Float[Tensor, "batch query d_model"]) -> float:
+        logits = model.unembedding(model.final_norm(x))
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()).item()
+
+    without = np.empty((model.config.n_layers, model.config.n_heads))
+    x = model.embed(inputs)
+    for layer, block in enumerate(model.blocks):
+        for head in range(model.config.n_heads):
+            with ablate(block, [(0, head)], "mean"):
+                y = block(x)
+            for later in model.blocks[layer + 1 :]:  # earlier layers are those of the model
+                y = later(y)
+            without[layer, head] = loss(y)
+        x = block(x)
+    return without, loss(x)

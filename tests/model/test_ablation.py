@@ -1,0 +1,132 @@
+"""Ablated heads add nothing, or always the same, to the residual stream; the rest is unchanged."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from model import KVCache, ablate, fused_attention, record_attention
+
+HEADS = [(0, 1), (1, 0), (1, 3)]
+
+
+def attends(model):
+    return [block.attention.attend for block in model.blocks]
+
+
+def replace_context(model, heads, function):
+    """Replace the part of each head in the input of its output matrix, by hooks."""
+
+    def hook(layer):
+        def replace(_module, inputs):
+            (joined,) = inputs
+            width = joined.shape[-1] // model.config.n_heads
+            parts = list(joined.split(width, dim=-1))
+            for index, head in heads:
+                if index == layer:
+                    parts[head] = function(parts[head])
+            return torch.cat(parts, dim=-1)
+
+        return replace
+
+    return [
+        block.attention.output.register_forward_pre_hook(hook(layer))
+        for layer, block in enumerate(model.blocks)
+    ]
+
+
+@torch.no_grad()
+def test_zero_is_that_of_an_output_matrix_without_the_columns_of_the_head(make_model, family):
+    model, tokens = make_model(**family), torch.randint(13, (3, 7))
+    intact = model(tokens)
+    with ablate(model, HEADS, "zero"):
+        got = model(tokens)
+    torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)
+    for layer, head in HEADS:
+        model.blocks[layer].attention.output.weight[:, 4 * head : 4 * head + 4] = 0
+    torch.testing.assert_close(got, model(tokens), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(got, intact)
+
+
+@torch.no_grad()
+def test_mean_is_over_all_sequences_and_positions(make_model, family):
+    def mean_of_rows(part):
+        total, count = torch.zeros(part.shape[-1]), 0
+        for sequence in part:
+            for row in sequence:
+                total, count = total + row, count + 1
+        return (total / count).expand_as(part)
+
+    model, tokens = make_model(**family), torch.randint(13, (3, 7))
+    with ablate(model, HEADS, "mean"):
+        got = model(tokens)
+    hooks = replace_context(model, HEADS, mean_of_rows)
+    torch.testing.assert_close(got, model(tokens), rtol=1e-4, atol=1e-5)
+    for each in hooks:
+        each.remove()
+    assert not torch.allclose(got, model(tokens))
+
+
+@torch.no_grad()
+def test_zero_with_a_cache_is_that_of_the_whole_text(make_model):
+    model, tokens = make_model(n_kv_heads=2), torch.randint(13, (1, 8))
+    with ablate(model, HEADS, "zero"):
+        whole = model(tokens)
+        cache = KVCache(model.config, batch=1)
+        parts = [model(part, cache) for part in (tokens[:, :5], tokens[:, 5:7], tokens[:, 7:])]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("by", ["zero", "mean"])
+def test_with_a_recording_in_either_order(make_model, by):
+    """The maps are those of the ablated model, and all nested ablations hold."""
+    model, tokens = make_model(), torch.randint(13, (2, 6))
+    with ablate(model, HEADS, by):
+        expected = model(tokens)
+    with record_attention(model) as intact:
+        model(tokens)
+    with ablate(model, HEADS[:1], by), ablate(model, HEADS[1:], by):
+        inside = attends(model)
+        with record_attention(model) as inner:
+            torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-5)
+        assert attends(model) == inside
+        torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-5)
+    with record_attention(model) as outer, ablate(model, HEADS, by):
+        torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(inner, outer)
+    torch.testing.assert_close(inner[0], intact[0])
+    assert not torch.allclose(inner[1], intact[1]), "layer 1 reads what layer 0 no longer writes"
+    assert attends(model) == [fused_attention] * 2
+
+
+def test_gradients_pass_the_other_heads_only(make_model):
+    model, tokens = make_model(), torch.randint(13, (2, 6))
+    with ablate(model, [(1, 2)], "zero"):
+        model(tokens).square().mean().backward()
+    query = model.blocks[1].attention.query.weight.grad.unflatten(0, (4, 4)).abs().sum((1, 2))
+    assert (query > 0).tolist() == [True, True, False, True]
+
+
+def test_everything_is_restored_after_an_exception(make_model):
+    model = make_model()
+    with pytest.raises(RuntimeError, match="on purpose"), ablate(model, HEADS, "mean"):
+        raise RuntimeError("on purpose")
+    assert attends(model) == [fused_attention] * 2
+
+
+@pytest.mark.parametrize(
+    ("heads", "by", "reason"),
+    [
+        ([(0, 0)], "median", "by: 'median' is unknown; choose one of zero, mean"),
+        ([(0, 0), (2, 0)], "zero", "layer: 2 is out of range; give at least 0 and at most 1"),
+        ([(0, 0), (-1, 0)], "zero", "layer: -1 is out of range"),
+        ([(0, 0), (1, 4)], "mean", "head: 4 is out of range; give at least 0 and at most 3"),
+        ([(0, 0), (1, -1)], "mean", "head: -1 is out of range"),
+    ],
+)
+def test_what_the_model_does_not_have_is_refused(make_model, heads, by, reason):
+    model = make_model(n_kv_heads=2)
+    with pytest.raises(ValueError, match=f"^{reason}"):
+        ablate(model, heads, by).__enter__()
+    assert attends(model) == [fused_attention] * 2

@@ -1,0 +1,115 @@
+"""Importance is the rise of the loss without a head, on whole held-out documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from configs.schema import preset
+from data import Dataset, open_corpus
+from data.tokenizer import fixed_tokenizer
+from model import GPT
+from model.block import Block
+from observe.importance import N_TOKENS, held_out, importance
+from tests.conftest import small_config
+from tests.observe.conftest import observed_run
+
+
+def model(context_length: int, **choices: object) -> GPT:
+    torch.manual_seed(0)
+    gpt = GPT(small_config(3, 2, 12, context_length, d_head=4, **choices), 256)
+    with torch.no_grad():
+        for parameter in gpt.parameters():
+            parameter.normal_(std=0.3)
+    return gpt
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(n_kv_heads: int) -> None:
+    gpt = model(16, n_kv_heads=n_kv_heads, dropout=0.5).train()
+    inputs, targets = torch.randint(256, (2, 4, 9))
+    targets[0, :3] = -100  # not scored
+    before = {name: each.clone() for name, each in gpt.state_dict().items()}
+    found = importance(gpt, (inputs, targets))
+    assert found.keys() == {"importance"} and gpt.training
+    assert all(torch.equal(each, before[name]) for name, each in gpt.state_dict().items())
+    gpt.eval()
+
+    def loss() -> float:
+        with torch.no_grad():
+            logs = F.log_softmax(gpt(inputs).double(), dim=-1)
+        scored = [
+            logs[row, place, target].item()
+            for row, targets_of_row in enumerate(targets.tolist())
+            for place, target in enumerate(targets_of_row)
+            if target >= 0
+        ]
+        assert len(scored) == 33
+        return -sum(scored) / len(scored)
+
+    intact = loss()
+    for layer, block in enumerate(gpt.blocks):
+        assert isinstance(block, Block)
+        for head in range(2):
+
+            def ablated(_module: object, joined: tuple, head: int = head) -> torch.Tensor:
+                context = joined[0].clone()
+                part = context[..., 4 * head : 4 * head + 4]
+                part[:] = part.reshape(-1, 4).mean(0)
+                return context
+
+            handle = block.attention.output.register_forward_pre_hook(ablated)
+            rise = loss() - intact
+            handle.remove()
+            assert found["importance"][layer, head] == pytest.approx(rise, abs=1e-5)
+    assert np.ptp(found["importance"]) > 0.01
+
+
+def test_tales_are_read_whole(tmp_path: Path) -> None:
+    """Each window holds all tokens of one tale, after the end of the one before."""
+    tokenizer = fixed_tokenizer("byte")
+    corpus = open_corpus(preset("data", "tales", n_bytes=60_000))
+    text = "".join(corpus.pieces("val"))
+    tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
+    tales = [tale.encode() for tale in text.split("\n\n") if tale]
+    longest = max(map(len, tales)) + 2
+    observed = replace(
+        observed_run(tmp_path, model(longest)),
+        settings={"data.name": "tales"},
+        corpus=corpus,
+        dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
+    )
+    inputs, targets = held_out(observed)
+    assert (targets >= 0).all() and torch.equal(inputs[:, 1:], targets[:, :-1])
+    assert N_TOKENS / 2 < targets.numel() < 2 * N_TOKENS
+    for row, window in enumerate(targets.tolist()):
+        assert inputs[row, 0] == ord("\n")
+        whole = [tale for tale in tales if (tale + b"\n\n").startswith(bytes(window))]
+        assert whole
+        # Tales of about the same length share a batch, which is cut to the shortest.
+        assert any(len(tale) + 2 - len(window) < 20 for tale in whole)
+
+
+@pytest.mark.parametrize("context_length", [8, 64, 4096])
+def test_other_texts_give_about_as_many_tokens(tmp_path: Path, context_length: int) -> None:
+    observed = observed_run(tmp_path, model(context_length))
+    tokens = (np.arange(100_000) % 251).astype(np.uint16)
+    observed = replace(observed, dataset=replace(observed.dataset, val=tokens))
+    inputs, targets = held_out(observed)
+    assert targets.numel() == N_TOKENS and (targets >= 0).all()
+    assert torch.equal((inputs + 1) % 251, targets)
+    assert inputs.shape[1] == min(N_TOKENS, context_length)
+
+
+def test_a_short_split_is_read_whole(tmp_path: Path) -> None:
+    observed = observed_run(tmp_path, model(64))
+    for n in (2, 40):
+        few = np.arange(n, dtype=np.uint16)
+        inputs, targets = held_out(replace(observed, dataset=replace(observed.dataset, val=few)))
+        assert inputs.tolist() == [list(range(n - 1))]
+        assert targets.tolist() == [list(range(1, n))]
