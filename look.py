@@ -49,7 +49,7 @@ def main(cfg: DictConfig) -> None:
     logdir = opened.run.path.parent
     print(f"Logged to {opened.run.path}, step {opened.step}. View: tensorboard --logdir {logdir}")
     if config.html is not None:
-        page(config.html, [(tag, opened.step, encode(maps, probe.texts))])
+        page(config.html, [(tag, opened.step, encode(maps, probe.spelled))])
         print(f"Wrote {config.html}")
 
 
