@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { Store } from "./source.js";
-import { linkHash, nearest, readLink, restore } from "./state.js";
+import { countViews, linkHash, nearest, readLink, restore } from "./state.js";
 import { Picker, copyLink, field, options, zoomButtons } from "./controls.js";
 import { Grid } from "./grid.js";
 import { Viewport } from "./picture.js";
@@ -86,7 +86,9 @@ class App {
     this.compare = el("button", { type: "button", onclick: () => this.toggleCompare() }, "Compare");
     this.copied = el("output", { class: "copied" });
     const copied = () => copyLink(this.host, linkHash(this.state), this.copied);
-    const copy = el("button", { type: "button", onclick: copied }, "Copy link");
+    // The address of a file is of no use to others.
+    const hidden = !this.host.location.protocol.startsWith("http");
+    const copy = el("button", { type: "button", onclick: copied, hidden }, "Copy link");
     this.legend = el("div", { class: "scale", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
     this.main.replaceChildren(
@@ -176,6 +178,7 @@ class App {
     this.rising.hidden = !sort;
     this.rising.textContent = rising ? "smallest first" : "largest first";
     this.compare.setAttribute("aria-pressed", this.maps.length === 2);
+    this.compare.hidden = countViews(this.runs) < 2;
     this.main.classList.toggle("comparing", this.maps.length === 2);
     this.grid.show(this.maps, this.state, this.palette);
     this.legend.replaceChildren(...legend(this.palette));
@@ -263,6 +266,7 @@ class App {
   }
 
   toggleCompare() {
+    if (this.compare.hidden) return;
     const { one, two } = this.state;
     const steps = this.runs[one.run][one.tag];
     // Compare with the start of the run; the start itself with the end.
