@@ -46,10 +46,10 @@ def bart() -> Any:
     return BartForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
 
 
-def t5() -> Any:
+def t5(vocab_size: int = 20) -> Any:
     start: dict[str, Any] = {"decoder_start_token_id": 0}
     sizes: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
-    config = T5Config(vocab_size=20, **sizes, **start)
+    config = T5Config(vocab_size=vocab_size, **sizes, **start)
     return T5ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
 
 

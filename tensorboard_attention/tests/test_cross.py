@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,8 @@ from playwright import sync_api
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode, page
+from tensorboard_attention import add_attention, encode, page, summary
+from tensorboard_attention.index import Index
 from tensorboard_attention.summary import MAX_TOKENS
 from tensorboard_attention.tests.conftest import Tab
 from tensorboard_attention.tests.test_checks import IDS, NEW, bart, letters, t5
@@ -84,6 +86,27 @@ def test_both_axes_are_cut(n: int, m: int) -> None:
 def test_what_does_not_fit_is_refused(tokens: Any, keys: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         encode(cross_maps(), tokens, key_tokens=keys)
+
+
+def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tiny model of this name."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    readme = (Path(summary.__file__).parent / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n([^`]*key_tokens=keys\)\n)```", readme)
+    (folder := tmp_path / "google-t5/t5-small").mkdir(parents=True)
+    letters = {letter: i for i, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    t5(len(letters)).save_pretrained(folder)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    index = Index(str(tmp_path / "runs"))
+    assert index.refresh() and index.steps() == {"t5": {"cross attention": [0]}}
+    header, _ = index.maps("t5", "cross attention", 0)
+    assert "".join(json.loads(header)["keys"]) == "translate English to German: a hen"
 
 
 @pytest.fixture
