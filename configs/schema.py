@@ -136,13 +136,21 @@ class LookConfig:
 
     run: str = field(metadata=FREE_TEXT)
     checkpoint: str
-    text: str = field(metadata=FREE_TEXT)
+    text: str | None = field(metadata=FREE_TEXT)
+    steps: str
     html: str | None = field(metadata=FREE_TEXT)
+    images: bool
     device: str
 
     def __post_init__(self) -> None:
-        if not self.text:
+        if self.text == "":
             raise ValueError("text: is empty; give the text to look at")
+        if self.text is None and self.html is None:
+            raise ValueError(
+                "text: is missing; give the text to look at, or html=FILE for a page of the run's "
+                "own probe"
+            )
+        check_choice("steps", self.steps, ("last", "all"))
 
 
 @dataclass

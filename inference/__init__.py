@@ -1,13 +1,14 @@
 """What a trained model is used for: opening a run, and writing with it."""
 
 from inference.generation import SamplingConfig, generate, sampling_probabilities
-from inference.opening import OpenRun, open_run
+from inference.opening import OpenRun, each_checkpoint, open_run
 from inference.writer import Writer
 
 __all__ = [
     "OpenRun",
     "SamplingConfig",
     "Writer",
+    "each_checkpoint",
     "generate",
     "open_run",
     "sampling_probabilities",

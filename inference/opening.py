@@ -7,8 +7,8 @@ Only the settings of the data and the model are read: no other setting can preve
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -64,6 +64,20 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
                 raise
             continue  # the run is in training and has replaced this checkpoint by a newer one
         return OpenRun(run, config, tokenizer, model.to(device).eval(), step)
+
+
+def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
+    """The run with the model of each of its intact checkpoints, oldest first."""
+    device = next(opened.model.parameters()).device
+    for folder in opened.run.checkpoints.intact():
+        try:
+            model = _load_model(opened.config.model, opened.tokenizer.vocab_size, folder)
+            step = load_progress(folder).step
+        except UserError:
+            if folder.exists():
+                raise
+            continue  # the run is in training and has deleted it
+        yield replace(opened, model=model.to(device).eval(), step=step)
 
 
 def _load_model(config: ModelConfig, vocab_size: int, checkpoint: Path) -> GPT:

@@ -104,9 +104,8 @@ class Probe:
     ) -> None:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokens = torch.tensor([tokens])
-        spelled = [tokenizer.decode_bytes([token]) for token in tokens]
-        self.texts = [each.decode(errors="backslashreplace") for each in spelled]
-        self.labels = [token_label(each) for each in spelled[:MAX_IMAGE_TOKENS]]
+        self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
+        self.labels = [token_label(each) for each in self.spelled[:MAX_IMAGE_TOKENS]]
         self.figure: HeadsFigure | None = None
 
     def log(
@@ -118,7 +117,7 @@ class Probe:
         """
         maps = maps_of(self.model, self.tokens)
         given = {name: list(values) for name, values in (scores or {}).items()}
-        add_attention(self.writer, self.tag, maps, self.texts, step, given)
+        add_attention(self.writer, self.tag, maps, self.spelled, step, given)
         if images:
             self._draw(maps, step)
         self.writer.flush()

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 STATIC = Path(__file__).parent / "static"
 STYLE = "style.css"
@@ -21,26 +22,30 @@ MODULES = [
 ]
 # The browser refuses any request that the page makes.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+NEEDS = "This page needs JavaScript to draw the maps. Turn it on; the page loads nothing else."
 
 
 def page(
-    path: str | Path, entries: Iterable[tuple[str, int, list[bytes]]], title: str = "Attention"
+    path: str | Path,
+    entries: Iterable[tuple[str, int, list[bytes]]],
+    title: str = "Attention",
+    about: str = "",
+    run: str = ".",
 ) -> None:
     """Write an HTML file that shows attention maps as TensorBoard's Attention tab does.
 
         page("heads.html", [("my probe", step, encode(maps, tokens))])
 
     entries: tag, step and the result of `encode`, for any number of tags and steps.
+    title, about: the heading and the line below it, as plain text.
+    run: the name of the run; "." for none.
     """
-    data = []
-    for tag, step, (header, maps) in entries:
-        text = base64.b64encode(maps).decode()
-        data.append({"tag": tag, "step": step, "header": json.loads(header), "maps": text})
     # Tokens can be any text: a "<" in them must not end the script element.
-    embedded = json.dumps(data).replace("<", "\\u003c")
+    embedded = json.dumps(_embedded(entries, run)).replace("<", "\\u003c")
     modules = "\n".join((STATIC / name).read_text("utf-8") for name in MODULES)
     # As one module: no two of them share a top-level name.
     script = re.sub(r"^(import [^;]*;\n|export )", "", modules, flags=re.MULTILINE)
+    line = f"\n<p>{html.escape(about)}</p>" if about else ""
     Path(path).write_text(
         f"""<!doctype html>
 <html lang="en">
@@ -50,6 +55,10 @@ def page(
 <title>{html.escape(title)}</title>
 <style>{(STATIC / STYLE).read_text("utf-8")}</style>
 <body>
+<div class="about">
+<h1>{html.escape(title)}</h1>{line}
+<noscript>{NEEDS}</noscript>
+</div>
 <script type="application/json" id="data">{embedded}</script>
 <script type="module">
 {script}
@@ -60,3 +69,23 @@ start(new Embedded(JSON.parse(document.getElementById("data").textContent)));
 """,
         "utf-8",
     )
+
+
+def _embedded(entries: Iterable[tuple[str, int, list[bytes]]], run: str) -> dict[str, Any]:
+    """What a page shows. `values` has the values of all headers, each once; a header says by name
+    where they are."""
+    places: dict[str, int] = {}
+    steps = []
+    for tag, step, (header, maps) in entries:
+        fields = {name: json.dumps(value) for name, value in json.loads(header).items()}
+        steps.append(
+            {
+                "tag": tag,
+                "step": step,
+                "header": {
+                    name: places.setdefault(text, len(places)) for name, text in fields.items()
+                },
+                "maps": base64.b64encode(maps).decode(),
+            }
+        )
+    return {"run": run, "values": [json.loads(text) for text in places], "entries": steps}

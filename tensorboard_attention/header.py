@@ -52,12 +52,15 @@ def read_header(text: bytes) -> Header:
 
 
 def _check_texts(header: dict[str, Any]) -> None:
-    tokens: Any = header.get("tokens")
     meanings = header.get("meanings", {})
-    if not _all_of(tokens, str) or not 1 <= len(tokens) <= MOST_TOKENS:
-        raise ValueError(f"tokens in its header are not 1 to {MOST_TOKENS:,} texts")
+    for name in ("tokens", "keys") if "keys" in header else ("tokens",):
+        tokens: Any = header.get(name)
+        if not _all_of(tokens, str) or not 1 <= len(tokens) <= MOST_TOKENS:
+            raise ValueError(f"{name} in its header are not 1 to {MOST_TOKENS:,} texts")
     if not isinstance(header.get("causal"), bool):
         raise ValueError("causal in its header is neither true nor false")
+    if header["causal"] and "keys" in header:
+        raise ValueError("its header has both keys, which only cross attention has, and causal")
     if not isinstance(header.get("note", ""), str):
         raise ValueError("note in its header is not a text")
     if not isinstance(meanings, dict) or not _all_of([*meanings.values()], str):

@@ -1,8 +1,9 @@
 """Head scores: what a head attends to, as one number. `SCORES` is the only list of them.
 
 `maps` has the shape (batch, head, query, key): for every query, weights over keys that sum to one.
-Queries and keys are the same tokens. Each function averages over the batch and over the queries
-that count for it, and returns an array of shape (head,), NaN if no query counts.
+Queries and keys are the same tokens, except for scores of cross attention. Each function averages
+over the batch and over the queries that count for it, and returns an array of shape (head,), NaN if
+no query counts. Queries whose weights are all zero are masked and never count.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ def entropy(maps: np.ndarray) -> np.ndarray:
     """Mean entropy of a query's weights in bits (Shannon 1948): log2 n for n equal weights."""
     with np.errstate(invalid="ignore"):  # NaN for negative weights
         logs = np.log2(maps, out=np.zeros_like(maps), where=maps != 0)
-    return 0.0 - (maps * logs).sum(-1).mean((0, 2))
+    return 0.0 - _mean((maps * logs).sum(-1), maps)
 
 
 def mean_distance(maps: np.ndarray) -> np.ndarray:
     """Mean distance in tokens from a query to the keys it attends to (Vig and Belinkov 2019,
     "Analyzing the Structure of Attention", section 4.2)."""
     places = np.arange(maps.shape[-1], dtype=maps.dtype)
-    return (maps * abs(places[:, None] - places)).sum(-1).mean((0, 2))
+    return _mean((maps * abs(places[:, None] - places)).sum(-1), maps)
 
 
 def previous_token(maps: np.ndarray) -> np.ndarray:
@@ -72,8 +73,16 @@ def share(maps: np.ndarray, targets: np.ndarray) -> np.ndarray:
     targets: booleans, shape (query, key) or (batch, query, key).
     """
     targets = np.broadcast_to(targets, (len(maps), *maps.shape[-2:]))
+    counts = np.asarray(targets[:, None].any(-1))
+    return _mean((maps * targets[:, None]).sum(-1), maps, counts)
+
+
+def _mean(values: np.ndarray, maps: np.ndarray, counts: np.ndarray | bool = True) -> np.ndarray:
+    """Mean of a value of every query, 0 for those that do not count, over the queries that count
+    and are not masked. Shapes: (batch, head, query), and (batch, 1, query) for `counts`."""
+    total = (maps.any(-1) & counts).sum((0, 2))
     with np.errstate(invalid="ignore"):  # 0 / 0 if no query counts
-        return (maps * targets[:, None]).sum(-1).sum((0, 2)) / int(targets.any(-1).sum())
+        return values.sum((0, 2)) / total.astype(values.dtype)
 
 
 def _earlier(tokens: np.ndarray) -> np.ndarray:
@@ -90,17 +99,24 @@ def loss_rise(without: np.ndarray, loss: np.ndarray) -> np.ndarray:
 class Score(NamedTuple):
     """One head score. `measure` takes the maps and, if `needs` says so, token ids of shape
     (batch, key), or targets as for `share`. A score that needs losses takes these instead of the
-    maps: pattern scores cannot say whether the model uses a head."""
+    maps: pattern scores cannot say whether the model uses a head. `cross`: queries and keys need
+    not be the same tokens."""
 
     name: str
     measure: Callable[..., np.ndarray]
     meaning: str
     needs: str = "maps"  # or "tokens", "targets" or "losses"
+    cross: bool = False
 
 
 # In the order in which they are shown.
 SCORES = (
-    Score("entropy", entropy, "spread of attention in bits; 0 if all is on a single token"),
+    Score(
+        "entropy",
+        entropy,
+        "spread of attention in bits; 0 if all is on a single token",
+        cross=True,
+    ),
     Score(
         "mean distance", mean_distance, "mean distance in tokens from a query to what it attends to"
     ),

@@ -2,8 +2,9 @@
 
 A summary holds all layers and heads of one probe at one step, as a tensor of two byte strings:
 
-    header  JSON: version, tokens, note (what is not shown as given), heads (number per layer),
-            causal, scores, meanings of the scores (missing in older logs)
+    header  JSON: version, tokens, keys (only of cross attention: the tokens that are attended to),
+            note (what is not shown as given), heads (number per layer), causal, scores, meanings of
+            the scores (missing in older logs)
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -19,16 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorboard_attention.checks import ROUNDING, check_maps, floats
 from tensorboard_attention.scores import SCORES, measure
+from tensorboard_attention.tokens import token_texts
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
     from torch.utils.tensorboard import SummaryWriter
 
 Layers = Sequence[Any]  # one array per layer
+Tokens = Sequence[str | bytes]
 PLUGIN_NAME = "attention"
 VERSION = 1
-ROUNDING = 0.01  # bfloat16 may add this much to a weight of 1
 MAX_TOKENS = 512  # 12 x 12 causal maps of 512 tokens are 19 MB per step before compression
 
 
@@ -36,29 +39,43 @@ def add_attention(
     writer: SummaryWriter,
     tag: str,
     maps: Layers,
-    tokens: Sequence[str],
+    tokens: Tokens,
     step: int,
     scores: Mapping[str, Layers] | None = None,
+    key_tokens: Tokens | None = None,
+    decode: str | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
     maps: one array per layer, of shape (batch, head, query, key), such as `transformers` returns
         with `output_attentions=True`: torch tensors of any type on any device, NumPy arrays or
-        lists. Rows sum to one; queries and keys are the same tokens. Only the first text of a batch
-        is logged.
-    tokens: the text of every token.
+        lists. Rows sum to one, or are all zero for queries that are masked. Only the first text of
+        a batch is logged.
+    tokens: every token, as text or bytes, or as the `convert_ids_to_tokens` of a tokenizer of
+        `transformers` returns it.
     scores: head scores by name: one array of shape (head,) per layer. They replace the scores of
         the same name that are otherwise measured on `maps`.
+    key_tokens: for cross attention, the tokens that are attended to, which are the columns of the
+        maps; `tokens` are the rows. Only scores that do not compare the two are measured.
+    decode: "byte_level" reads tokens in the letters of byte-level tokenizers, such as `Ġthere`;
+        "text" shows them as they are. By default they are read if all of them have only such
+        letters, which spell a text in UTF-8.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are shown as 0, and
-    weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError for shapes that
-    do not fit.
+    weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
+    cause, for shapes that do not fit, and for rows that do not sum to one.
     """
-    writer._get_file_writer().add_summary(attention_summary(tag, maps, tokens, scores), step)
+    summary = attention_summary(tag, maps, tokens, scores, key_tokens, decode)
+    writer._get_file_writer().add_summary(summary, step)
 
 
 def attention_summary(
-    tag: str, maps: Layers, tokens: Sequence[str], scores: Mapping[str, Layers] | None = None
+    tag: str,
+    maps: Layers,
+    tokens: Tokens,
+    scores: Mapping[str, Layers] | None = None,
+    key_tokens: Tokens | None = None,
+    decode: str | None = None,
 ) -> Summary:
     """The summary that `add_attention` writes, for writers other than torch's."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -67,32 +84,42 @@ def attention_summary(
     # Without a data class: TensorBoard would keep up to a hundred tensors per tag in memory, but
     # the plugin reads the event files itself.
     metadata = SummaryMetadata(plugin_data={"plugin_name": PLUGIN_NAME, "content": b"1"})
-    tensor = make_tensor_proto(encode(maps, tokens, scores))
+    tensor = make_tensor_proto(encode(maps, tokens, scores, key_tokens, decode))
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
 def encode(
-    maps: Layers, tokens: Sequence[str], scores: Mapping[str, Layers] | None = None
+    maps: Layers,
+    tokens: Tokens,
+    scores: Mapping[str, Layers] | None = None,
+    key_tokens: Tokens | None = None,
+    decode: str | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
-    tokens = [str(token) for token in tokens]
-    arrays = _check(maps, tokens)
-    given = {name: [*map(_floats, layers)] for name, layers in (scores or {}).items()}
+    is_cross = key_tokens is not None
+    texts = token_texts(tokens, decode)
+    keys = texts if key_tokens is None else token_texts(key_tokens, decode)
+    if not texts or not keys:
+        raise ValueError(f"{'key_' * bool(texts)}tokens: is empty; give the text of every token")
+    arrays = check_maps(maps, len(texts), len(keys), is_cross)
+    given = {name: [*map(floats, layers)] for name, layers in (scores or {}).items()}
     for name, values in given.items():
         if [each.shape for each in values] != [each.shape[1:2] for each in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
-    ids = np.unique(tokens, return_inverse=True)[1][None]
+    ids = np.unique(texts, return_inverse=True)[1][None]
+    known = {*given, *(each.name for each in SCORES if is_cross and not each.cross)}
     found = {
-        **measure("maps", arrays, known=given),
-        **measure("tokens", arrays, ids, known=given),
+        **measure("maps", arrays, known=known),
+        **measure("tokens", arrays, ids, known=known),
         **given,
     }
     meanings = {each.name: each.meaning for each in SCORES if each.name in found}
-    layers, note = _shown(arrays)
-    causal, packed = _pack(layers)
+    layers, note = _shown(arrays, is_cross)
+    causal, packed = _pack(layers, is_cross)
     header = {
         "version": VERSION,
-        "tokens": tokens[:MAX_TOKENS],
+        "tokens": texts[:MAX_TOKENS],
+        **({"keys": keys[:MAX_TOKENS]} if is_cross else {}),
         "note": note,
         "heads": [len(each) for each in layers],
         "causal": causal,
@@ -105,33 +132,16 @@ def encode(
     return [json.dumps(header).encode(), packed]
 
 
-def _check(maps: Layers, tokens: Sequence[str]) -> list[np.ndarray]:
-    """The first text's maps: a float32 array of shape (1, head, query, key) per layer."""
-    n = len(tokens)
-    if not len(maps):
-        raise ValueError("maps: is empty; give one array per layer")
-    if any(each is None for each in maps):  # transformers returns None for fused kernels
-        raise ValueError('maps: contains None; load the model with attn_implementation="eager"')
-    if not n:
-        raise ValueError("tokens: is empty; give the text of every token")
-    for layer, each in enumerate(maps):
-        shape = tuple(np.shape(each))
-        if len(shape) != 4 or 0 in shape or shape[2:] != (n, n):
-            raise ValueError(
-                f"maps: layer {layer} has the shape {shape}; "
-                f"{n} tokens need (batch, head, {n}, {n})"
-            )
-    return [_floats(each[:1]) for each in maps]
-
-
-def _shown(maps: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
+def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray], str]:
     """What the tab shows: weights from 0 to 1, an array of shape (head, query, key) per layer; and
     a note on what differs from the maps."""
-    n = maps[0].shape[-1]
+    n, m = maps[0].shape[2:]
     layers = [each[0, :, :MAX_TOKENS, :MAX_TOKENS] for each in maps]
     notes = []
     if n > MAX_TOKENS:
         notes.append(f"Only the first {MAX_TOKENS} of {n} tokens are shown; scores use all.")
+    if is_cross and m > MAX_TOKENS:
+        notes.append(f"Only the first {MAX_TOKENS} of {m} key tokens are shown; scores use all.")
     if not all(np.isfinite(each).all() for each in layers):
         notes.append("Weights that are not finite are shown as 0; their heads have no scores.")
         layers = [np.nan_to_num(each, posinf=0, neginf=0) for each in layers]
@@ -140,11 +150,12 @@ def _shown(maps: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
     return [each.clip(0, 1) for each in layers], " ".join(notes)
 
 
-def _pack(layers: Sequence[np.ndarray]) -> tuple[bool, bytes]:
-    """Whether no query attends to a later key, and the compressed bytes."""
-    n = layers[0].shape[-1]
-    causal = not any(np.triu(each, 1).any() for each in layers)
-    rows, columns = np.tril_indices(n) if causal else np.indices((n, n))
+def _pack(layers: Sequence[np.ndarray], is_cross: bool) -> tuple[bool, bytes]:
+    """Whether no query attends to a later key, and the compressed bytes. Keys of cross attention
+    are not later."""
+    n, m = layers[0].shape[1:]
+    causal = not is_cross and not any(np.triu(each, 1).any() for each in layers)
+    rows, columns = np.tril_indices(n) if causal else np.indices((n, m))
     packed = zlib.compressobj()
     data = b"".join(
         packed.compress(np.rint(np.sqrt(head[rows, columns]) * 255).astype(np.uint8))
@@ -152,13 +163,6 @@ def _pack(layers: Sequence[np.ndarray]) -> tuple[bool, bytes]:
         for head in each
     )
     return causal, data + packed.flush()
-
-
-def _floats(values: Any) -> np.ndarray:
-    """As float32. NumPy refuses torch tensors of bfloat16, on a GPU, or that require gradients."""
-    if hasattr(values, "detach"):
-        values = values.detach().float().cpu()
-    return np.asarray(values, dtype=np.float32)
 
 
 def _finite(value: float) -> float | None:

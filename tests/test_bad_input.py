@@ -198,7 +198,9 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["model=nan"], ["model", "nan"]),
     ("train", ["optimizer=-inf"], ["optimizer", "inf"]),
     # Attention of a text
-    ("look", ["run={tiny}"], ["text", "empty"]),
+    ("look", ["run={tiny}"], ["text", "missing", "html=FILE"]),
+    ("look", ["run={tiny}", "text="], ["text", "empty"]),
+    ("look", ["run={tiny}", "text=a", "steps=3"], ["steps", "last, all"]),
     ("look", ["run=nowhere", "text=a hen"], ["run", "not a run"]),
     ("look", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
     ("look", ["run={tiny}", "text=a", "html=nowhere/a.html"], ["html", "nowhere", "folder"]),

@@ -1,16 +1,31 @@
-"""look.py logs the attention over any text, next to what the run itself logged."""
+"""look.py logs the attention over any text, next to what the run itself logged; and pages."""
 
 from __future__ import annotations
 
 import base64
+import datetime
 import json
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright import sync_api
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import succeed
+from inference import open_run
+from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS, Tab, tensorboard
+from tests.conftest import command, succeed
+
+
+@pytest.fixture
+def browser() -> Iterator[sync_api.Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    with sync_api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
 @pytest.fixture
@@ -19,29 +34,170 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def embedded(page: Path) -> list[dict[str, Any]]:
+    """The steps in a page, with the maps as they were logged."""
+    data = json.loads(page.read_text("utf-8").split('id="data">')[1].split("</script>")[0])
+    for entry in data["entries"]:
+        entry["header"] = {key: data["values"][at] for key, at in entry["header"].items()}
+        entry["maps"] = base64.b64decode(entry["maps"])
+    return data["entries"]
+
+
+def logged(run: Path, tag: str) -> dict[int, tuple[dict[str, Any], bytes]]:
+    """What TensorBoard's own reader finds: header and maps by step."""
+    found = {}
+    for event in EventAccumulator(str(run)).Reload().Tensors(tag):
+        header, maps = event.tensor_proto.string_val
+        found[event.step] = (json.loads(header), maps)
+    return found
+
+
 def test_a_text_is_logged_as_another_probe(run: Path) -> None:
     output = succeed("look", "run=run", "text=Once there was a hen.", cwd=run.parent)
     assert "step 6" in output and "tensorboard --logdir ." in output
     events = EventAccumulator(str(run)).Reload()
     tag = "text: Once there was a hen."
-    assert {f"{tag}/layer 0", f"{tag}/layer 1", "attention/layer 0"} <= {*events.Tags()["images"]}
-    assert [each.step for each in events.Images(f"{tag}/layer 0")] == [6]
     assert {tag, "attention"} <= {*events.Tags()["tensors"]}
+    assert [*logged(run, tag)] == [6]
     # The run's own curves are unchanged.
     assert events.Scalars("loss/train")[-1].step == 6
+
+
+def test_images_are_drawn_on_request(run: Path) -> None:
+    tag = "text: A hen."
+    succeed("look", "run=run", "text=A hen.", cwd=run.parent)
+    images = EventAccumulator(str(run)).Reload().Tags()["images"]
+    assert "attention/layer 0" in images and f"{tag}/layer 0" not in images
+    succeed("look", "run=run", "text=A hen.", "images=true", cwd=run.parent)
+    events = EventAccumulator(str(run)).Reload()
+    assert {f"{tag}/layer 0", f"{tag}/layer 1"} <= {*events.Tags()["images"]}
+    assert [each.step for each in events.Images(f"{tag}/layer 0")] == [6]
 
 
 def test_the_page_contains_what_was_logged(run: Path) -> None:
     text = "Once there was a hen, and <b>once</b> there was none."
     output = succeed("look", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
     assert "Wrote hen.html" in output
-    page = (run.parent / "hen.html").read_text("utf-8")
-    (entry,) = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    events = EventAccumulator(str(run)).Reload()
-    logged = events.Tensors(entry["tag"])[-1].tensor_proto.string_val
-    assert entry["step"] == 6 and entry["header"] == json.loads(logged[0])
-    assert base64.b64decode(entry["maps"]) == logged[1]
+    (entry,) = embedded(run.parent / "hen.html")
+    assert entry["step"] == 6
+    assert (entry["header"], entry["maps"]) == logged(run, entry["tag"])[6]
     assert "".join(entry["header"]["tokens"]) == text[: len("".join(entry["header"]["tokens"]))]
+
+
+def test_all_steps_of_the_own_probe_fit_into_a_page(run: Path) -> None:
+    before = sorted(path.name for path in run.iterdir())
+    output = succeed("look", "run=run", "html=run.html", "steps=all", cwd=run.parent)
+    assert "Wrote run.html" in output and "Logged" not in output
+    assert sorted(path.name for path in run.iterdir()) == before, "nothing is logged"
+    entries = embedded(run.parent / "run.html")
+    assert {each["tag"] for each in entries} == {"attention"}
+    found = {each["step"]: (each["header"], each["maps"]) for each in entries}
+    assert found == logged(run, "attention") and [*found] == [0, 3, 6]
+
+
+def test_the_last_step_of_the_own_probe(run: Path) -> None:
+    succeed("look", "run=run", "html=run.html", cwd=run.parent)
+    (entry,) = embedded(run.parent / "run.html")
+    assert (entry["tag"], entry["step"]) == ("attention", 6)
+
+
+def test_all_steps_of_a_text_are_those_of_checkpoints(run: Path) -> None:
+    settings = ("run=run", "text=A hen.", "steps=all", "html=hen.html")
+    output = succeed("look", *settings, cwd=run.parent)
+    assert "steps 3, 6" in output
+    entries = embedded(run.parent / "hen.html")
+    assert [each["step"] for each in entries] == [3, 6]
+    assert entries[0]["maps"] != entries[1]["maps"]
+    for each in entries:
+        assert (each["header"], each["maps"]) == logged(run, "text: A hen.")[each["step"]]
+
+
+def test_a_damaged_checkpoint_is_left_out(run: Path) -> None:
+    file = run / "checkpoints/step-000003/model.safetensors"
+    file.write_bytes(file.read_bytes()[:-9])
+    done = command("look", "run=run", "text=A hen.", "steps=all", cwd=run.parent)
+    assert done.returncode == 0 and "step 6" in done.stdout and "3, 6" not in done.stdout
+    assert "step-000003" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_run_without_a_logged_probe(run: Path) -> None:
+    for events in run.glob("events.*"):
+        events.unlink()
+    done = command("look", "run=run", "html=run.html", cwd=run.parent)
+    assert done.returncode == 2 and not (run.parent / "run.html").exists()
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: run: ") and "observe.attention.every" in line
+
+
+def test_the_heading_says_what_is_shown(
+    run: Path, browser: sync_api.Browser, tmp_path: Path
+) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    succeed("look", "run=run", "html=run.html", "steps=all", cwd=run.parent)
+    tab = Tab(browser, (tmp_path / "run.html").as_uri(), frame=False)
+    assert tab.shown() == [["run", "attention", 6]]
+    assert tab["h1"].inner_text() == "Attention of run"
+    about = tab[".about p"].inner_text()
+    model = open_run(run, "last").model
+    today = datetime.date.fromisoformat((run / "train.log").read_text()[:10])
+    for part in (
+        "2 layers of 2 heads",
+        f"{model.n_parameters:,} parameters",
+        "tales",
+        f"{summary['val_loss']:.3f} nats per token",
+        f"{summary['val_bpb']:.3f} bits per byte",
+        "step 6",
+        str(today),
+    ):
+        assert part in about
+    assert tab.page.title() == "Attention of run"
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("summary.json", None),
+        ("summary.json", "[]"),
+        ("summary.json", '{"val_loss": "<b>", "val_bpb": 1, "steps": 6}'),
+        ("summary.json", '{"val_loss": NaN, "val_bpb": 1e999, "steps": 6}'),
+        ("summary.json", '{"val_loss": 1.0, "steps": 6}'),
+        ("train.log", None),
+        ("train.log", "\0" * 99),
+    ],
+)
+def test_a_heading_of_a_run_with_other_files(run: Path, name: str, text: str | None) -> None:
+    (run / name).unlink()
+    if text is not None:
+        (run / name).write_text(text)
+    succeed("look", "run=run", "html=run.html", cwd=run.parent)
+    page = (run.parent / "run.html").read_text("utf-8")
+    heading = re.findall(r'<div class="about">(.*?)</div>', page, re.DOTALL)[0]
+    assert "2 layers" in heading and "nan" not in heading and "inf" not in heading
+    assert ("nats" in heading) == (name != "summary.json")
+    assert ("trained on" in heading) == (name != "train.log")
+
+
+def test_the_printed_link_opens_the_probe(run: Path, browser: sync_api.Browser) -> None:
+    text = "A hen & a <b>50%</b> #1=ö?"
+    odd = run.parent / "my run &#1%"
+    run.rename(odd)
+    output = succeed("look", f"run={odd}", f"text={text}", cwd=run.parent)
+    (link,) = re.findall(r"http://localhost:6006/(#\S+)", output)
+    with tensorboard(run.parent) as url:
+        tab = Tab(browser, url + link)
+        assert tab.shown() == [["my run &#1%", f"text: {text}", 6]]
+        tab.close()
+
+
+def test_the_link_from_within_the_run(run: Path, browser: sync_api.Browser) -> None:
+    output = succeed("look", "run=.", "text=A hen.", cwd=run)
+    (link,) = re.findall(r"http://localhost:6006/(#\S+)", output)
+    (logdir,) = re.findall(r"tensorboard --logdir (\S+)", output)
+    with tensorboard(run / logdir) as url:
+        tab = Tab(browser, url + link)
+        assert tab.shown()[0][1:] == ["text: A hen.", 6]
+        tab.close()
 
 
 def test_texts_with_the_same_start_are_separate_probes(run: Path) -> None:

@@ -160,6 +160,21 @@ class Checkpoints:
             "another run"
         )
 
+    def intact(self) -> list[Path]:
+        """The folders of the checkpoints up to the last, oldest first. Those that are damaged are
+        left out, with a warning on standard error."""
+        last = _step(self._target("last"))
+        found = []
+        for path in self._steps():
+            if _step(path) > last:  # stale: the run was resumed from an earlier step
+                continue
+            damage = find_damage(path, FILES)
+            if damage is None:
+                found.append(path)
+            elif path.exists():  # not deleted meanwhile
+                print(f"warning: {damage}; {path.name} is left out", file=sys.stderr)
+        return found
+
     def __bool__(self) -> bool:
         """Whether there is any checkpoint, intact or not."""
         return bool(self._steps())

@@ -2,10 +2,10 @@
 
 import { el } from "./dom.js";
 import { Store } from "./source.js";
-import { linkHash, nearest, readLink, restore } from "./state.js";
-import { Picker, copyLink, field, options } from "./controls.js";
+import { countViews, linkHash, nearest, readLink, restore } from "./state.js";
+import { Picker, copyLink, field, options, zoomButtons } from "./controls.js";
 import { Grid } from "./grid.js";
-import { Viewport, zoomButtons } from "./picture.js";
+import { Viewport } from "./picture.js";
 import { Panel, emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
 import { Notes } from "./notes.js";
@@ -86,7 +86,9 @@ class App {
     this.compare = el("button", { type: "button", onclick: () => this.toggleCompare() }, "Compare");
     this.copied = el("output", { class: "copied" });
     const copied = () => copyLink(this.host, linkHash(this.state), this.copied);
-    const copy = el("button", { type: "button", onclick: copied }, "Copy link");
+    // The address of a file is of no use to others.
+    const hidden = !this.host.location.protocol.startsWith("http");
+    const copy = el("button", { type: "button", onclick: copied, hidden }, "Copy link");
     this.legend = el("div", { class: "scale", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
     this.main.replaceChildren(
@@ -124,7 +126,7 @@ class App {
 
   set(part) {
     Object.assign(this.state, part);
-    if (part.token >= 0) this.viewport.reveal((part.token + 0.5) / this.maps[0].n);
+    if (part.token >= 0) this.viewport.reveal(this.maps[0], part.token);
     return this.show();
   }
 
@@ -163,7 +165,9 @@ class App {
     const within = (value, count) => Math.min(Math.max(0, value), count - 1);
     this.state.layer = within(this.state.layer, heads.length);
     this.state.head = within(this.state.head, heads[this.state.layer]);
-    if (this.state.token !== -1) this.state.token = within(this.state.token, this.maps[0].n);
+    const { n, texts } = this.maps[0];
+    if (this.state.token !== -1)
+      this.state.token = within(this.state.token, this.state.token === Infinity ? n : texts.length);
     if (!Object.hasOwn(this.maps[0].header.scores, this.state.sort)) this.state.sort = "";
   }
 
@@ -174,9 +178,11 @@ class App {
     this.rising.hidden = !sort;
     this.rising.textContent = rising ? "smallest first" : "largest first";
     this.compare.setAttribute("aria-pressed", this.maps.length === 2);
+    this.compare.hidden = countViews(this.runs) < 2;
     this.main.classList.toggle("comparing", this.maps.length === 2);
     this.grid.show(this.maps, this.state, this.palette);
     this.legend.replaceChildren(...legend(this.palette));
+    this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;
       node.hidden = !this.maps[i];
@@ -260,6 +266,7 @@ class App {
   }
 
   toggleCompare() {
+    if (this.compare.hidden) return;
     const { one, two } = this.state;
     const steps = this.runs[one.run][one.tag];
     // Compare with the start of the run; the start itself with the end.

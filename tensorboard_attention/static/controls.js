@@ -2,6 +2,8 @@
 
 import { el } from "./dom.js";
 
+export const ZOOM = 1.5; // at one press of a button
+
 export class Picker {
   // change(view) is called with the selected {run, tag, step}.
   constructor(name, change) {
@@ -17,13 +19,15 @@ export class Picker {
     this.step = el("output");
     this.play = el("button", { type: "button", class: "play", onclick: () => this.toggle() });
     this.setPlaying(false);
+    const step = field("Step", this.slider);
+    this.stepper = el("div", { class: "stepper" }, this.play, step, this.step);
     this.node = el(
       "fieldset",
       { class: "picker" },
       el("legend", {}, name),
       field("Run", this.run),
       field("Probe", this.tag),
-      el("div", { class: "stepper" }, this.play, field("Step", this.slider), this.step),
+      this.stepper,
     );
   }
 
@@ -41,11 +45,17 @@ export class Picker {
     this.steps = runs[view.run][view.tag];
     options(this.run, Object.keys(runs), view.run);
     options(this.tag, Object.keys(runs[view.run]), view.tag);
+    // Where there is no choice, a name is shown, and none for a run that has no name.
+    for (const select of [this.run, this.tag]) select.disabled = select.length < 2;
+    this.run.parentNode.hidden = Object.keys(runs).join() === ".";
     this.slider.max = this.steps.length - 1;
     this.slider.value = this.steps.indexOf(view.step);
-    this.slider.disabled = this.play.disabled = this.steps.length < 2;
+    const single = this.steps.length < 2;
+    this.slider.hidden = this.play.hidden = single;
+    this.stepper.classList.toggle("single", single);
     this.slider.setAttribute("aria-valuetext", `step ${view.step}`);
-    this.step.textContent = `${view.step.toLocaleString("en")} (${Number(this.slider.value) + 1} of ${this.steps.length})`;
+    const place = ` (${Number(this.slider.value) + 1} of ${this.steps.length})`;
+    this.step.textContent = view.step.toLocaleString("en") + (single ? "" : place);
   }
 
   // Moves by this many logged steps. Returns false if there is no such step.
@@ -57,6 +67,7 @@ export class Picker {
   }
 
   toggle() {
+    if (this.steps.length < 2) return;
     const again = !this.playing && this.view.step === this.steps.at(-1);
     this.setPlaying(!this.playing);
     this.choose({ step: again ? this.steps[0] : this.view.step });
@@ -99,4 +110,25 @@ export async function copyLink(host, hash, copied) {
     copied.replaceChildren(text);
     text.select();
   }
+}
+
+export function zoomButtons(zoom) {
+  const button = (text, name, factor) =>
+    el(
+      "button",
+      {
+        type: "button",
+        "aria-label": name,
+        title: name,
+        onclick: () => zoom(factor),
+      },
+      text,
+    );
+  return el(
+    "div",
+    { class: "zoom" },
+    button("−", "Zoom out (-)", 1 / ZOOM),
+    button("+", "Zoom in (+)", ZOOM),
+    button("⤢", "Whole map (0)", 0),
+  );
 }

@@ -104,7 +104,10 @@ function paint(canvas, maps, layer, head, palette) {
     canvas.width = canvas.height = 1; // this model does not have the head
     return;
   }
-  const image = maps.image(maps.headIndex(layer, head), Math.ceil(maps.n / MOST_PIXELS), palette);
-  if (canvas.width !== image.width) canvas.width = canvas.height = image.width;
+  const [across, down] = [maps.m, maps.n].map((each) => Math.ceil(each / MOST_PIXELS));
+  const image = maps.image(maps.headIndex(layer, head), across, down, palette);
+  canvas.style.aspectRatio = Math.min(2, Math.max(0.5, maps.m / maps.n));
+  if (canvas.width !== image.width) canvas.width = image.width;
+  if (canvas.height !== image.height) canvas.height = image.height;
   canvas.getContext("2d").putImageData(image, 0, 0);
 }

@@ -10,13 +10,34 @@ export class Maps {
       throw new Error(`These maps have format version ${header.version}; this tab reads version 1.`);
     this.header = header;
     this.tokens = header.tokens;
-    this.n = header.tokens.length;
-    this.size = header.causal ? (this.n * (this.n + 1)) / 2 : this.n * this.n;
+    this.n = header.tokens.length; // queries
+    // Keys are the same tokens, except in cross attention. There, tokens are counted on: the first key
+    // is the token after the last query.
+    this.cross = header.keys !== undefined;
+    this.keys = header.keys ?? header.tokens;
+    this.m = this.keys.length;
+    this.texts = this.cross ? [...header.tokens, ...header.keys] : header.tokens;
+    this.size = header.causal ? (this.n * (this.n + 1)) / 2 : this.n * this.m;
     this.count = header.heads.reduce((sum, heads) => sum + heads, 0);
     if (!(this.count * this.size <= MOST_WEIGHTS))
       throw new Error(
-        `The maps of this step are too large: ${this.count} heads with ${this.n} tokens.`,
+        `The maps of this step are too large: ${this.count} heads with ${this.texts.length} tokens.`,
       );
+  }
+
+  // The row of a token, and its column; -1 if it has none.
+  query(token) {
+    return token < this.n ? token : -1;
+  }
+
+  key(token) {
+    const key = this.cross ? token - this.n : token;
+    return key < this.m ? Math.max(-1, key) : -1;
+  }
+
+  // Where a token is in its text.
+  placeOf(token) {
+    return token < this.n ? token : token - this.n;
   }
 
   // The index of a head among the heads of all layers.
@@ -46,7 +67,7 @@ export class Maps {
     const start = headIndex * this.size;
     return this.header.causal
       ? [start + (query * (query + 1)) / 2, query + 1]
-      : [start + query * this.n, this.n];
+      : [start + query * this.m, this.m];
   }
 
   // The weight of a key for a query; null for later keys in a causal map.
@@ -55,21 +76,22 @@ export class Maps {
     return key < length ? (this.bytes[start + key] / 255) ** 2 : null;
   }
 
-  // The map as an image. Each pixel shows the largest weight of a block of cells, so that thin lines
-  // stay visible.
-  image(headIndex, block, { colours, future }) {
-    const side = Math.ceil(this.n / block);
-    const largest = new Int16Array(side * side).fill(-1);
+  // The map as an image. Each pixel shows the largest weight of a block of cells, `across` keys by
+  // `down` queries, so that thin lines stay visible.
+  image(headIndex, across, down, { colours, future }) {
+    const wide = Math.ceil(this.m / across);
+    const high = Math.ceil(this.n / down);
+    const largest = new Int16Array(wide * high).fill(-1);
     for (let query = 0; query < this.n; query++) {
       const [start, length] = this.row(headIndex, query);
-      const line = Math.floor(query / block) * side;
+      const line = Math.floor(query / down) * wide;
       for (let key = 0; key < length; key++) {
-        const place = line + Math.floor(key / block);
+        const place = line + Math.floor(key / across);
         const byte = this.bytes[start + key];
         if (byte > largest[place]) largest[place] = byte;
       }
     }
-    const image = new ImageData(side, side);
+    const image = new ImageData(wide, high);
     const pixels = new Uint32Array(image.data.buffer);
     for (let i = 0; i < pixels.length; i++)
       pixels[i] = largest[i] < 0 ? future : colours[largest[i]];

@@ -2,11 +2,11 @@
 // zoomed and panned; hovering over a cell shows its weight.
 
 import { el, formatNumber, tokenLabel } from "./dom.js";
+import { ZOOM } from "./controls.js";
 
 const LABEL = 12; // pixels per label
 const FONT = '11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const EDGE = 7; // pixels beyond the map, for half a label
-const ZOOM = 1.5;
 
 // The visible part of a map, shared by pictures side by side. x, y: the first visible key and query,
 // as fractions of all.
@@ -28,15 +28,21 @@ export class Viewport {
     this.y = inside(this.y + y);
   }
 
-  // Centre a query, given as a fraction of all, if it is not visible.
-  reveal(y) {
-    if (y < this.y || y > this.y + 1 / this.zoom) this.pan(0, y - 0.5 / this.zoom - this.y);
+  // Centre the row of a token, or the column of a key of cross attention, if it is not visible.
+  reveal(maps, token) {
+    const query = maps.query(token);
+    const seen = 1 / this.zoom;
+    const x = (maps.key(token) + 0.5) / maps.m;
+    const y = (query + 0.5) / maps.n;
+    if (query < 0 && (x < this.x || x > this.x + seen)) this.pan(x - seen / 2 - this.x, 0);
+    if (query >= 0 && (y < this.y || y > this.y + seen)) this.pan(0, y - seen / 2 - this.y);
   }
 }
 
 export class Picture {
-  // point(token, cell): the pointer is over the row of this query and over the cell {query, key};
-  // null if it is over none. pick(token): the row was clicked. moved(): the viewport has changed.
+  // point(token, cell): the pointer is over the row of this token and over the cell {query, key};
+  // null if it is over none. Over a label of cross attention, which has no such cell, query or key is
+  // -1. pick(token): the row was clicked. moved(): the viewport has changed.
   constructor(viewport, { point, pick, moved }) {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
@@ -62,9 +68,9 @@ export class Picture {
       "aria-label",
       `Attention map of layer ${layer}, head ${head}: queries in rows, keys in columns`,
     );
-    if (this.labelled !== maps.tokens) {
-      this.labelled = maps.tokens;
-      this.labels = maps.tokens.map((token) => tokenLabel(token, 12));
+    if (this.labelled !== maps.header) {
+      this.labelled = maps.header;
+      this.labels = maps.texts.map((token) => tokenLabel(token, 12));
       this.margin = 8 + 6.7 * Math.max(...this.labels.map((label) => Array.from(label).length));
     }
     this.draw();
@@ -73,80 +79,101 @@ export class Picture {
   draw() {
     const wide = this.node.clientWidth;
     if (!this.maps || !wide) return;
-    this.side = Math.max(80, Math.min(wide - this.margin - EDGE, 640));
-    const total = this.side + this.margin + EDGE;
+    const { n, m } = this.maps;
+    // Cells are squares, unless a row or column would then be too thin for its label.
+    const room = Math.max(80, Math.min(wide - this.margin - EDGE, 640));
+    const along = (count) =>
+      Math.max((room * count) / Math.max(n, m), Math.min(room, count * LABEL));
+    [this.wide, this.high] = [along(m), along(n)];
     const ratio = devicePixelRatio;
-    if (this.canvas.width !== Math.round(total * ratio)) {
-      this.canvas.width = this.canvas.height = Math.round(total * ratio);
-      this.canvas.style.width = this.canvas.style.height = `${total}px`;
+    const total = [this.wide, this.high].map((each) => each + this.margin + EDGE);
+    for (const [i, name] of ["width", "height"].entries()) {
+      const pixels = Math.round(total[i] * ratio);
+      if (this.canvas[name] === pixels) continue;
+      this.canvas[name] = pixels;
+      this.canvas.style[name] = `${total[i]}px`;
     }
     this.canvas.classList.toggle("zoomed", this.viewport.zoom > 1); // touch then pans instead of scrolling
     const pen = this.canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, total, total);
-    const { n } = this.maps;
-    const seen = n / this.viewport.zoom;
-    const block = Math.ceil(seen / (this.side * ratio)); // cells per pixel, in each direction
-    const cells = canvasOf(this.maps.image(this.headIndex, block, this.palette));
+    pen.clearRect(0, 0, ...total);
+    const { x, y, zoom } = this.viewport;
+    // Cells per pixel, in each direction.
+    const across = Math.ceil(m / zoom / (this.wide * ratio));
+    const down = Math.ceil(n / zoom / (this.high * ratio));
+    const cells = canvasOf(this.maps.image(this.headIndex, across, down, this.palette));
+    const [w, h] = [m / across, n / down];
     pen.imageSmoothingEnabled = false;
-    const [x, y, part] = [this.viewport.x * n, this.viewport.y * n, seen].map(
-      (each) => each / block,
-    );
-    pen.drawImage(cells, x, y, part, part, this.margin, this.margin, this.side, this.side);
-    this.#drawFocus(pen, seen);
-    this.#drawLabels(pen, seen);
+    const from = [x * w, y * h, w / zoom, h / zoom];
+    pen.drawImage(cells, ...from, this.margin, this.margin, this.wide, this.high);
+    this.#drawFocus(pen);
+    this.#drawLabels(pen);
     this.#describe();
   }
 
-  #drawFocus(pen, seen) {
-    const { n } = this.maps;
-    const cell = this.side / seen;
+  // Where rows and columns are: their number and size, the first visible one, and the labels.
+  #axes() {
+    const { n, m, cross } = this.maps;
+    const { x, y, zoom } = this.viewport;
+    const { labels } = this;
+    return {
+      rows: { count: n, first: y * n, cell: (this.high * zoom) / n, size: this.high, labels },
+      columns: {
+        count: m,
+        first: x * m,
+        cell: (this.wide * zoom) / m,
+        size: this.wide,
+        labels: cross ? labels.slice(n) : labels,
+      },
+    };
+  }
+
+  #drawFocus(pen) {
+    const { rows, columns } = this.#axes();
     pen.save();
     pen.beginPath();
-    pen.rect(this.margin - 1, this.margin - 1, this.side + 2, this.side + 2);
+    pen.rect(this.margin - 1, this.margin - 1, this.wide + 2, this.high + 2);
     pen.clip();
     pen.lineWidth = 1.5;
-    const bar = (place, first, down) => {
-      const at = this.margin + (place - first * n) * cell;
-      pen.strokeRect(
-        ...(down ? [at, this.margin, cell, this.side] : [this.margin, at, this.side, cell]),
-      );
-    };
-    if (this.focus >= 0 && this.focus < n) {
+    const at = ({ first, cell }, place) => this.margin + (place - first) * cell;
+    const query = this.maps.query(this.focus);
+    const key = this.maps.key(this.focus);
+    if (query >= 0) {
       pen.strokeStyle = this.palette.to;
-      bar(this.focus, this.viewport.y, false);
+      pen.strokeRect(this.margin, at(rows, query), this.wide, rows.cell);
+    }
+    if (key >= 0) {
       pen.strokeStyle = this.palette.from;
       pen.setLineDash([4, 3]);
-      bar(this.focus, this.viewport.x, true);
+      pen.strokeRect(at(columns, key), this.margin, columns.cell, this.high);
     }
     pen.restore();
     pen.strokeStyle = this.palette.line;
-    pen.strokeRect(this.margin - 0.5, this.margin - 0.5, this.side + 1, this.side + 1);
+    pen.strokeRect(this.margin - 0.5, this.margin - 0.5, this.wide + 1, this.high + 1);
   }
 
   // Labels as many tokens as fit, always including the one in focus.
-  #drawLabels(pen, seen) {
-    const { n } = this.maps;
-    const cell = this.side / seen;
-    const every = Math.max(1, Math.ceil(LABEL / cell));
-    const along = (first, focused, drawAt) => {
-      for (let place = Math.floor(first * n); place < Math.min(n, first * n + seen); place++) {
-        const at = this.margin + (place - first * n + 0.5) * cell;
-        if (at < this.margin || at > this.margin + this.side) continue;
+  #drawLabels(pen) {
+    const { rows, columns } = this.#axes();
+    const along = ({ count, first, cell, size, labels }, focused, drawAt) => {
+      const every = Math.max(1, Math.ceil(LABEL / cell));
+      for (let place = Math.floor(first); place < Math.min(count, first + size / cell); place++) {
+        const at = this.margin + (place - first + 0.5) * cell;
+        if (at < this.margin || at > this.margin + size) continue;
         const near = focused >= 0 && place !== focused && Math.abs(place - focused) * cell < LABEL;
         if (place !== focused && (near || place % every)) continue;
         pen.font = place === focused ? `bold ${FONT}` : FONT;
         pen.fillStyle = place === focused ? this.palette.ink : this.palette.quiet;
-        drawAt(this.labels[place], at);
+        drawAt(labels[place], at);
       }
     };
     pen.textBaseline = "middle";
     pen.textAlign = "right";
-    along(this.viewport.y, this.cell?.query ?? this.focus, (label, at) =>
+    along(rows, this.cell?.query ?? this.maps.query(this.focus), (label, at) =>
       pen.fillText(label, this.margin - 5, at),
     );
     pen.textAlign = "left";
-    along(this.viewport.x, this.cell?.key ?? this.focus, (label, at) => {
+    along(columns, this.cell?.key ?? this.maps.key(this.focus), (label, at) => {
       pen.save();
       pen.translate(at, this.margin - 5);
       pen.rotate(-Math.PI / 2);
@@ -156,36 +183,42 @@ export class Picture {
   }
 
   #describe() {
-    const { n } = this.maps;
+    const { n, m, cross } = this.maps;
+    const { query = -1, key = -1 } = this.cell ?? {};
     // In a comparison, the cell may be from a longer text.
-    if (!this.cell || this.cell.query >= n || this.cell.key >= n) {
+    if (query < 0 || key < 0 || query >= n || key >= m) {
       this.readout.textContent = "Row: the token that attends. Column: the token it attends to.";
       return;
     }
-    const { query, key } = this.cell;
     const weight = this.maps.weight(this.headIndex, query, key);
     const what = weight == null ? "a future token, which it cannot attend to" : formatNumber(weight);
-    this.readout.textContent = `${query} ${this.labels[query]} → ${key} ${this.labels[key]}: ${what}`;
+    const attended = this.labels[cross ? n + key : key];
+    this.readout.textContent = `${query} ${this.labels[query]} → ${key} ${attended}: ${what}`;
   }
 
   // The pointer's position, as fractions of the visible part.
   #at(event) {
     const box = this.canvas.getBoundingClientRect();
     return {
-      x: (event.clientX - box.left - this.margin) / this.side,
-      y: (event.clientY - box.top - this.margin) / this.side,
+      x: (event.clientX - box.left - this.margin) / this.wide,
+      y: (event.clientY - box.top - this.margin) / this.high,
     };
   }
 
   #cellAt(event) {
-    const { n } = this.maps;
+    const { n, m, cross } = this.maps;
     const at = this.#at(event);
     const query = Math.floor((this.viewport.y + at.y / this.viewport.zoom) * n);
-    const key = Math.floor((this.viewport.x + at.x / this.viewport.zoom) * n);
+    const key = Math.floor((this.viewport.x + at.x / this.viewport.zoom) * m);
     // Over a label: the row or column of its token.
-    if (at.x < 0 && at.y >= 0 && at.y < 1) return { query, key: query };
-    if (at.y < 0 && at.x >= 0 && at.x < 1) return { query: key, key };
+    if (at.x < 0 && at.y >= 0 && at.y < 1) return { query, key: cross ? -1 : query };
+    if (at.y < 0 && at.x >= 0 && at.x < 1) return { query: cross ? -1 : key, key };
     return at.x >= 0 && at.x < 1 && at.y >= 0 && at.y < 1 ? { query, key } : null;
+  }
+
+  // The token of the row that a cell is in; of a label of a key, that key.
+  #tokenOf({ query, key }) {
+    return query < 0 ? this.maps.n + key : query;
   }
 
   _pointerdown(event) {
@@ -225,7 +258,7 @@ export class Picture {
     this.pointers.delete(event.pointerId);
     const cell = this.#cellAt(event);
     if (this.dragged || !cell) return;
-    this.pick(cell.query);
+    this.pick(this.#tokenOf(cell));
     this.#point(cell);
   }
 
@@ -251,29 +284,8 @@ export class Picture {
 
   #point(cell) {
     if (cell?.query === this.cell?.query && cell?.key === this.cell?.key) return;
-    this.point(cell ? cell.query : null, cell);
+    this.point(cell ? this.#tokenOf(cell) : null, cell);
   }
-}
-
-export function zoomButtons(zoom) {
-  const button = (text, name, factor) =>
-    el(
-      "button",
-      {
-        type: "button",
-        "aria-label": name,
-        title: name,
-        onclick: () => zoom(factor),
-      },
-      text,
-    );
-  return el(
-    "div",
-    { class: "zoom" },
-    button("−", "Zoom out (-)", 1 / ZOOM),
-    button("+", "Zoom in (+)", ZOOM),
-    button("⤢", "Whole map (0)", 0),
-  );
 }
 
 function canvasOf(image) {

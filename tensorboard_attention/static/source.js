@@ -33,15 +33,19 @@ export class Embedded {
   notes = [];
   complete = true;
 
-  constructor(entries) {
-    this.entries = entries;
+  // data: see export.py.
+  constructor({ run, values, entries }) {
+    const read = (header) =>
+      Object.fromEntries(Object.entries(header).map(([name, place]) => [name, values[place]]));
+    this.run = run;
+    this.entries = entries.map((each) => ({ ...each, header: read(each.header) }));
   }
 
   async runs() {
     const tags = Object.create(null);
     for (const { tag, step } of this.entries) (tags[tag] ??= []).push(step);
     for (const steps of Object.values(tags)) steps.sort((a, b) => a - b);
-    return Object.keys(tags).length ? { ".": tags } : {};
+    return Object.keys(tags).length ? { [this.run]: tags } : {};
   }
 
   async maps(run, tag, step) {

@@ -62,6 +62,11 @@ export function nearest(runs, { run, tag, step }) {
   return { run, tag, step: closest };
 }
 
+// How many views there are to choose from.
+export function countViews(runs) {
+  return Object.values(runs).flatMap((tags) => Object.values(tags).flat()).length;
+}
+
 function whole(text, otherwise) {
   const value = Number(text);
   return text != null && text !== "" && Number.isInteger(value) ? value : otherwise;

@@ -1,5 +1,6 @@
-// The probe as text. Lines connect the token in focus to what it attends to (solid) and to what
-// attends to it (dashed); both are listed with their weights.
+// The probe as text; of cross attention, the texts of queries and keys. Lines connect the token in
+// focus to what it attends to (solid) and to what attends to it (dashed); both are listed with their
+// weights.
 
 import { el, formatNumber, svg, tokenLabel } from "./dom.js";
 
@@ -25,7 +26,7 @@ export class Words {
   }
 
   show(maps, layer, head, focus) {
-    if (this.tokens !== maps.tokens) this.#write(maps.tokens);
+    if (this.header !== maps.header) this.#write(maps);
     const weights = around(maps, maps.headIndex(layer, head), focus);
     this.spans.forEach((span, i) => {
       const to = weights.to[i] ?? 0;
@@ -34,7 +35,7 @@ export class Words {
       span.style.setProperty("--from-share", `${(100 * Math.sqrt(from)).toFixed(0)}%`);
       span.classList.toggle("focus", i === focus);
     });
-    this.shown = { weights, focus };
+    this.shown = { weights, focus, maps };
     this.#reveal(this.spans[focus]);
     this.#list();
     this.draw();
@@ -60,13 +61,21 @@ export class Words {
     this.lines.replaceChildren(...lines);
   }
 
-  #write(tokens) {
-    this.tokens = tokens;
-    this.spans = tokens.map((token, i) =>
-      el("span", { class: "token", "data-place": i, title: `token ${i}` }, tokenLabel(token)),
+  #write(maps) {
+    this.header = maps.header;
+    this.tokens = maps.texts;
+    this.spans = this.tokens.map((token, i) => {
+      const title = `token ${maps.placeOf(i)}`;
+      return el("span", { class: "token", "data-place": i, title }, tokenLabel(token));
+    });
+    const breaks = (span, i) => (this.tokens[i].endsWith("\n") ? [span, el("br")] : [span]);
+    const written = this.spans.map(breaks);
+    if (!maps.cross) return this.text.replaceChildren(...written.flat());
+    const part = (name, parts) => [el("h4", {}, name), el("p", {}, ...parts.flat())];
+    this.text.replaceChildren(
+      ...part("Attended to (keys)", written.slice(maps.n)),
+      ...part("Attending (queries)", written.slice(0, maps.n)),
     );
-    const breaks = (token) => (token.endsWith("\n") ? [el("br")] : []);
-    this.text.replaceChildren(...tokens.flatMap((token, i) => [this.spans[i], ...breaks(token)]));
   }
 
   // Scrolls a long text to the token, without scrolling the tab.
@@ -78,13 +87,14 @@ export class Words {
   }
 
   #list() {
-    const { weights, focus } = this.shown;
+    const { weights, focus, maps } = this.shown;
     if (this.tokens[focus] === undefined)
       return this.lists.replaceChildren(el("p", { class: "hint" }, "Hover over or tap a token."));
     const token = tokenLabel(this.tokens[focus]);
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
+    const ways = ["to", "from"].filter((way) => weights[way].length);
     this.lists.replaceChildren(
-      ...["to", "from"].map((way) => {
+      ...ways.map((way) => {
         const found = strongest(weights[way], LEAST_LISTED).slice(0, MOST_LISTED);
         const others = weights[way].filter((weight) => weight != null).length - found.length;
         const total = (sum, weight) => sum + weight;
@@ -98,7 +108,7 @@ export class Words {
             { "data-place": i },
             el("b", {}, formatNumber(weight)),
             el("span", {}, tokenLabel(this.tokens[i])),
-            el("small", {}, `${i}`),
+            el("small", {}, `${maps.placeOf(i)}`),
             bar,
           );
         });
@@ -117,14 +127,15 @@ export class Words {
   }
 }
 
-// What a token attends to and what attends to it: weights by position, null for later keys in a
-// causal map.
+// What a token attends to and what attends to it: weights by token, null for later keys in a causal
+// map and for tokens that are no keys or queries; empty if the token is itself no query or key.
 function around(maps, headIndex, token) {
-  if (token < 0 || token >= maps.n) return { to: [], from: [] };
-  const places = Array.from({ length: maps.n }, (_, i) => i);
+  const [query, key] = [maps.query(token), maps.key(token)];
+  const weigh = (there, at) => (there ? maps.texts.map((_, i) => at(i)) : []);
+  const weight = (q, k) => (q < 0 || k < 0 ? null : maps.weight(headIndex, q, k));
   return {
-    to: places.map((key) => maps.weight(headIndex, token, key)),
-    from: places.map((query) => maps.weight(headIndex, query, token)),
+    to: weigh(query >= 0, (i) => weight(query, maps.key(i))),
+    from: weigh(key >= 0, (i) => weight(maps.query(i), key)),
   };
 }
 

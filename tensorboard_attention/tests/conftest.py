@@ -57,8 +57,10 @@ def tensorboard(
                 break
         else:
             pytest.fail("".join(lines))
-        yield found.group()
-        process.terminate()
+        try:
+            yield found.group()
+        finally:  # a test that fails would wait for the end of the process
+            process.terminate()
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,16 @@ WRONG: list[Any] = [
         *({**HEADER, "heads": heads} for heads in HEADS),
         *(
             {**HEADER, key: value}
-            for key in ("tokens", "heads", "causal", "note", "scores", "meanings", "version")
+            for key in (
+                "tokens",
+                "keys",
+                "heads",
+                "causal",
+                "note",
+                "scores",
+                "meanings",
+                "version",
+            )
             for value in WRONG
             if not (key == "causal" and value is True)
             and not (key in ("scores", "meanings") and value == {})
@@ -62,6 +71,9 @@ WRONG: list[Any] = [
         {**HEADER, "scores": {"a": [[1, 1e39]]}},
         {**HEADER, "tokens": ["x"] * 10_000},
         {**HEADER, "tokens": ["x" * 5_000_000, "b", "c"]},
+        {**HEADER, "causal": False, "keys": ["x"] * 10_000},
+        {**HEADER, "causal": False, "keys": [1]},
+        {**HEADER, "causal": True, "keys": ["x", "y", "z"]},
         {**HEADER, "scores": {f"{i}": [[0, 0]] for i in range(1_001)}},
         b"[" * 100_000,
         b'{"tokens":' * 100_000,

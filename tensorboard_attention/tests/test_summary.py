@@ -113,7 +113,7 @@ def test_long_maps_are_cut_and_say_so() -> None:
 
 
 def test_weights_outside_0_to_1_are_noted() -> None:
-    maps = torch.tensor([[[[1.0, 0.0], [-7.0, 3.0]]]])
+    maps = torch.tensor([[[[1.0, 0.0], [-7.0, 8.0]]]])  # rows sum to 1
     header, (decoded,) = decode(encode([maps], ["a", "b"]))
     assert "outside 0 to 1" in header["note"]
     assert decoded[0].tolist() == [[1, 0], [0, 1]]
@@ -135,8 +135,8 @@ def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
         ([None, None], "abc", None, "maps: contains None"),
         ([torch.ones(0, 2, 3, 3)], "abc", None, "maps: layer 0 has the shape (0, 2, 3, 3)"),
         ([torch.ones(1, 2, 3, 3)], "abcd", None, "4 tokens need (batch, head, 4, 4)"),
-        ([torch.ones(1, 2, 3, 3)], "abc", {"mine": [torch.ones(3)]}, "scores: mine"),
-        ([torch.ones(1, 2, 3, 3)], "abc", {"mine": []}, "scores: mine"),
+        ([torch.ones(1, 2, 3, 3) / 3], "abc", {"mine": [torch.ones(3)]}, "scores: mine"),
+        ([torch.ones(1, 2, 3, 3) / 3], "abc", {"mine": []}, "scores: mine"),
     ],
 )
 def test_what_does_not_fit_is_refused(maps: Any, tokens: Any, given: Any, message: str) -> None:

@@ -1,0 +1,154 @@
+"""The usual mistakes are answered with what to give instead; what can be shown is not refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from torch import Tensor
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from tensorboard_attention import encode
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9]])
+NEW = torch.tensor([[2, 7, 1, 8]])
+GENERATE: dict[str, Any] = {
+    "max_new_tokens": 3,
+    "min_new_tokens": 3,
+    "do_sample": False,
+    "num_beams": 1,
+    "output_attentions": True,
+    "return_dict_in_generate": True,
+}
+
+
+def gpt2(attention: str = "eager") -> Any:
+    ids: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 20}
+    config = GPT2Config(n_layer=2, n_head=2, n_embd=16, n_positions=32, **ids)
+    return GPT2LMHeadModel._from_config(config, attn_implementation=attention).eval()
+
+
+def bart() -> Any:
+    sizes: dict[str, Any] = {"layers": 2, "attention_heads": 2, "ffn_dim": 16}
+    sides = {f"{side}_{key}": sizes[key] for side in ("encoder", "decoder") for key in sizes}
+    config = BartConfig(vocab_size=20, d_model=16, max_position_embeddings=32, **sides)
+    return BartForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+
+
+def t5(vocab_size: int = 20) -> Any:
+    start: dict[str, Any] = {"decoder_start_token_id": 0}
+    sizes: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+    config = T5Config(vocab_size=vocab_size, **sizes, **start)
+    return T5ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+
+
+def letters(count: int) -> list[str]:
+    return list("abcdefghij"[:count])
+
+
+def refusal(maps: Any, tokens: list[str], **given: Any) -> str:
+    with pytest.raises(ValueError, match="maps: ") as raised:
+        encode(maps, tokens, **given)
+    return str(raised.value)
+
+
+def test_a_fused_kernel_returns_nothing() -> None:
+    outputs = gpt2("sdpa")(IDS, output_attentions=True)
+    assert outputs.attentions == ()
+    message = refusal(outputs.attentions, letters(6))
+    assert 'attn_implementation="eager"' in message and "output_attentions=True" in message
+    assert refusal(gpt2()(IDS).attentions, letters(6)).startswith("maps: is None; load")
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_generate_returns_layers_for_every_token(attention: str) -> None:
+    outputs = gpt2(attention).generate(IDS, **GENERATE)
+    message = refusal(outputs.attentions, letters(9))
+    assert "generate()" in message and "model(ids, output_attentions=True).attentions" in message
+    with torch.no_grad():  # what it says
+        maps = gpt2()(outputs.sequences, output_attentions=True).attentions
+    assert json.loads(encode(maps, letters(9))[0])["heads"] == [2, 2]
+
+
+@pytest.mark.parametrize("make", [bart, t5])
+def test_generate_of_an_encoder_and_decoder(make: Any) -> None:
+    outputs = make().generate(IDS, **GENERATE)
+    for name in ("cross_attentions", "decoder_attentions"):
+        assert "decoder_input_ids" in refusal(outputs[name], letters(4), key_tokens=letters(6))
+    assert json.loads(encode(outputs.encoder_attentions, letters(6))[0])["heads"] == [2, 2]
+
+
+def test_all_that_a_model_returned_is_too_much() -> None:
+    for outputs in (
+        gpt2()(IDS, output_attentions=True),
+        gpt2().generate(IDS, **GENERATE),
+        bart()(IDS, decoder_input_ids=NEW, output_attentions=True),
+    ):
+        assert "give its attentions" in refusal(outputs, letters(6))
+
+
+def test_scores_before_softmax_are_refused() -> None:
+    scores = torch.randn(1, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    for given in (scores, 3 * scores.abs(), scores - scores.sum(-1, keepdim=True)):
+        weights = torch.stack([scores.softmax(-1)[0], given[0]], 1).flatten(0, 1)[None]
+        message = refusal([scores.softmax(-1), weights], letters(6))
+        assert "layer 1, head 1, query 0 sum to" in message
+        assert "scores before softmax?" in message
+
+
+def test_dropout_is_refused() -> None:
+    maps = gpt2().train()(IDS, output_attentions=True).attentions
+    assert all(name in refusal(maps, letters(6)) for name in ("dropout", "model.eval()"))
+    few = [torch.full((1, 1, 3, 3), 0.2)]
+    assert "part of the keys" in refusal(few, letters(3))
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("n", [2, 40, 700])
+def test_rounded_weights_are_not_refused(kind: torch.dtype, n: int) -> None:
+    random = torch.randn(1, 2, n, n, generator=torch.Generator().manual_seed(n))
+    for logits in (random, 9 * random, 0 * random):
+        header = json.loads(encode([logits.softmax(-1).to(kind)], ["x"] * n)[0])
+        assert "outside" not in header["note"]
+
+
+def masked(maps: Tensor, first: int) -> Tensor:
+    return torch.cat([maps[:, :, :first], torch.zeros_like(maps[:, :, first:])], 2)
+
+
+def test_masked_queries_are_shown_empty_and_do_not_count() -> None:
+    """Rows of zeros, such as those of padding."""
+    n, kept = 8, 5
+    logits = torch.randn(1, 2, n, n, generator=torch.Generator().manual_seed(0))
+    logits = logits.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+    tokens = ["a", "b", "a", "b", "a", "a", "b", "a"]
+    maps = masked(logits.softmax(-1), kept)
+    whole = json.loads(encode([maps], tokens)[0])
+    part = json.loads(encode([maps[:, :, :kept, :kept]], tokens[:kept])[0])
+    for name, layers in part["scores"].items():
+        assert_allclose(whole["scores"][name], layers, atol=2e-6, err_msg=name)
+    assert whole["note"] == ""
+
+
+def test_a_head_without_any_weight_has_no_scores() -> None:
+    header = json.loads(encode([np.zeros((1, 1, 3, 3))], letters(3))[0])
+    assert {each for layers in header["scores"].values() for each in layers[0]} == {None}
+
+
+def test_other_rows_of_a_layer_with_nan_are_checked() -> None:
+    maps = torch.eye(3)[None, None].clone()
+    maps[0, 0, 1] = torch.nan
+    assert "not finite" in json.loads(encode([maps], letters(3))[0])["note"]
+    maps[0, 0, 2] = 4.0
+    assert "query 2 sum to 12" in refusal([maps], letters(3))

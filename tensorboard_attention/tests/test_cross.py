@@ -1,0 +1,230 @@
+"""Cross attention: queries in rows, keys of another text in columns."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from playwright import sync_api
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from tensorboard_attention import add_attention, encode, page, summary
+from tensorboard_attention.index import Index
+from tensorboard_attention.summary import MAX_TOKENS
+from tensorboard_attention.tests.conftest import Tab
+from tensorboard_attention.tests.test_checks import IDS, NEW, bart, letters, t5
+
+QUERIES, KEYS = ["w0", "w1", "w2", "w3"], [f"k{i}" for i in range(7)]
+
+
+def cross_maps(n: int = 4, m: int = 7, layers: int = 2, heads: int = 3) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [*(2 * torch.randn(layers, 1, heads, n, m, generator=generator)).softmax(-1)]
+
+
+def packed(encoded: list[bytes]) -> tuple[dict[str, Any], np.ndarray]:
+    return json.loads(encoded[0]), np.frombuffer(zlib.decompress(encoded[1]), np.uint8)
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 7), (7, 4), (1, 5), (5, 1), (5, 5)])
+def test_what_is_logged_comes_back(n: int, m: int) -> None:
+    maps = cross_maps(n, m)
+    header, data = packed(encode(maps, letters(n), key_tokens=letters(m)))
+    assert header["tokens"] == letters(n) and header["keys"] == letters(m)
+    assert header["causal"] is False, "keys of another text are not later"
+    weights = (data.reshape(2, 3, n, m) / 255) ** 2
+    for layer, given in zip(weights, maps, strict=True):
+        assert np.abs(np.sqrt(layer) - given[0].sqrt().numpy()).max() <= 0.5 / 255 + 1e-6
+    assert list(header["scores"]) == list(header["meanings"]) == ["entropy"]
+    for head, (entropy,) in enumerate(zip(header["scores"]["entropy"][0], strict=True)):
+        rows = maps[0][0, head].tolist()
+        bits = [-sum(each * math.log2(each) for each in row) for row in rows]
+        assert abs(entropy - sum(bits) / n) < 1e-5
+
+
+def test_own_scores_are_kept() -> None:
+    mine: dict[str, Any] = {"aligned": [[0.5, 0.25, 0]] * 2, "previous token": [[1, 1, 1]] * 2}
+    header, _ = packed(encode(cross_maps(), QUERIES, mine, key_tokens=KEYS))
+    assert set(header["scores"]) == {"entropy", "aligned", "previous token"}
+
+
+def test_a_lower_triangle_of_cross_attention_is_not_causal() -> None:
+    header, data = packed(encode([torch.eye(3)[None, None]], letters(3), key_tokens=letters(3)))
+    assert header["causal"] is False and len(data) == 9
+
+
+@pytest.mark.parametrize(("n", "m"), [(600, 3), (3, 600), (600, 700)])
+def test_both_axes_are_cut(n: int, m: int) -> None:
+    logged = encode([torch.full((1, 1, n, m), 1 / m)], ["x"] * n, key_tokens=["y"] * m)
+    header, data = packed(logged)
+    shown = [min(each, MAX_TOKENS) for each in (n, m)]
+    assert [len(header["tokens"]), len(header["keys"])] == shown
+    assert len(data) == shown[0] * shown[1]
+    assert (f"of {n} tokens" in header["note"]) == (n > MAX_TOKENS)
+    assert (f"of {m} key tokens" in header["note"]) == (m > MAX_TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "keys", "message"),
+    [
+        (QUERIES, None, "4 tokens need .*; for cross attention give key_tokens"),
+        (KEYS, None, "7 tokens need"),
+        (KEYS, QUERIES, "7 tokens and 4 key_tokens need .batch, head, 7, 4."),
+        (QUERIES, [], "key_tokens: is empty"),
+        ([], KEYS, "tokens: is empty"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tokens: Any, keys: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encode(cross_maps(), tokens, key_tokens=keys)
+
+
+def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tiny model of this name."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    readme = (Path(summary.__file__).parent / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n([^`]*key_tokens=keys\)\n)```", readme)
+    (folder := tmp_path / "google-t5/t5-small").mkdir(parents=True)
+    letters = {letter: i for i, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    t5(len(letters)).save_pretrained(folder)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    index = Index(str(tmp_path / "runs"))
+    assert index.refresh() and index.steps() == {"t5": {"cross attention": [0]}}
+    header, _ = index.maps("t5", "cross attention", 0)
+    assert "".join(json.loads(header)["keys"]) == "translate English to German: a hen"
+
+
+@pytest.fixture
+def logged(site: dict[str, str], address: tuple[str, Path]) -> str:
+    """The name of a run with cross attention of two models."""
+    writer = SummaryWriter(str(address[1] / "translated"))
+    for tag, make in {"bart": bart, "t5": t5}.items():
+        torch.manual_seed(0)
+        with torch.no_grad():
+            outputs = make()(IDS, decoder_input_ids=NEW, output_attentions=True)
+        source = [f"s{each}" for each in IDS[0].tolist()]
+        target = [f"t{each}" for each in NEW[0].tolist()]
+        maps = outputs.cross_attentions
+        add_attention(writer, tag, maps, target, 1, key_tokens=source)
+        add_attention(writer, f"{tag} decoder", outputs.decoder_attentions, target, 1)
+    writer.close()
+    return "translated"
+
+
+@pytest.mark.parametrize(("tag", "make"), [("bart", bart), ("t5", t5)])
+def test_cross_attention_of_transformers(
+    logged: str, open_tab: Callable[..., Tab], tag: str, make: Any
+) -> None:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        maps = make()(IDS, decoder_input_ids=NEW, output_attentions=True).cross_attentions
+    tab = open_tab(run=logged, tag=tag, layer=1, head=1, token=2)
+    assert tab.shown() == [[logged, tag, 1]] and tab[".head"].count() == 4
+    weights = maps[1][0, 1]
+    listed = tab.listed("to")
+    assert sorted(listed) == [4, 5, 6, 7, 8, 9], "the places of the keys"
+    for place, weight in listed.items():
+        assert abs(weight - weights[2, place - 4]) < 0.01
+    heading = tab[".panel:not([hidden]) .lists h4"]
+    assert heading.all_text_contents() == ["t1 attends to"]
+    tab[".panel:not([hidden]) .token[data-place='5']"].click()  # the second key
+    listed = tab.listed("from")
+    assert sorted(listed) == [0, 1, 2, 3] and not tab.listed("to")
+    for place, weight in listed.items():
+        assert abs(weight - weights[place, 1]) < 0.01
+    assert heading.all_text_contents() == ["s1 is attended to by"]
+
+
+def test_texts_of_queries_and_keys_are_shown(logged: str, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run=logged, tag="bart", token=0)
+    tokens = tab[".panel:not([hidden]) .token"].all_text_contents()
+    assert tokens == ["s3", "s1", "s4", "s1", "s5", "s9", "t2", "t7", "t1", "t8"]
+    assert tab[".panel:not([hidden]) .lines .to"].count() == len(tab.listed("to"))
+    assert tab[".panel:not([hidden]) .lines .from"].count() == 0
+
+
+def test_the_map_has_a_row_for_each_query(logged: str, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run=logged, tag="bart", token=0)
+    canvas = tab[".panel:not([hidden]) canvas.picture"]
+    box = canvas.bounding_box()
+    assert box and box["width"] > box["height"]
+    readout = tab[".panel:not([hidden]) .readout"]
+    canvas.hover(position={"x": box["width"] - 12, "y": box["height"] - 12})
+    sync_api.expect(readout).to_contain_text("3 t8 → 5 s9: 0.")
+    canvas.hover(position={"x": box["width"] - 12, "y": 12})  # a label of the keys
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
+    canvas.hover(position={"x": 12, "y": box["height"] - 12})  # a label of the queries
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("t8 attends to")
+    canvas.click(position={"x": box["width"] - 12, "y": 12})
+    tab.page.mouse.move(1, 1)
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
+
+
+def test_a_square_of_cross_attention_is_no_triangle(
+    site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
+) -> None:
+    writer = SummaryWriter(str(address[1] / "square"))
+    maps = [torch.eye(3)[[0, 0, 1]][None, None]]
+    add_attention(writer, "cross", maps, letters(3), 0, key_tokens=["x", "y", "z"])
+    writer.close()
+    tab = open_tab(run="square", token=0)
+    assert tab.listed("to") == {3: 1.0}
+    assert "2 others" in tab[".lists .rest:visible"].inner_text()
+
+
+def test_the_keyboard_reaches_the_keys(logged: str, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run=logged, tag="bart", token=3)
+    tab.page.keyboard.press("]")
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s3 is attended to by")
+    for _ in range(9):
+        tab.page.keyboard.press("]")
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
+
+
+def test_the_last_query_is_chosen_first(logged: str, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run=logged, tag="bart")
+    assert "attends to" in tab[".lists h4:visible"].inner_text()
+
+
+def test_cross_attention_beside_self_attention(logged: str, open_tab: Callable[..., Tab]) -> None:
+    views = {"tag": "bart", "run2": logged, "tag2": "bart decoder", "step2": 1}
+    tab = open_tab(run=logged, token=7, **views)
+    assert tab.shown() == [[logged, "bart", 1], [logged, "bart decoder", 1]]
+    tab[".panel >> nth=1 >> .token[data-place='1']"].hover()
+    titles = tab[".lists h4:visible"].all_text_contents()
+    assert titles == ["t7 attends to", "t7 attends to", "t7 is attended to by"]
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 300), (300, 2), (40, 40)])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_long_and_narrow_maps_are_drawn(
+    browser: sync_api.Browser, tmp_path: Path, n: int, m: int, width: int
+) -> None:
+    logged = encode(
+        cross_maps(n, m), [f"q{i}" for i in range(n)], key_tokens=[f"key{i}" for i in range(m)]
+    )
+    path = tmp_path / "cross.html"
+    page(path, [("cross", 0, logged)])
+    tab = Tab(browser, path.as_uri(), frame=False, width=width)
+    tab.shown()
+    box = tab[".panel:not([hidden]) canvas.picture"].bounding_box()
+    assert box and 60 < box["width"] < width and 60 < box["height"] <= 800
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+    for _ in range(3):
+        tab.page.keyboard.press("+")
+    tab.close()
