@@ -2,6 +2,9 @@
 
 import { el } from "./dom.js";
 
+const SPEEDS = [2, 5, 10, 20]; // seconds in which a whole run is played
+const SLOWEST = 1_000; // milliseconds for a step of a short run
+
 export class Picker {
   // change(view) is called with the selected {run, tag, step}.
   constructor(name, change) {
@@ -15,6 +18,9 @@ export class Picker {
       oninput: () => this.choose({ step: this.steps[this.slider.value] }),
     });
     this.step = el("output");
+    this.speed = el("select", { "aria-label": "Time to play the whole run", class: "speed" });
+    options(this.speed, SPEEDS, 5, SPEEDS.map((seconds) => `in ${seconds} s`));
+    this.speed.title = "Time to play the whole run";
     this.play = el("button", { type: "button", class: "play", onclick: () => this.toggle() });
     this.setPlaying(false);
     this.node = el(
@@ -23,7 +29,7 @@ export class Picker {
       el("legend", {}, name),
       field("Run", this.run),
       field("Probe", this.tag),
-      el("div", { class: "stepper" }, this.play, field("Step", this.slider), this.step),
+      el("div", { class: "stepper" }, this.play, this.speed, field("Step", this.slider), this.step),
     );
   }
 
@@ -43,7 +49,7 @@ export class Picker {
     options(this.tag, Object.keys(runs[view.run]), view.tag);
     this.slider.max = this.steps.length - 1;
     this.slider.value = this.steps.indexOf(view.step);
-    this.slider.disabled = this.play.disabled = this.steps.length < 2;
+    this.slider.disabled = this.play.disabled = this.speed.disabled = this.steps.length < 2;
     this.slider.setAttribute("aria-valuetext", `step ${view.step}`);
     this.step.textContent = `${view.step.toLocaleString("en")} (${Number(this.slider.value) + 1} of ${this.steps.length})`;
   }
@@ -62,12 +68,45 @@ export class Picker {
     this.choose({ step: again ? this.steps[0] : this.view.step });
   }
 
+  // Milliseconds for a step while playing.
+  get pace() {
+    return Math.min(SLOWEST, (1_000 * this.speed.value) / (this.steps.length - 1));
+  }
+
+  // Milliseconds until the next step.
+  due() {
+    return Math.max(0, this.began + this.pace - performance.now());
+  }
+
+  // Shows the step that is due. Steps that could not be drawn in time are skipped.
+  advance() {
+    const left = this.steps.length - 1 - this.slider.value;
+    this.stride = Math.max(1, Math.floor((performance.now() - this.began) / this.pace));
+    this.began += this.stride * this.pace;
+    const last = left <= this.stride;
+    if (left > 0) this.move(Math.min(left, this.stride));
+    if (last) this.setPlaying(false);
+  }
+
   setPlaying(playing) {
+    this.began = performance.now();
+    this.stride = 1;
     this.playing = playing;
     this.play.textContent = playing ? "❚❚" : "▶";
     this.play.setAttribute("aria-label", playing ? "Pause" : "Play through training");
     this.play.title = playing ? "Pause (space)" : "Play through training (space)";
   }
+}
+
+// Shows the views of a state. Returns them.
+export function showPickers(pickers, { one, two }, runs) {
+  const views = two ? [one, two] : [one];
+  pickers.forEach((picker, i) => {
+    picker.node.hidden = !views[i];
+    if (views[i]) picker.show(views[i], runs);
+    else picker.setPlaying(false);
+  });
+  return views;
 }
 
 export function field(name, control) {

@@ -1,10 +1,11 @@
 // The map of one head: queries in rows, keys in columns, with as many token labels as fit. It can be
 // zoomed and panned; hovering over a cell shows its weight.
 
-import { el, formatNumber, tokenLabel } from "./dom.js";
+import { el, tokenLabel } from "./dom.js";
 
-const LABEL = 12; // pixels per label
-const FONT = '11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const LABEL = 13; // pixels per label
+const FONT = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const WIDEST = 120; // pixels of a label
 const EDGE = 7; // pixels beyond the map, for half a label
 const ZOOM = 1.5;
 
@@ -28,6 +29,16 @@ export class Viewport {
     this.y = inside(this.y + y);
   }
 
+  // What restores it: undefined if the whole map is visible.
+  get place() {
+    return this.zoom > 1 ? [this.zoom, this.x, this.y] : undefined;
+  }
+
+  restore([zoom, x, y] = [1, 0, 0]) {
+    this.x = this.y = 0;
+    this.pan(x, y, Math.min(64, Math.max(1, zoom)));
+  }
+
   // Centre a query, given as a fraction of all, if it is not visible.
   reveal(y) {
     if (y < this.y || y > this.y + 1 / this.zoom) this.pan(0, y - 0.5 / this.zoom - this.y);
@@ -41,7 +52,7 @@ export class Picture {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
     this.readout = el("p", { class: "readout" });
-    this.node = el("div", {}, this.canvas, this.readout);
+    this.node = el("div", { class: "map" }, this.canvas, this.readout);
     this.pointers = new Map();
     for (const type of [
       "pointerdown",
@@ -65,7 +76,7 @@ export class Picture {
     if (this.labelled !== maps.tokens) {
       this.labelled = maps.tokens;
       this.labels = maps.tokens.map((token) => tokenLabel(token, 12));
-      this.margin = 8 + 6.7 * Math.max(...this.labels.map((label) => Array.from(label).length));
+      this.margin = 8 + widest(this.labels);
     }
     this.draw();
   }
@@ -143,14 +154,14 @@ export class Picture {
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     along(this.viewport.y, this.cell?.query ?? this.focus, (label, at) =>
-      pen.fillText(label, this.margin - 5, at),
+      pen.fillText(label, this.margin - 5, at, WIDEST),
     );
     pen.textAlign = "left";
     along(this.viewport.x, this.cell?.key ?? this.focus, (label, at) => {
       pen.save();
       pen.translate(at, this.margin - 5);
       pen.rotate(-Math.PI / 2);
-      pen.fillText(label, 0, 0);
+      pen.fillText(label, 0, 0, WIDEST);
       pen.restore();
     });
   }
@@ -163,8 +174,7 @@ export class Picture {
       return;
     }
     const { query, key } = this.cell;
-    const weight = this.maps.weight(this.headIndex, query, key);
-    const what = weight == null ? "a future token, which it cannot attend to" : formatNumber(weight);
+    const what = this.maps.describe(this.headIndex, query, key);
     this.readout.textContent = `${query} ${this.labels[query]} → ${key} ${this.labels[key]}: ${what}`;
   }
 
@@ -274,6 +284,14 @@ export function zoomButtons(zoom) {
     button("+", "Zoom in (+)", ZOOM),
     button("⤢", "Whole map (0)", 0),
   );
+}
+
+// The width of the widest label in pixels. Canvases condense what is wider than WIDEST.
+function widest(labels) {
+  const pen = new OffscreenCanvas(1, 1).getContext("2d");
+  pen.font = FONT;
+  const most = labels.reduce((width, label) => Math.max(width, pen.measureText(label).width), 0);
+  return Math.min(WIDEST, Math.ceil(most));
 }
 
 function canvasOf(image) {
