@@ -7,9 +7,8 @@ const PAUSE = 500; // milliseconds: browsers refuse addresses that change more o
 export class Address {
   constructor(app) {
     this.app = app;
-    // TensorBoard writes its own address when its tabs are changed.
-    if (app.host !== window)
-      new ResizeObserver(() => this.follow()).observe(document.documentElement);
+    // TensorBoard writes its own address when another of its tabs is shown, and this one again.
+    new IntersectionObserver(() => this.follow()).observe(app.main);
   }
 
   // The link to the view. A view of a run's last step is one of its last step after a reload too,

@@ -122,7 +122,7 @@ class App {
           "div",
           { class: "chosen" },
           zoomButtons((factor) => this.zoom(factor)),
-          ...[this.difference, ...this.panels].map(({ node }) => node),
+          ...[...this.panels, this.difference].map(({ node }) => node),
           this.scores.node,
         ),
       )),

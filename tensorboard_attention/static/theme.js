@@ -9,8 +9,9 @@ import { TICKS, css, diverging, future, scale, tickText } from "./colours.js";
 export function followTheme(host, changed) {
   const body = host !== window ? host.document.body : null;
   const system = matchMedia("(prefers-color-scheme: dark)");
+  const forced = matchMedia("(forced-colors: active)");
   const follow = () => {
-    const dark = body ? body.classList.contains("dark-mode") : system.matches;
+    const dark = body && !forced.matches ? body.classList.contains("dark-mode") : system.matches;
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     const style = getComputedStyle(document.documentElement);
     const palette = { colours: scale(dark), future: future(dark), diverging: diverging(dark) };
@@ -20,7 +21,7 @@ export function followTheme(host, changed) {
     changed(palette);
   };
   if (body) new MutationObserver(follow).observe(body, { attributeFilter: ["class"] });
-  else system.addEventListener("change", follow);
+  for (const media of [system, forced]) media.addEventListener("change", follow);
   follow();
 }
 
