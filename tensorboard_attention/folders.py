@@ -1,7 +1,8 @@
 """Finds event files below a log folder, through links too, in a bounded number of folders.
 
 A run is a folder that contains event files, named by its path relative to the log folder ("." for
-the log folder itself), after the name of the log folder if it has one. A folder that a link such as `latest` leads to again is listed once.
+the log folder itself), behind the name of the log folder if that has one. A folder that a link such
+as `latest` leads to again is listed once.
 """
 
 from __future__ import annotations

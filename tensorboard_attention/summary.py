@@ -3,8 +3,8 @@
 A summary holds all layers and heads of one probe at one step, as a tensor of two byte strings:
 
     header  JSON: version, tokens, note (what is not shown as given), heads (number per layer),
-            causal, scores, meanings of the scores (missing in older logs), not_finite ([layer, head]
-            of heads with weights that are not finite; missing if there are none)
+            causal, scores, meanings of the scores (missing in older logs), not_finite (layer and
+            head of each head with weights that are not finite; missing if there are none)
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
