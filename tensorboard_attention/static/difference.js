@@ -70,7 +70,7 @@ export class Difference {
   legend({ diverging }) {
     const text = (value) => (value ? signed(value, tickText(Math.abs(value))) : "0");
     const ticks = SIGNED_TICKS.map((value) => [onScale(value), text(value)]);
-    return { colours: diverging, ticks, title: "difference of the weights" };
+    return { colours: diverging, ticks, title: "difference" };
   }
 
   get columns() {

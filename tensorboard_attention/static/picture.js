@@ -29,9 +29,8 @@ export class Viewport {
     this.y = inside(this.y + y);
   }
 
-  // What restores it: undefined if the whole map is visible.
   get place() {
-    return this.zoom > 1 ? [this.zoom, this.x, this.y] : undefined;
+    return this.zoom > 1 ? [this.zoom, this.x, this.y] : undefined; // the whole map
   }
 
   restore([zoom, x, y] = [1, 0, 0]) {

@@ -172,6 +172,7 @@ def test_both_views_move_together(logs: Path, open_tab: Callable[..., Tab]) -> N
     views(30, 10)
     other.fill("2")
     views(40, 20)
+    tab.page.wait_for_url(re.compile("step=last.*step2=20&.*together=1"))
     tab.page.reload()
     views(40, 20)
     assert tab["label:has-text('Move both') input"].is_checked()
