@@ -38,7 +38,8 @@ def build_observers(config: ObserversConfig, observed: ObservedRun) -> list[Obse
     observers = (
         profile.steps and Profile(profile, observed),
         MetricsFile(observed),
-        config.terminal and Terminal(observed, watch=events),
+        config.terminal
+        and Terminal(observed, watch=events, attention=bool(full and attention.every)),
         full and attention.every and AttentionMaps(attention, observed),
         full and Embeddings(observed),
         full and histograms.every and Histograms(histograms, observed),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import distribution
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from unicodedata import category
 
@@ -62,17 +63,18 @@ def _scale() -> UInt8[np.ndarray, "256 3"]:
 
 
 def token_label(token: bytes, longest: int = 14) -> str:
-    """A token in at most `longest` characters, an escape being one of them.
+    """A token in at most `longest` characters. Escapes are not cut.
 
     White space, control characters and bytes that are not UTF-8 are made visible, in the same way
-    as by `tokenLabel` of the Attention tab.
+    as by `tokenLabel` of the Attention tab, which also keeps emoji sequences.
     """
     shown = [
-        VISIBLE.get(letter) or (escape(letter) if category(letter)[0] in "CZ" else letter)
-        for letter in token.decode(errors="backslashreplace")
+        VISIBLE.get(part) or (escape(part) if category(part[0])[0] in "CZ" else part)
+        for part in re.findall(r"\\x[0-9a-f]{2}|.", token.decode(errors="backslashreplace"), re.S)
     ]
-    if len(shown) > longest:
-        shown[longest - 1 :] = "…"
+    if len("".join(shown)) > longest:
+        ends = accumulate(map(len, shown))
+        shown = [part for part, end in zip(shown, ends, strict=True) if end < longest] + ["…"]
     return "".join(shown) or "∅"
 
 

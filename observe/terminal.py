@@ -6,6 +6,7 @@ If standard output is not a terminal, plain lines replace the bar.
 from __future__ import annotations
 
 import shlex
+import socket
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -21,16 +22,27 @@ if TYPE_CHECKING:
 
 # Seconds between two updates of the bar, or two plain lines.
 LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
+# Where TensorBoard shows the Attention tab alone.
+ATTENTION_PAGE = "data/plugin_entry.html?name=attention"
 
 
 class Terminal(Observer):
     """Shows the progress of a run, and at its end the result and a sample."""
 
-    def __init__(self, observed: ObservedRun, watch: bool, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        observed: ObservedRun,
+        watch: bool,
+        console: Console | None = None,
+        attention: bool = False,
+    ) -> None:
+        """watch: whether TensorBoard shows the run; attention: also in its Attention tab."""
         self.observed, self.max_steps = observed, observed.max_steps
         self.floor_bpb = observed.dataset.floor_bpb
         logdir = shlex.quote(str(observed.folder.parent))
         self.watch = f"tensorboard --logdir {logdir}" if watch else ""
+        # TensorBoard's own page has no tabs on a narrow screen.
+        self.phone = f"http://{socket.gethostname()}:6006/{ATTENTION_PAGE}" if attention else ""
         self.console = console or Console(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
@@ -56,7 +68,11 @@ class Terminal(Observer):
             f"model of {model.n_parameters:,} parameters, {settings['optimizer.name']}, "
             f"{self.observed.device.type}"
         )
-        self.console.print(f"To watch: {self.watch}\n" if self.watch else "")
+        if self.watch:
+            self.console.print(f"To watch: {self.watch}")
+        if self.phone:
+            self.console.print(f"On a phone: add --bind_all, then open {self.phone}")
+        self.console.print()
         self.bar.update(self.task, completed=step)
         if self.live:
             self.bar.start()

@@ -16,8 +16,9 @@ STYLE = "style.css"
 MODULES = [
     f"{name}.js"
     for name in (
-        *("dom", "colours", "maps", "source", "state", "controls", "grid", "picture", "words"),
-        *("panel", "scores", "notes", "theme", "keys", "app"),
+        *("dom", "colours", "maps", "source", "state", "controls", "grid", "picture", "table"),
+        *("words", "panel", "scores", "notes", "theme", "keys", "address", "compare", "play"),
+        *("save", "difference", "app"),
     )
 ]
 # The browser refuses any request that the page makes.

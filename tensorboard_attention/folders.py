@@ -1,7 +1,8 @@
 """Finds event files below a log folder, through links too, in a bounded number of folders.
 
 A run is a folder that contains event files, named by its path relative to the log folder ("." for
-the log folder itself). A folder that a link such as `latest` leads to again is listed once.
+the log folder itself), behind the name of the log folder if that has one. A folder that a link such
+as `latest` leads to again is listed once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -23,14 +25,16 @@ MOST_NAME = 1_000  # characters of a folder's path in the log folder
 class Search:
     """The event files of each run, oldest file first, and notes on what was not searched."""
 
-    def __init__(self, logdir: str) -> None:
+    def __init__(self, roots: Mapping[str, str]) -> None:
+        """roots: the folders to search, by the names of their runs ("." for none)."""
         self.runs: dict[str, list[Path]] = {}
         self.notes: list[str] = []
         self._seen: set[tuple[int, int]] = set()
         self._files = 0
         self._links: deque[tuple[str, str]] = deque()
         # Links are followed last, so that a folder is listed under its own name.
-        self._below(logdir, ".", MOST_FOLDERS)
+        for name, folder in roots.items():
+            self._below(folder, name, MOST_FOLDERS)
         left = MOST_LINKED
         while self._links and left:
             left -= self._below(*self._links.popleft(), min(left, MOST_BEHIND_LINK))

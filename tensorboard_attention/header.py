@@ -47,6 +47,7 @@ def read_header(text: bytes) -> Header:
         raise ValueError(f"heads in its header are not 1 to {MOST_HEADS:,} heads by layer")
     if not isinstance(scores, dict) or len(scores) > MOST_SCORES:
         raise ValueError(f"scores in its header are not up to {MOST_SCORES:,} scores by name")
+    _check_heads(header.get("not_finite", []), heads)
     rows = [_row(name, layers, heads) for name, layers in scores.items()]
     return Header(tuple(scores), tuple(heads), np.array(rows, "<f4").tobytes())
 
@@ -65,6 +66,16 @@ def _check_texts(header: dict[str, Any]) -> None:
         raise ValueError("note in its header is not a text")
     if not isinstance(meanings, dict) or not _all_of([*meanings.values()], str):
         raise ValueError("meanings in its header are not texts by name")
+
+
+def _check_heads(found: Any, heads: list[int]) -> None:
+    if not _all_of(found, list) or len(found) > sum(heads):
+        raise ValueError("not_finite in its header is not a list of heads")
+    for each in found:
+        if not _all_of(each, int) or len(each) != 2 or not 0 <= each[0] < len(heads):
+            raise ValueError("not_finite in its header is not a list of heads")
+        if not 0 <= each[1] < heads[each[0]]:
+            raise ValueError("not_finite in its header is not a list of heads")
 
 
 def _row(name: str, layers: Any, heads: list[int]) -> list[float]:

@@ -10,6 +10,7 @@ noted, and neither it nor anything else is read again until its file changes.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -25,10 +26,10 @@ MOST_NOTES = 100
 
 
 class Index:
-    """All runs below a log folder. Safe to use from several threads."""
+    """All runs below a log folder, or below several by name. Safe to use from several threads."""
 
-    def __init__(self, logdir: str) -> None:
-        self._logdir = logdir
+    def __init__(self, logs: str | Mapping[str, str]) -> None:
+        self._roots = {".": logs} if isinstance(logs, str) else logs
         self._runs: dict[str, Run] = {}
         self._notes: list[str] = []
         self._lock = threading.Lock()
@@ -37,8 +38,8 @@ class Index:
         """Read what was written since the last call, for about a second. Returns whether that was
         all of it."""
         with self._lock:
-            search = Search(self._logdir) if self._logdir else None
-            found = sorted(search.runs.items()) if search else []
+            search = Search(self._roots)
+            found = sorted(search.runs.items())
             runs = {}
             for name, paths in found:
                 run = self._runs.get(name)
@@ -48,7 +49,7 @@ class Index:
             complete = [runs[name].read(path, budget) for name, paths in found for path in paths]
             self._runs = runs
             notes = chain.from_iterable(run.notes() for run in runs.values())
-            self._notes = [*islice(chain(notes, search.notes if search else ()), MOST_NOTES + 1)]
+            self._notes = [*islice(chain(notes, search.notes), MOST_NOTES + 1)]
             return all(complete)
 
     def steps(self) -> dict[str, dict[str, list[int]]]:

@@ -7,7 +7,8 @@
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
 The last two respond with the length of the JSON as a uint32, the JSON, and the binary data.
-Requests name runs, not files; unknown runs are not found. --logdir has to be a local folder.
+Requests name runs, not files; unknown runs are not found. --logdir and the folders of --logdir_spec
+have to be local.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ class AttentionPlugin(TBPlugin):
     plugin_name = PLUGIN_NAME
 
     def __init__(self, context: TBContext) -> None:
+        folders = {".": context.logdir} if context.logdir else {}
+        if context.flags and not folders:
+            folders = _log_folders(context.flags.logdir_spec or "")
         # Path.expanduser would raise for an unknown user; TensorBoard does not.
-        self._index = Index(os.path.expanduser(context.logdir or ""))  # noqa: PTH111
+        self._index = Index({name: os.path.expanduser(each) for name, each in folders.items()})  # noqa: PTH111
 
     def is_active(self) -> bool:
         complete = self._index.refresh()
@@ -67,6 +71,18 @@ class AttentionPlugin(TBPlugin):
     def _scores(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
         header, values = self._index.scores(query["run"], query["tag"])
         return json.dumps(header).encode(), values
+
+
+def _log_folders(spec: str) -> dict[str, str]:
+    """The folders of --logdir_spec=name:folder,..., by name. As in TensorBoard, a name has no slash
+    at its start, and a folder may be without one; it is then named after its path."""
+    folders = {}
+    for part in filter(None, spec.split(",")):
+        name, _, folder = part.partition(":")
+        if not folder or part[0] == "/" or folder.startswith("//") or os.path.splitdrive(part)[0]:
+            name, folder = part, part
+        folders[name or folder] = folder
+    return folders
 
 
 def _framed(find: Callable[[Mapping[str, str]], tuple[bytes, bytes]]) -> Callable[..., Any]:

@@ -4,7 +4,8 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
 
     header  JSON: version, tokens, keys (only of cross attention: the tokens that are attended to),
             note (what is not shown as given), heads (number per layer), causal, scores, meanings of
-            the scores (missing in older logs)
+            the scores (missing in older logs), not_finite (layer and head of each head with weights
+            that are not finite; missing if there are none)
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -129,6 +130,12 @@ def encode(
         },
         "meanings": meanings,
     }
+    if broken := [
+        [layer, head]
+        for layer, each in enumerate(arrays)
+        for head in np.flatnonzero(~np.isfinite(each[0]).all((1, 2))).tolist()
+    ]:
+        header["not_finite"] = broken
     return [json.dumps(header).encode(), packed]
 
 

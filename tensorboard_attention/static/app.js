@@ -1,9 +1,9 @@
 // The Attention tab: holds the state and passes it to the parts, which do not know each other.
 
 import { el } from "./dom.js";
-import { Store } from "./source.js";
-import { countViews, linkHash, nearest, readLink, restore } from "./state.js";
-import { Picker, copyLink, field, options, zoomButtons } from "./controls.js";
+import { Store, Unreachable } from "./source.js";
+import { countViews, nearest, readLink, restore } from "./state.js";
+import { Picker, copyLink, field, options, showPickers, zoomButtons } from "./controls.js";
 import { Grid } from "./grid.js";
 import { Viewport } from "./picture.js";
 import { Panel, emptyNotice } from "./panel.js";
@@ -11,10 +11,14 @@ import { Scores } from "./scores.js";
 import { Notes } from "./notes.js";
 import { followTheme, legend } from "./theme.js";
 import { keyList, onKey } from "./keys.js";
+import { Address } from "./address.js";
+import { Compare, names } from "./compare.js";
+import { DifferencePanel } from "./difference.js";
+import { Player } from "./play.js";
+import { SaveMenu, subject } from "./save.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
 const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
-const FRAME = 150; // milliseconds between steps while playing
 
 export async function start(source) {
   const main = el("main", { class: "attention" });
@@ -35,6 +39,8 @@ class App {
     this.hovered = -1; // the token under the pointer, which takes precedence over the selected one
     this.cell = null;
     this.turn = 0;
+    this.lost = ""; // why the source does not answer
+    this.address = new Address(this);
   }
 
   async begin() {
@@ -59,6 +65,7 @@ class App {
     }
     this.#build();
     this.state = restore(readLink(this.host.location.hash), this.runs);
+    this.viewport.restore(this.state.zoom);
     if (this.host !== window) focus(); // so that keys work without a click
     await this.show();
   }
@@ -69,11 +76,13 @@ class App {
     const moved = () => this.zoom(1);
     this.pickers = ["one", "two"].map(
       (which, i) =>
-        new Picker(i ? "Compared with" : "View", (view) =>
-          this.set({ [which]: nearest(this.runs, view) }),
-        ),
+        new Picker(i ? "Compared with" : "View", (view) => this.compare.choose(which, view)),
     );
-    this.panels = this.pickers.map(() => new Panel(this.viewport, { point, pick, moved }));
+    this.player = new Player(this.pickers, this.store);
+    const save = (i) => new SaveMenu(() => subject(this, i), (text) => this.say(text));
+    const acts = { point, pick, moved };
+    this.panels = this.pickers.map((_, i) => new Panel(this.viewport, acts, save(i)));
+    this.difference = new DifferencePanel(this.viewport, acts, save(2));
     this.grid = new Grid((layer, head) => this.set({ layer, head }));
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
@@ -83,9 +92,9 @@ class App {
       type: "button",
       onclick: () => this.set({ rising: !this.state.rising }),
     });
-    this.compare = el("button", { type: "button", onclick: () => this.toggleCompare() }, "Compare");
+    this.compare = new Compare(this);
     this.copied = el("output", { class: "copied" });
-    const copied = () => copyLink(this.host, linkHash(this.state), this.copied);
+    const copied = () => copyLink(this.host, this.address.link(true), this.copied);
     // The address of a file is of no use to others.
     const hidden = !this.host.location.protocol.startsWith("http");
     const copy = el("button", { type: "button", onclick: copied, hidden }, "Copy link");
@@ -96,10 +105,10 @@ class App {
         "header",
         {},
         ...this.pickers.map(({ node }) => node),
-        el("div", { class: "actions" }, this.compare, copy, this.copied),
+        el("div", { class: "actions" }, ...this.compare.parts, copy, this.copied),
       ),
       this.notice,
-      el(
+      (this.columns = el(
         "div",
         { class: "columns" },
         el(
@@ -115,13 +124,13 @@ class App {
           "div",
           { class: "chosen" },
           zoomButtons((factor) => this.zoom(factor)),
-          ...this.panels.map(({ node }) => node),
+          ...[...this.panels, this.difference].map(({ node }) => node),
           this.scores.node,
         ),
-      ),
+      )),
     );
     addEventListener("keydown", (event) => this.maps && onKey(event, this));
-    new ResizeObserver(() => this.panels.forEach((panel) => panel.draw())).observe(this.main);
+    new ResizeObserver(() => this.#redraw()).observe(this.main);
   }
 
   set(part) {
@@ -133,30 +142,42 @@ class App {
   // Shows the state as soon as its maps are loaded. Of several calls, only the newest draws.
   async show() {
     const turn = ++this.turn;
-    const { one, two } = this.state;
-    const views = two ? [one, two] : [one];
-    this.pickers.forEach((picker, i) => {
-      picker.node.hidden = !views[i];
-      if (views[i]) picker.show(views[i], this.runs);
-      else picker.setPlaying(false);
-    });
+    const views = showPickers(this.pickers, this.state, this.runs);
     let maps;
     try {
       maps = await Promise.all(views.map((view) => this.store.maps(view)));
     } catch (error) {
-      if (turn === this.turn) this.notice.textContent = error.message;
-      this.pickers.forEach((picker) => picker.setPlaying(false));
+      if (turn === this.turn) this.#fail(error);
       return;
     }
     if (turn !== this.turn) return;
-    this.notice.textContent = "";
+    this.say(this.lost);
     this.maps = maps;
     this.#settle();
+    this.kept = structuredClone(this.state);
+    this.columns.classList.remove("missing");
     this.#draw();
     this.main.dataset.shown = JSON.stringify(views.map(({ run, tag, step }) => [run, tag, step]));
-    views.forEach((view) => this.#prefetch(view));
-    this.#playOn();
+    this.player.drawn(views, this.runs);
     this.#drawCurves(turn, views);
+    this.address.follow();
+  }
+
+  // Without an answer, what was shown before stays. Otherwise these maps cannot be shown.
+  #fail(error) {
+    this.player.stop();
+    if (error instanceof Unreachable && this.kept) {
+      this.lost = error.message;
+      Object.assign(this.state, structuredClone(this.kept));
+      showPickers(this.pickers, this.state, this.runs);
+    } else {
+      this.columns.classList.add("missing");
+    }
+    this.say(error.message);
+  }
+
+  say(text) {
+    if (this.notice) this.notice.textContent = text;
   }
 
   // Replaces what the maps do not have by the nearest that they have.
@@ -177,9 +198,9 @@ class App {
     options(this.sort, ["", ...names], sort, ["layer by layer", ...names]);
     this.rising.hidden = !sort;
     this.rising.textContent = rising ? "smallest first" : "largest first";
-    this.compare.setAttribute("aria-pressed", this.maps.length === 2);
-    this.compare.hidden = countViews(this.runs) < 2;
+    this.compare.show(this.state, countViews(this.runs) > 1);
     this.main.classList.toggle("comparing", this.maps.length === 2);
+    this.main.classList.toggle("differing", this.maps.length === 2 && this.state.difference);
     this.grid.show(this.maps, this.state, this.palette);
     this.legend.replaceChildren(...legend(this.palette));
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
@@ -201,6 +222,10 @@ class App {
     this.maps.forEach((maps, i) =>
       this.panels[i].show(maps, layer, head, focus, this.cell, this.palette),
     );
+    const { one, two, difference } = this.state;
+    this.difference.node.hidden = this.maps.length < 2 || !difference;
+    if (!this.difference.node.hidden)
+      this.difference.show(this.maps, names(one, two), this.state, focus, this.cell, this.palette);
   }
 
   // Curves need the scores of every step, so they are drawn after the maps.
@@ -219,25 +244,6 @@ class App {
     if (!this.scores.node.childElementCount) draw([null, null]);
     const come = await curves;
     if (turn === this.turn) draw(come);
-  }
-
-  // Loads neighbouring steps, so that the slider moves without waiting.
-  #prefetch(view) {
-    const steps = this.runs[view.run][view.tag];
-    const place = steps.indexOf(view.step);
-    for (const step of [steps[place + 1], steps[place - 1], steps[place + 2]]) {
-      if (step !== undefined) this.store.maps({ ...view, step }).catch(() => {});
-    }
-  }
-
-  // While playing, each step schedules the next.
-  #playOn() {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      for (const picker of this.pickers) {
-        if (picker.playing && !picker.move(1)) picker.setPlaying(false);
-      }
-    }, FRAME);
   }
 
   hover(token, cell) {
@@ -262,24 +268,23 @@ class App {
 
   zoom(factor) {
     this.viewport.by(factor);
-    this.panels.forEach(({ picture }) => picture.draw());
+    [this.difference, ...this.panels].forEach(({ picture }) => picture.draw());
+    this.address.follow();
   }
 
-  toggleCompare() {
-    if (this.compare.hidden) return;
-    const { one, two } = this.state;
-    const steps = this.runs[one.run][one.tag];
-    // Compare with the start of the run; the start itself with the end.
-    return this.set({
-      two: two ? null : { ...one, step: one.step === steps[0] ? steps.at(-1) : steps[0] },
-    });
+  // Called again when the available width has changed.
+  #redraw() {
+    [this.difference, ...this.panels].forEach((panel) => panel.draw());
   }
 
   // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
     const known = JSON.stringify([this.runs, this.source.versions]);
-    const runs = await this.source.runs().catch(() => null);
+    let lost = "";
+    const runs = await this.source.runs().catch((error) => void (lost = error.message));
+    if (lost !== this.lost) this.say(lost);
+    this.lost = lost;
     if (runs) this.notes.show(this.source.notes);
     if (!runs || JSON.stringify([runs, this.source.versions]) === known) return;
     const before = this.runs;

@@ -1,6 +1,12 @@
 // The colour of a weight: a scale with evenly changing lightness (OKLab, Björn Ottosson 2020), which
 // is readable for colour-blind people and in greyscale. Zero is the background, light or dark.
 
+export const TICKS = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 1]; // weights in the legend, at their roots
+
+export function tickText(weight) {
+  return `${weight}`.replace(/^0\./, ".");
+}
+
 // 256 colours as canvas pixels, one per byte of a map. A byte is the square root of a weight.
 export function scale(dark) {
   return Uint32Array.from({ length: 256 }, (_, byte) => {
@@ -9,6 +15,16 @@ export function scale(dark) {
     return dark
       ? oklch(0.17 + 0.79 * t, chroma, 165 * t - 75)
       : oklch(0.985 - 0.76 * t, chroma, 90 - 165 * t);
+  });
+}
+
+// 511 colours of differences: purple for -1, the background for 0, green for 1, of equal lightness on
+// both sides. Both are told apart in all kinds of colour blindness.
+export function diverging(dark) {
+  return Uint32Array.from({ length: 511 }, (_, i) => {
+    const t = Math.abs(i - 255) / 255;
+    const chroma = 0.19 * Math.sin((Math.PI / 2) * Math.min(1, 1.5 * t)) * (1 - 0.3 * t);
+    return oklch(dark ? 0.17 + 0.68 * t : 0.985 - 0.62 * t, chroma, i < 255 ? 320 : 155);
   });
 }
 

@@ -3,6 +3,8 @@
 import { el } from "./dom.js";
 
 export const ZOOM = 1.5; // at one press of a button
+const SPEEDS = [2, 5, 10, 20]; // seconds in which a whole run is played
+const SLOWEST = 1_000; // milliseconds for a step of a short run
 
 export class Picker {
   // change(view) is called with the selected {run, tag, step}.
@@ -17,10 +19,13 @@ export class Picker {
       oninput: () => this.choose({ step: this.steps[this.slider.value] }),
     });
     this.step = el("output");
+    this.speed = el("select", { "aria-label": "Time to play the whole run", class: "speed" });
+    options(this.speed, SPEEDS, 5, SPEEDS.map((seconds) => `in ${seconds} s`));
+    this.speed.title = "Time to play the whole run";
     this.play = el("button", { type: "button", class: "play", onclick: () => this.toggle() });
     this.setPlaying(false);
     const step = field("Step", this.slider);
-    this.stepper = el("div", { class: "stepper" }, this.play, step, this.step);
+    this.stepper = el("div", { class: "stepper" }, this.play, this.speed, step, this.step);
     this.node = el(
       "fieldset",
       { class: "picker" },
@@ -51,7 +56,7 @@ export class Picker {
     this.slider.max = this.steps.length - 1;
     this.slider.value = this.steps.indexOf(view.step);
     const single = this.steps.length < 2;
-    this.slider.hidden = this.play.hidden = single;
+    this.slider.hidden = this.play.hidden = this.speed.hidden = single;
     this.stepper.classList.toggle("single", single);
     this.slider.setAttribute("aria-valuetext", `step ${view.step}`);
     const place = ` (${Number(this.slider.value) + 1} of ${this.steps.length})`;
@@ -73,12 +78,45 @@ export class Picker {
     this.choose({ step: again ? this.steps[0] : this.view.step });
   }
 
+  // Milliseconds for a step while playing.
+  get pace() {
+    return Math.min(SLOWEST, (1_000 * this.speed.value) / (this.steps.length - 1));
+  }
+
+  // Milliseconds until the next step.
+  due() {
+    return Math.max(0, this.began + this.pace - performance.now());
+  }
+
+  // Shows the step that is due. Steps that could not be drawn in time are skipped.
+  advance() {
+    const left = this.steps.length - 1 - this.slider.value;
+    this.stride = Math.max(1, Math.floor((performance.now() - this.began) / this.pace));
+    this.began += this.stride * this.pace;
+    const last = left <= this.stride;
+    if (left > 0) this.move(Math.min(left, this.stride));
+    if (last) this.setPlaying(false);
+  }
+
   setPlaying(playing) {
+    this.began = performance.now();
+    this.stride = 1;
     this.playing = playing;
     this.play.textContent = playing ? "❚❚" : "▶";
     this.play.setAttribute("aria-label", playing ? "Pause" : "Play through training");
     this.play.title = playing ? "Pause (space)" : "Play through training (space)";
   }
+}
+
+// Shows the views of a state. Returns them.
+export function showPickers(pickers, { one, two }, runs) {
+  const views = two ? [one, two] : [one];
+  pickers.forEach((picker, i) => {
+    picker.node.hidden = !views[i];
+    if (views[i]) picker.show(views[i], runs);
+    else picker.setPlaying(false);
+  });
+  return views;
 }
 
 export function field(name, control) {

@@ -3,6 +3,7 @@
 import { el, formatNumber } from "./dom.js";
 
 const MOST_PIXELS = 64; // per side of a thumbnail
+export const NOT_FINITE = "This head has weights that are not finite (NaN).";
 
 export class Grid {
   // choose(layer, head) is called with the head that was clicked.
@@ -23,11 +24,13 @@ export class Grid {
       const cell = this.cells.get(`${l}.${h}`);
       views.forEach((maps, i) => paint(cell.canvases[i], maps, l, h, palette));
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
-      cell.caption.textContent = sort ? `${l}.${h}  ${score}` : `${h}`;
+      const broken = views.some((maps) => !maps.isFinite(l, h));
+      cell.caption.textContent = (sort ? `${l}.${h}  ${score}` : `${h}`) + (broken ? " NaN" : "");
+      cell.button.title = broken ? NOT_FINITE : "";
       const chosen = l === layer && h === head;
       cell.button.setAttribute(
         "aria-label",
-        `layer ${l}, head ${h}${sort ? `, ${sort} ${score}` : ""}`,
+        `layer ${l}, head ${h}${sort ? `, ${sort} ${score}` : ""}${broken ? `. ${NOT_FINITE}` : ""}`,
       );
       cell.button.setAttribute("aria-pressed", chosen);
       cell.button.tabIndex = chosen ? 0 : -1;
@@ -38,6 +41,15 @@ export class Grid {
   beside({ layer, head }, by) {
     const place = this.order.findIndex(([l, h]) => l === layer && h === head);
     return this.order[Math.min(this.order.length - 1, Math.max(0, place + by))];
+  }
+
+  // The head in the next row above (-1) or below (1): of the next layer, or as it is seen if sorted.
+  row({ layer, head, sort }, by) {
+    if (!sort) return [layer + by, head];
+    const tops = this.order.map(([l, h]) => this.cells.get(`${l}.${h}`).button.offsetTop);
+    const columns = tops.filter((top) => top === tops[0]).length;
+    const place = this.order.findIndex(([l, h]) => l === layer && h === head) + by * columns;
+    return this.order[place] ?? [layer, head];
   }
 
   focus({ layer, head }) {
@@ -109,5 +121,18 @@ function paint(canvas, maps, layer, head, palette) {
   canvas.style.aspectRatio = Math.min(2, Math.max(0.5, maps.m / maps.n));
   if (canvas.width !== image.width) canvas.width = image.width;
   if (canvas.height !== image.height) canvas.height = image.height;
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  const pen = canvas.getContext("2d");
+  pen.putImageData(image, 0, 0);
+  if (maps.isFinite(layer, head)) return;
+  pen.strokeStyle = palette.from;
+  pen.lineWidth = Math.min(image.width, image.height) / 10;
+  for (const [from, to] of [
+    [0, image.width],
+    [image.width, 0],
+  ]) {
+    pen.beginPath();
+    pen.moveTo(from, 0);
+    pen.lineTo(to, image.height);
+    pen.stroke();
+  }
 }

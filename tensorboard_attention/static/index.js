@@ -1,6 +1,7 @@
 // The module that TensorBoard loads for the Attention tab.
 
 import { start } from "./app.js";
+import { el } from "./dom.js";
 import { Logs } from "./source.js";
 
 export function render() {
@@ -10,5 +11,11 @@ export function render() {
   const styled = new Promise((resolve) => link.addEventListener("load", resolve));
   document.head.append(link);
   document.documentElement.lang = "en";
+  if (parent === window) {
+    // TensorBoard's address of this page alone, as for a phone.
+    const viewport = { name: "viewport", content: "width=device-width, initial-scale=1" };
+    document.head.append(el("meta", viewport));
+    document.title = "Attention";
+  }
   return styled.then(() => start(new Logs()));
 }

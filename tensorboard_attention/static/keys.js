@@ -4,11 +4,11 @@ import { el } from "./dom.js";
 
 const KEYS = [
   ["← →", "previous, next head"],
-  ["↑ ↓", "previous, next layer"],
+  ["↑ ↓", "previous, next layer; if sorted, row"],
   [", .", "previous, next step (also shift ← →)"],
   ["space", "play through training"],
   ["[ ]", "previous, next token"],
-  ["c", "start or stop comparing"],
+  ["c d", "compare; show the difference"],
   ["+ - 0", "zoom in, out, whole map"],
 ];
 
@@ -24,19 +24,20 @@ export function onKey(event, app) {
   if (at("select, input:not([type=range])")) return;
   if (at("input") && event.key.startsWith("Arrow")) return;
   if (at("button, summary") && event.key === " ") return;
-  const { layer, head, token } = app.state;
+  const { token } = app.state;
   const { shiftKey } = event;
   const actions = {
     ArrowLeft: () => (shiftKey ? app.step(-1) : app.turnTo(app.grid.beside(app.state, -1))),
     ArrowRight: () => (shiftKey ? app.step(1) : app.turnTo(app.grid.beside(app.state, 1))),
-    ArrowUp: () => app.turnTo([layer - 1, head]),
-    ArrowDown: () => app.turnTo([layer + 1, head]),
+    ArrowUp: () => app.turnTo(app.grid.row(app.state, -1)),
+    ArrowDown: () => app.turnTo(app.grid.row(app.state, 1)),
     ",": () => app.step(-1),
     ".": () => app.step(1),
     " ": () => app.play(),
     "[": () => app.set({ token: Math.max(0, token - 1) }),
     "]": () => app.set({ token: token + 1 }),
-    c: () => app.toggleCompare(),
+    c: () => app.compare.toggle(),
+    d: () => app.compare.toggleDifference(),
     "+": () => app.zoom(1.5),
     "-": () => app.zoom(1 / 1.5),
     0: () => app.zoom(0),

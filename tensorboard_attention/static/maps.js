@@ -1,6 +1,9 @@
 // The attention maps of one probe at one step, for all heads: one byte per weight, as packed by
 // summary.py.
 
+import { formatNumber } from "./dom.js";
+import { TICKS, tickText } from "./colours.js";
+
 const MOST_WEIGHTS = 512e6; // of one step; more than that would be too much for a page
 
 export class Maps {
@@ -74,6 +77,34 @@ export class Maps {
   weight(headIndex, query, key) {
     const [start, length] = this.row(headIndex, query);
     return key < length ? (this.bytes[start + key] / 255) ** 2 : null;
+  }
+
+  // The same in words.
+  describe(headIndex, query, key) {
+    const weight = this.weight(headIndex, query, key);
+    return weight == null ? "a future token, which it cannot attend to" : formatNumber(weight);
+  }
+
+  // Whether all weights of a head were numbers when they were logged. Others are shown as 0.
+  isFinite(layer, head) {
+    return !this.header.not_finite?.some(([l, h]) => l === layer && h === head);
+  }
+
+  // What is saved of a map: the colours of its cells and their legend, its weights and their columns.
+  pixel(headIndex, query, key, { colours, future }) {
+    const [start, length] = this.row(headIndex, query);
+    return key < length ? colours[this.bytes[start + key]] : future;
+  }
+
+  legend({ colours }) {
+    return { colours, ticks: TICKS.map((each) => [Math.sqrt(each), tickText(each)]), title: "weight" };
+  }
+
+  columns = ["weight"];
+
+  values(headIndex, query, key) {
+    const weight = this.weight(headIndex, query, key);
+    return weight == null ? null : [weight];
   }
 
   // The map as an image. Each pixel shows the largest weight of a block of cells, `across` keys by

@@ -1,22 +1,25 @@
 // The selected head of one view: its map, the text, and the weights of the token in focus.
 
 import { el } from "./dom.js";
+import { NOT_FINITE } from "./grid.js";
 import { Picture } from "./picture.js";
 import { Words } from "./words.js";
 
 export class Panel {
-  constructor(viewport, { point, pick, moved }) {
+  constructor(viewport, { point, pick, moved }, save) {
     this.title = el("h2");
     this.note = el("p", { class: "note" });
     this.picture = new Picture(viewport, { point, pick, moved });
     this.words = new Words({ point, pick });
-    const parts = [this.title, this.note, this.picture.node, this.words.node];
+    const heading = el("div", { class: "heading" }, this.title, save.node);
+    const parts = [heading, this.note, this.picture.node, this.words.node];
     this.node = el("section", { class: "panel" }, ...parts);
   }
 
   show(maps, layer, head, focus, cell, palette) {
     const there = head < (maps.header.heads[layer] ?? 0);
-    this.note.textContent = there ? maps.header.note : "This model does not have this head.";
+    const broken = maps.isFinite(layer, head) ? "" : ` ${NOT_FINITE}`;
+    this.note.textContent = there ? maps.header.note + broken : "This model does not have this head.";
     this.picture.node.hidden = this.words.node.hidden = !there;
     if (!there) return;
     this.picture.show(maps, layer, head, focus, cell, palette);

@@ -1,11 +1,12 @@
 // The map of one head: queries in rows, keys in columns, with as many token labels as fit. It can be
 // zoomed and panned; hovering over a cell shows its weight.
 
-import { el, formatNumber, tokenLabel } from "./dom.js";
+import { el, tokenLabel } from "./dom.js";
 import { ZOOM } from "./controls.js";
 
-const LABEL = 12; // pixels per label
-const FONT = '11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const LABEL = 13; // pixels per label
+const FONT = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const WIDEST = 120; // pixels of a label
 const EDGE = 7; // pixels beyond the map, for half a label
 
 // The visible part of a map, shared by pictures side by side. x, y: the first visible key and query,
@@ -28,6 +29,15 @@ export class Viewport {
     this.y = inside(this.y + y);
   }
 
+  get place() {
+    return this.zoom > 1 ? [this.zoom, this.x, this.y] : undefined; // the whole map
+  }
+
+  restore([zoom, x, y] = [1, 0, 0]) {
+    this.x = this.y = 0;
+    this.pan(x, y, Math.min(64, Math.max(1, zoom)));
+  }
+
   // Centre the row of a token, or the column of a key of cross attention, if it is not visible.
   reveal(maps, token) {
     const query = maps.query(token);
@@ -47,7 +57,7 @@ export class Picture {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
     this.readout = el("p", { class: "readout" });
-    this.node = el("div", {}, this.canvas, this.readout);
+    this.node = el("div", { class: "map" }, this.canvas, this.readout);
     this.pointers = new Map();
     for (const type of [
       "pointerdown",
@@ -68,10 +78,10 @@ export class Picture {
       "aria-label",
       `Attention map of layer ${layer}, head ${head}: queries in rows, keys in columns`,
     );
-    if (this.labelled !== maps.header) {
-      this.labelled = maps.header;
+    if (this.labelled !== maps.texts) {
+      this.labelled = maps.texts;
       this.labels = maps.texts.map((token) => tokenLabel(token, 12));
-      this.margin = 8 + 6.7 * Math.max(...this.labels.map((label) => Array.from(label).length));
+      this.margin = 8 + widest(this.labels);
     }
     this.draw();
   }
@@ -170,14 +180,14 @@ export class Picture {
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     along(rows, this.cell?.query ?? this.maps.query(this.focus), (label, at) =>
-      pen.fillText(label, this.margin - 5, at),
+      pen.fillText(label, this.margin - 5, at, WIDEST),
     );
     pen.textAlign = "left";
     along(columns, this.cell?.key ?? this.maps.key(this.focus), (label, at) => {
       pen.save();
       pen.translate(at, this.margin - 5);
       pen.rotate(-Math.PI / 2);
-      pen.fillText(label, 0, 0);
+      pen.fillText(label, 0, 0, WIDEST);
       pen.restore();
     });
   }
@@ -190,8 +200,7 @@ export class Picture {
       this.readout.textContent = "Row: the token that attends. Column: the token it attends to.";
       return;
     }
-    const weight = this.maps.weight(this.headIndex, query, key);
-    const what = weight == null ? "a future token, which it cannot attend to" : formatNumber(weight);
+    const what = this.maps.describe(this.headIndex, query, key);
     const attended = this.labels[cross ? n + key : key];
     this.readout.textContent = `${query} ${this.labels[query]} → ${key} ${attended}: ${what}`;
   }
@@ -286,6 +295,14 @@ export class Picture {
     if (cell?.query === this.cell?.query && cell?.key === this.cell?.key) return;
     this.point(cell ? this.#tokenOf(cell) : null, cell);
   }
+}
+
+// The width of the widest label in pixels. Canvases condense what is wider than WIDEST.
+function widest(labels) {
+  const pen = new OffscreenCanvas(1, 1).getContext("2d");
+  pen.font = FONT;
+  const most = labels.reduce((width, label) => Math.max(width, pen.measureText(label).width), 0);
+  return Math.min(WIDEST, Math.ceil(most));
 }
 
 function canvasOf(image) {

@@ -44,6 +44,9 @@ export class Scores {
     const finite = curves.flatMap(({ values }) => values.filter(Number.isFinite));
     if (!finite.length) return el("div", { class: "chart" });
     const [low, high] = bounds(finite);
+    const now = views
+      .map(({ maps, step }) => `${formatNumber(maps.score(name, layer, head))} at step ${step}`)
+      .join(", ");
     const [first, last] = bounds(curves.flatMap((each) => each.steps));
     const x = (step) => (last > first ? ((step - first) / (last - first)) * WIDE : WIDE / 2);
     const y = (value) =>
@@ -61,7 +64,7 @@ export class Scores {
         viewBox: `0 0 ${WIDE} ${HIGH}`,
         preserveAspectRatio: "none",
         role: "img",
-        "aria-label": `${name} over steps, from ${formatNumber(low)} to ${formatNumber(high)}`,
+        "aria-label": `${name} over steps, from ${formatNumber(low)} to ${formatNumber(high)}: ${now}`,
       },
       ...drawn,
     );

@@ -124,8 +124,13 @@ export class Store {
   }
 }
 
+// The server is down or cannot be reached.
+export class Unreachable extends Error {}
+
 async function ask(route, query = {}) {
-  const answer = await fetch(`${route}?${new URLSearchParams(query)}`);
+  const answer = await fetch(`${route}?${new URLSearchParams(query)}`).catch(() => {
+    throw new Unreachable("TensorBoard does not answer. Is it still running?");
+  });
   if (!answer.ok)
     throw new Error(
       answer.status === 404

@@ -3,6 +3,9 @@
 //   one, two      {run, tag, step}; two is null unless two views are compared
 //   layer, head   the selected head
 //   token         the position of the selected token, -1 for none
+//   difference    whether the difference of two views is shown
+//   together      whether the steps of two views move together
+//   zoom          [zoom, x, y] of the visible part of the map, undefined for the whole
 //   sort, rising  the order of heads: a score's name, or "" for layer by layer; smallest first or not
 
 const PREFIX = "p.attention."; // TensorBoard keeps keys with this prefix in its address
@@ -21,11 +24,14 @@ export function readLink(hash) {
   return found;
 }
 
-export function linkHash(state) {
+// steps: what stands for the steps of the two views.
+export function linkHash(state, steps = [state.one.step, state.two?.step]) {
   const { one, two, layer, head, token, sort, rising } = state;
-  const parts = { run: one.run, tag: one.tag, step: one.step, layer, head, token };
+  const parts = { run: one.run, tag: one.tag, step: steps[0], layer, head, token };
   if (sort) Object.assign(parts, { sort, rising: Number(rising) });
-  if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: two.step });
+  if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: steps[1] });
+  for (const name of ["difference", "together"]) if (two && state[name]) parts[name] = 1;
+  if (state.zoom) parts.zoom = state.zoom.map((each) => +each.toFixed(4)).join();
   return (
     "#attention" +
     Object.entries(parts)
@@ -46,6 +52,9 @@ export function restore(link, runs) {
     token: whole(link.token, Infinity), // the last token, which attends to all others
     sort: link.sort ?? "",
     rising: link.rising === "1",
+    difference: link.difference === "1",
+    together: link.together === "1",
+    zoom: parts(link.zoom),
   };
 }
 
@@ -65,6 +74,11 @@ export function nearest(runs, { run, tag, step }) {
 // How many views there are to choose from.
 export function countViews(runs) {
   return Object.values(runs).flatMap((tags) => Object.values(tags).flat()).length;
+}
+
+function parts(text = "") {
+  const numbers = text.split(",").map(Number);
+  return numbers.length === 3 && numbers.every(Number.isFinite) ? numbers : undefined;
 }
 
 function whole(text, otherwise) {

@@ -2,7 +2,8 @@
 // focus to what it attends to (solid) and to what attends to it (dashed); both are listed with their
 // weights.
 
-import { el, formatNumber, svg, tokenLabel } from "./dom.js";
+import { el, formatNumber, spokenToken, svg, tokenLabel } from "./dom.js";
+import { WeightTable } from "./table.js";
 
 const MOST_LINES = 24; // in each direction; more would clutter the text
 const LEAST = 0.01;
@@ -19,14 +20,22 @@ export class Words {
       onpointerover: (event) => event.pointerType === "mouse" && this.point(place(event)),
       onpointerleave: (event) => event.pointerType === "mouse" && this.point(-1),
       onclick: (event) => place(event) >= 0 && this.pick(place(event)),
+      onfocusin: (event) => this.#focus(event),
+      onfocusout: () => this.#leave(),
+      onkeydown: (event) => this.#key(event),
+      role: "listbox",
+      "aria-label": "Tokens of the text",
     });
+    this.table = new WeightTable();
     this.lists = el("div", { class: "lists" });
     this.page = el("div", { class: "page" }, el("div", { class: "sheet" }, this.lines, this.text));
-    this.node = el("div", { class: "words" }, this.page, this.lists);
+    this.node = el("div", { class: "words" }, this.page, this.lists, this.table.node);
   }
 
   show(maps, layer, head, focus) {
-    if (this.header !== maps.header) this.#write(maps);
+    const same = (token, i) => token === this.tokens[i];
+    const known = this.tokens?.length === maps.texts.length && maps.texts.every(same);
+    if (!known || this.cross !== maps.cross) this.#write(maps);
     const weights = around(maps, maps.headIndex(layer, head), focus);
     this.spans.forEach((span, i) => {
       const to = weights.to[i] ?? 0;
@@ -34,7 +43,10 @@ export class Words {
       span.style.setProperty("--to-share", `${(100 * Math.sqrt(to)).toFixed(0)}%`);
       span.style.setProperty("--from-share", `${(100 * Math.sqrt(from)).toFixed(0)}%`);
       span.classList.toggle("focus", i === focus);
+      span.setAttribute("aria-selected", i === focus);
+      span.tabIndex = i === (this.tokens[focus] === undefined ? 0 : focus) ? 0 : -1;
     });
+    this.table.show(maps, layer, head, focus, weights);
     this.shown = { weights, focus, maps };
     this.#reveal(this.spans[focus]);
     this.#list();
@@ -62,11 +74,13 @@ export class Words {
   }
 
   #write(maps) {
-    this.header = maps.header;
+    this.cross = maps.cross;
     this.tokens = maps.texts;
     this.spans = this.tokens.map((token, i) => {
-      const title = `token ${maps.placeOf(i)}`;
-      return el("span", { class: "token", "data-place": i, title }, tokenLabel(token));
+      const place = maps.placeOf(i);
+      const title = `token ${place}`;
+      const name = { role: "option", "aria-label": `${place}: ${spokenToken(token)}` };
+      return el("span", { class: "token", "data-place": i, title, ...name }, tokenLabel(token));
     });
     const breaks = (span, i) => (this.tokens[i].endsWith("\n") ? [span, el("br")] : [span]);
     const written = this.spans.map(breaks);
@@ -76,6 +90,30 @@ export class Words {
       ...part("Attended to (keys)", written.slice(maps.n)),
       ...part("Attending (queries)", written.slice(0, maps.n)),
     );
+  }
+
+  // A token that the keyboard focuses is shown like one under the pointer.
+  #focus(event) {
+    if (!event.target.matches(":focus-visible")) return;
+    this.keyed = true;
+    this.point(place(event));
+  }
+
+  #leave() {
+    if (this.keyed) this.point(-1);
+    this.keyed = false;
+  }
+
+  #key(event) {
+    const from = place(event);
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || from < 0) return;
+    const last = this.spans.length - 1;
+    const next = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
+    if (next !== undefined) this.spans[Math.min(last, Math.max(0, next))].focus();
+    else if (event.key === "Enter" || event.key === " ") this.pick(from);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   // Scrolls a long text to the token, without scrolling the tab.

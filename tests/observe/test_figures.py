@@ -111,10 +111,11 @@ def test_labels_are_beside_and_below_their_cells() -> None:
         (b"\xe2\x82", r"\xe2\x82"),
         (b"a\xff", r"a\xff"),
         (b"\x00a", r"\u{0}a"),
-        ("\u3000\u200d".encode(), r"\u{3000}\u{200d}"),
+        ("\u3000\u200d".encode(), r"\u{3000}…"),
         ("é中😀".encode(), "é中😀"),
         (b"incomprehensible", "incomprehensi…"),
-        (b"\x07" * 15, r"\u{7}" * 13 + "…"),
+        (b"\x07" * 15, r"\u{7}\u{7}…"),
+        (b"abcdefg\xff\xff", r"abcdefg\xff…"),
     ],
 )
 def test_token_labels(token: bytes, label: str) -> None:

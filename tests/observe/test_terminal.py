@@ -19,7 +19,7 @@ def shown(live: bool, run: str = "runs/my run") -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
     observed = observed_run(Path(run), None, 1000, (), 0.5, lambda: "Once [red] a hen.")
-    terminal = Terminal(observed, True, console)
+    terminal = Terminal(observed, True, console, attention=True)
     terminal.on_start(0)
     terminal.on_step(10, METRICS)
     terminal.on_eval(10, EvalMetrics(1.5, 0.55, 5000))
@@ -37,7 +37,8 @@ def test_the_summary_shows_results_and_the_next_commands() -> None:
             "1,000 steps",
             "Once [red] a hen.",
             "python sample.py run='runs/my run'",
-            "tensorboard --logdir runs",
+            "To watch: tensorboard --logdir runs\n",
+            ":6006/data/plugin_entry.html?name=attention\n\n",
         ):
             assert words in text, words
 

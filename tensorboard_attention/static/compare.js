@@ -1,0 +1,79 @@
+// Comparing two views: showing their difference, and moving both together.
+
+import { el } from "./dom.js";
+import { nearest } from "./state.js";
+
+export class Compare {
+  constructor(app) {
+    this.app = app;
+    const button = (text, title, onclick) => el("button", { type: "button", title, onclick }, text);
+    this.button = button("Compare", "Two steps or runs side by side (c)", () => this.toggle());
+    const title = "The weights of the first view minus those of the other (d)";
+    this.difference = button("Difference", title, () => this.toggleDifference());
+    this.together = el("input", {
+      type: "checkbox",
+      oninput: () => app.set({ together: this.together.checked }),
+    });
+    const both = "When one view moves by some steps, the other moves by as many";
+    this.both = el("label", { class: "both", title: both }, this.together, "Move both");
+    this.parts = [this.button, this.difference, this.both];
+  }
+
+  // possible: whether there is another view to compare with.
+  show({ two, difference, together }, possible) {
+    this.button.hidden = !possible;
+    this.button.setAttribute("aria-pressed", !!two);
+    this.difference.setAttribute("aria-pressed", difference);
+    this.together.checked = together;
+    this.difference.hidden = this.both.hidden = !two;
+  }
+
+  toggle() {
+    if (this.button.hidden) return;
+    const { one, two } = this.app.state;
+    const steps = this.app.runs[one.run][one.tag];
+    // Compare with the start of the run; the start itself with the end.
+    return this.app.set({
+      two: two ? null : { ...one, step: one.step === steps[0] ? steps.at(-1) : steps[0] },
+    });
+  }
+
+  toggleDifference() {
+    const { two, difference } = this.app.state;
+    if (two) this.app.set({ difference: !difference });
+  }
+
+  // Shows another run, probe or step of a view ("one" or "two").
+  choose(which, view) {
+    const chosen = nearest(this.app.runs, view);
+    this.app.set({ [which]: chosen, ...this.#follow(which, chosen) });
+  }
+
+  // The other of two views that move together: as far from this one as before. The distance is kept
+  // where it leads beyond the first or last step.
+  #follow(which, view) {
+    const { state, runs, pickers } = this.app;
+    const before = state[which];
+    const same = before.run === view.run && before.tag === view.tag;
+    if (!state.together || !state.two || !same) return {};
+    const other = which === "one" ? "two" : "one";
+    pickers[which === "one" ? 1 : 0].setPlaying(false);
+    const views = (one, two) => JSON.stringify([one, two]);
+    if (this.kept?.views !== views(state.one, state.two))
+      this.kept = { apart: state.two.step - state.one.step };
+    const step = view.step + (which === "one" ? this.kept.apart : -this.kept.apart);
+    const followed = nearest(runs, { ...state[other], step });
+    this.kept.views = which === "one" ? views(view, followed) : views(followed, view);
+    return { [other]: followed };
+  }
+}
+
+// How two views are told apart.
+export function names(one, two) {
+  const of = ({ run, tag, step }) => [
+    ...(one.run === two.run ? [] : [run]),
+    ...(one.tag === two.tag ? [] : [tag]),
+    `step ${step}`,
+  ];
+  return [of(one).join(", "), of(two).join(", ")];
+}

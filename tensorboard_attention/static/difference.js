@@ -1,0 +1,146 @@
+// What a comparison adds: a map of the differences, and both views moving together.
+
+import { el } from "./dom.js";
+import { css, tickText } from "./colours.js";
+import { Picture } from "./picture.js";
+import { SaveMenu } from "./save.js";
+
+const SIGNED_TICKS = [-1, -0.25, -0.05, 0, 0.05, 0.25, 1];
+const signed = (value, text) => `${value < 0 ? "−" : "+"}${text}`;
+
+// The weights of one view minus those of another. A picture shows it in place of Maps.
+export class Difference {
+  constructor(one, two) {
+    const { tokens, keys, texts, cross, n, m } = one;
+    Object.assign(this, { one, two, tokens, keys, texts, cross, n, m });
+  }
+
+  query(token) {
+    return this.one.query(token);
+  }
+
+  key(token) {
+    return this.one.key(token);
+  }
+
+  // Why two views have no difference, or "".
+  static obstacle(one, two, layer, head) {
+    const texts = ({ tokens, keys }) => JSON.stringify([tokens, keys]);
+    if (texts(one) !== texts(two))
+      return "Only maps of the same text have a difference.";
+    return head < (two.header.heads[layer] ?? 0) ? "" : "The other model does not have this head.";
+  }
+
+  // Of both, as the two may have other heads before this one.
+  headIndex(layer, head) {
+    return [this.one, this.two].map((maps) => maps.headIndex(layer, head));
+  }
+
+  // Null for later keys in causal maps.
+  weight([one, two], query, key) {
+    const weights = [this.one.weight(one, query, key), this.two.weight(two, query, key)];
+    return weights.every((each) => each == null) ? null : weights[0] - weights[1];
+  }
+
+  describe(heads, query, key) {
+    const weights = [this.one, this.two].map((maps, i) => maps.weight(heads[i], query, key) ?? 0);
+    const difference = weights[0] - weights[1];
+    const [one, two, apart] = [...weights, Math.abs(difference)].map((each) => each.toFixed(3));
+    return `${one} − ${two} = ${signed(difference, apart)}`;
+  }
+
+  pixel(heads, query, key, palette) {
+    const value = this.weight(heads, query, key);
+    return value == null ? palette.future : shade(value, palette);
+  }
+
+  // Each pixel shows the largest difference in a block of cells.
+  image(heads, across, down, palette) {
+    const [wide, high] = [Math.ceil(this.m / across), Math.ceil(this.n / down)];
+    const largest = new Float32Array(wide * high).fill(NaN);
+    for (let query = 0; query < this.n; query++) {
+      const [one, ones] = this.one.row(heads[0], query);
+      const [two, twos] = this.two.row(heads[1], query);
+      const line = Math.floor(query / down) * wide;
+      for (let key = 0; key < Math.max(ones, twos); key++) {
+        const first = key < ones ? this.one.bytes[one + key] : 0;
+        const second = key < twos ? this.two.bytes[two + key] : 0;
+        const value = (first ** 2 - second ** 2) / 255 ** 2;
+        const at = line + Math.floor(key / across);
+        if (!(Math.abs(value) <= Math.abs(largest[at]))) largest[at] = value;
+      }
+    }
+    const image = new ImageData(wide, high);
+    const pixels = new Uint32Array(image.data.buffer);
+    for (let i = 0; i < pixels.length; i++)
+      pixels[i] = Number.isNaN(largest[i]) ? palette.future : shade(largest[i], palette);
+    return image;
+  }
+
+  legend({ diverging }) {
+    const text = (value) => (value ? signed(value, tickText(Math.abs(value))) : "0");
+    const ticks = SIGNED_TICKS.map((value) => [onScale(value), text(value)]);
+    return { colours: diverging, ticks, title: "difference" };
+  }
+
+  get columns() {
+    return ["weight", "compared_with", "difference"];
+  }
+
+  values(heads, query, key) {
+    if (this.weight(heads, query, key) == null) return null;
+    const [one, two] = [this.one, this.two].map((each, i) => each.weight(heads[i], query, key) ?? 0);
+    return [one, two, one - two];
+  }
+}
+
+// Where a difference is on its scale, from 0 to 1: by the root, as weights are on theirs.
+function onScale(value) {
+  return (1 + Math.sign(value) * Math.sqrt(Math.abs(value))) / 2;
+}
+
+function shade(value, { diverging }) {
+  return diverging[Math.round(onScale(value) * (diverging.length - 1))];
+}
+
+// Beside the two views: their difference, with the legend and the numbers of the cell.
+export class DifferencePanel {
+  constructor(viewport, { point, pick, moved }, save) {
+    this.title = el("h2");
+    this.note = el("p", { class: "note" });
+    this.picture = new Picture(viewport, { point, pick, moved });
+    this.ramp = el("div", { class: "ramp" });
+    this.ticks = el("div", { class: "ticks" });
+    this.more = el("p", { class: "more" });
+    const legend = el("div", { class: "scale" }, el("div", { class: "ramped" }, this.ramp, this.ticks));
+    this.shown = el("div", {}, this.picture.node, legend, this.more);
+    const heading = el("div", { class: "heading" }, this.title, save.node);
+    this.node = el("section", { class: "panel difference" }, heading, this.note, this.shown);
+  }
+
+  // names: how the two views are told apart.
+  show([one, two], names, { layer, head }, focus, cell, palette) {
+    this.title.textContent = `Layer ${layer}, head ${head} · ${names[0]} minus ${names[1]}`;
+    this.note.textContent = Difference.obstacle(one, two, layer, head);
+    this.shown.hidden = this.note.textContent !== "";
+    if (this.shown.hidden) return;
+    if (this.maps?.one !== one || this.maps.two !== two) this.maps = new Difference(one, two);
+    this.picture.show(this.maps, layer, head, focus, cell, palette);
+    const { colours, ticks, title } = this.maps.legend(palette);
+    const stops = Array.from(colours.filter((_, i) => i % 17 === 0), css); // 255, zero, is one
+    this.ramp.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+    this.ticks.replaceChildren(
+      ...ticks.map(([at, text]) => {
+        const tick = el("span", {}, text);
+        tick.style.left = `${100 * at}%`;
+        return tick;
+      }),
+    );
+    const texts = [`← more in ${names[1]}`, title, `more in ${names[0]} →`];
+    this.more.replaceChildren(...texts.map((text) => el("span", {}, text)));
+  }
+
+  draw() {
+    this.picture.draw();
+  }
+}
