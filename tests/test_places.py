@@ -59,13 +59,14 @@ def run_in(terminal: str, script: str, *settings: str, cwd: Path, stdin: str = "
         timeout=300,
         env={**os.environ, **TERMINALS[terminal], "PYTHONWARNDEFAULTENCODING": "1"},
     )
-    errors = done.stderr.decode("ascii")
+    encoding = "cp1252" if terminal == "cp1252" else "ascii"
+    errors = done.stderr.decode(encoding)
     assert done.returncode == 0, errors
     # The project opens its files with their encoding, whatever that of the terminal is.
     found = [line for line in errors.splitlines() if "EncodingWarning" in line]
     ours = [line for line in found if line.startswith(str(ROOT)) and "site-packages" not in line]
     assert not ours
-    return done.stdout.decode("cp1252" if terminal == "cp1252" else "ascii")
+    return done.stdout.decode(encoding)
 
 
 @pytest.mark.parametrize("terminal", TERMINALS)
