@@ -5,8 +5,8 @@ they sleep. If another program keeps a core busy, they spin for a thread that is
 training step takes ten times as long or more. This number of rounds is just longer than the pauses
 within a step.
 
-Without a working folder, or with too little memory for themselves, torch's libraries end the process
-with a message of their own.
+Without a working folder, or without enough memory for themselves, torch's libraries end the process
+with messages of their own.
 """
 
 import os
