@@ -5,11 +5,15 @@ they sleep. If another program keeps a core busy, they spin for a thread that is
 training step takes ten times as long or more. This number of rounds is just longer than the pauses
 within a step.
 
-Without a working folder, torch's libraries end the process with a message of their own.
+Without a working folder, or without enough memory for themselves, torch's libraries end the process
+with messages of their own.
 """
 
 import os
 import sys
+from contextlib import suppress
+
+LEAST_MEMORY = 900_000_000  # bytes of address space, which torch takes without a model
 
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -19,3 +23,15 @@ try:
 except FileNotFoundError:
     print("error: the working folder does not exist any more; change to another", file=sys.stderr)
     sys.exit(2)
+
+with suppress(ImportError):  # on Windows
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+        print(
+            f"error: the limit of memory is {limit / 1e6:.0f} MB, but PyTorch alone needs "
+            f"{LEAST_MEMORY / 1e6:.0f} MB; raise the limit (ulimit -v)",
+            file=sys.stderr,
+        )
+        sys.exit(2)

@@ -337,6 +337,8 @@ def test_a_limit_of_memory(tmp_path: Path, tiny_run: Path) -> None:
         "sample", f"run={tiny_run}", *many, cwd=tmp_path, limit="ulimit -v 4000000"
     )
     assert_one_line(done, "out of memory")
+    done = in_new_interpreter("shapes", cwd=tmp_path, limit="ulimit -v 700000")
+    assert_one_line(done, "limit of memory")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
