@@ -20,7 +20,7 @@ from data.mentions import copy_texts
 from model import GPT, record_attention
 from observe.figures import score_image
 from observe.summaries import add_image, add_scalars
-from tensorboard_attention.scores import measure
+from tensorboard_attention.scores import SCORES, measure
 
 if TYPE_CHECKING:
     from observe.observed import ObservedRun
@@ -73,6 +73,15 @@ class HeadScores:
         copies = copy_texts(observed.corpus, observed.dataset.tokenizer, N_TEXTS, context_length)
         if copies:
             self.texts["targets"] = Texts(torch.from_numpy(copies[0]), copies[1])
+        where = {
+            "maps": f"{count} validation text{'s' * (count > 1)}",
+            "tokens": "random tokens, repeated",
+            "targets": f"{N_TEXTS} tales",
+        }
+        # By name of the score.
+        self.measured = {
+            each.name: where[each.needs] for each in SCORES if each.needs in self.texts
+        }
         self.largest = {"entropy": max(1.0, math.log2(length)), "mean distance": length / 2}
 
     def log(self, step: int, images: bool) -> dict[str, Float[np.ndarray, "layer head"]]:

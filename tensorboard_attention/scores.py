@@ -89,13 +89,22 @@ class Score(NamedTuple):
     measure: Callable[..., np.ndarray]
     meaning: str
     needs: str = "maps"  # or "tokens" or "targets"
+    unit: str = ""  # of scores that are not shares from 0 to 1
 
 
 # In the order in which they are shown.
 SCORES = (
-    Score("entropy", entropy, "spread of attention in bits; 0 if all is on a single token"),
     Score(
-        "mean distance", mean_distance, "mean distance in tokens from a query to what it attends to"
+        "entropy",
+        entropy,
+        "spread of attention in bits; 0 if all is on a single token",
+        unit="bits",
+    ),
+    Score(
+        "mean distance",
+        mean_distance,
+        "mean distance in tokens from a query to what it attends to",
+        unit="tokens",
     ),
     Score("previous token", previous_token, "share of attention on the token directly before"),
     Score("first token", first_token, "share of attention on the first token (attention sink)"),

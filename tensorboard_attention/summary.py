@@ -3,7 +3,9 @@
 A summary holds all layers and heads of one probe at one step, as a tensor of two byte strings:
 
     header  JSON: version, tokens, note (what is not shown as given), heads (number per layer),
-            causal, scores, meanings of the scores (missing in older logs)
+            causal, scores, meanings of the scores; by name of the score, its unit unless it is a
+            share, and where it was measured; sentences: for each layer and head its sentence, the
+            example as [query, key] or null, and how much it tells. Older logs lack the last four.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorboard_attention.scores import SCORES, measure
+from tensorboard_attention.sentences import THIS_TEXT, sentences
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -39,6 +42,7 @@ def add_attention(
     tokens: Sequence[str],
     step: int,
     scores: Mapping[str, Layers] | None = None,
+    measured: Mapping[str, str] | str | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -49,16 +53,24 @@ def add_attention(
     tokens: the text of every token.
     scores: head scores by name: one array of shape (head,) per layer. They replace the scores of
         the same name that are otherwise measured on `maps`.
+    measured: where the given scores were measured, such as "random tokens, repeated": for all of
+        them, or by name. Shown beside them; all other scores are measured on "this text".
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are shown as 0, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError for shapes that
     do not fit.
     """
-    writer._get_file_writer().add_summary(attention_summary(tag, maps, tokens, scores), step)
+    writer._get_file_writer().add_summary(
+        attention_summary(tag, maps, tokens, scores, measured), step
+    )
 
 
 def attention_summary(
-    tag: str, maps: Layers, tokens: Sequence[str], scores: Mapping[str, Layers] | None = None
+    tag: str,
+    maps: Layers,
+    tokens: Sequence[str],
+    scores: Mapping[str, Layers] | None = None,
+    measured: Mapping[str, str] | str | None = None,
 ) -> Summary:
     """The summary that `add_attention` writes, for writers other than torch's."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -67,12 +79,15 @@ def attention_summary(
     # Without a data class: TensorBoard would keep up to a hundred tensors per tag in memory, but
     # the plugin reads the event files itself.
     metadata = SummaryMetadata(plugin_data={"plugin_name": PLUGIN_NAME, "content": b"1"})
-    tensor = make_tensor_proto(encode(maps, tokens, scores))
+    tensor = make_tensor_proto(encode(maps, tokens, scores, measured))
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
 def encode(
-    maps: Layers, tokens: Sequence[str], scores: Mapping[str, Layers] | None = None
+    maps: Layers,
+    tokens: Sequence[str],
+    scores: Mapping[str, Layers] | None = None,
+    measured: Mapping[str, str] | str | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     tokens = [str(token) for token in tokens]
@@ -81,12 +96,14 @@ def encode(
     for name, values in given.items():
         if [each.shape for each in values] != [each.shape[1:2] for each in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
+    places = _places(measured, given)
     ids = np.unique(tokens, return_inverse=True)[1][None]
     found = {
         **measure("maps", arrays, known=given),
         **measure("tokens", arrays, ids, known=given),
         **given,
     }
+    places |= {name: THIS_TEXT for name in found if name not in given}
     meanings = {each.name: each.meaning for each in SCORES if each.name in found}
     layers, note = _shown(arrays)
     causal, packed = _pack(layers)
@@ -101,6 +118,15 @@ def encode(
             for name in dict.fromkeys([*meanings, *found])
         },
         "meanings": meanings,
+        "units": {each.name: each.unit for each in SCORES if each.name in found and each.unit},
+        "measured": places,
+        "sentences": sentences(
+            [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays],
+            tokens[:MAX_TOKENS],
+            found,
+            places,
+            causal,
+        ),
     }
     return [json.dumps(header).encode(), packed]
 
@@ -122,6 +148,17 @@ def _check(maps: Layers, tokens: Sequence[str]) -> list[np.ndarray]:
                 f"{n} tokens need (batch, head, {n}, {n})"
             )
     return [_floats(each[:1]) for each in maps]
+
+
+def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) -> dict[str, str]:
+    """Where the given scores were measured, by name."""
+    places = dict.fromkeys(given, measured) if isinstance(measured, str) else dict(measured or {})
+    for name, where in places.items():
+        if name not in given or not isinstance(where, str):
+            raise ValueError(
+                f"measured: {name} is not a given score with the text it was measured on"
+            )
+    return {name: where for name, where in places.items() if isinstance(where, str)}
 
 
 def _shown(maps: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
