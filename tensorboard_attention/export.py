@@ -16,7 +16,7 @@ MODULES = [
     f"{name}.js"
     for name in (
         *("dom", "colours", "maps", "source", "state", "controls", "grid", "picture", "words"),
-        *("panel", "scores", "notes", "theme", "keys", "app"),
+        *("opening", "choice", "order", "panel", "scores", "notes", "theme", "keys", "app"),
     )
 ]
 # The browser refuses any request that the page makes.

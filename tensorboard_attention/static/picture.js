@@ -28,6 +28,15 @@ export class Viewport {
     this.y = inside(this.y + y);
   }
 
+  // Zoom at a point, given as fractions of all. Zooming in centres it if it is not visible.
+  towards(factor, { x, y }) {
+    const at = () => ({ x: (x - this.x) * this.zoom, y: (y - this.y) * this.zoom });
+    const seen = () => Object.values(at()).every((each) => each >= 0 && each <= 1);
+    if (factor > 1 && !seen())
+      this.pan(x - 0.5 / this.zoom - this.x, y - 0.5 / this.zoom - this.y);
+    this.by(factor, seen() ? at() : undefined);
+  }
+
   // Centre a query, given as a fraction of all, if it is not visible.
   reveal(y) {
     if (y < this.y || y > this.y + 1 / this.zoom) this.pan(0, y - 0.5 / this.zoom - this.y);
@@ -36,7 +45,7 @@ export class Viewport {
 
 export class Picture {
   // point(token, cell): the pointer is over the row of this query and over the cell {query, key};
-  // null if it is over none. pick(token): the row was clicked. moved(): the viewport has changed.
+  // null if it is over none. pick(token, cell): it was clicked. moved(): the viewport has changed.
   constructor(viewport, { point, pick, moved }) {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
@@ -115,13 +124,32 @@ export class Picture {
     if (this.focus >= 0 && this.focus < n) {
       pen.strokeStyle = this.palette.to;
       bar(this.focus, this.viewport.y, false);
+      if (this.cell) bar(this.cell.key, this.viewport.x, true);
+    }
+    if (this.focus >= 0 && this.focus < n && !this.cell) {
       pen.strokeStyle = this.palette.from;
       pen.setLineDash([4, 3]);
       bar(this.focus, this.viewport.x, true);
     }
+    if (this.cell) this.#markCell(pen, cell);
     pen.restore();
     pen.strokeStyle = this.palette.line;
     pen.strokeRect(this.margin - 0.5, this.margin - 0.5, this.side + 1, this.side + 1);
+  }
+
+  // A frame around the cell, in two colours that are seen on any third.
+  #markCell(pen, side) {
+    const { n } = this.maps;
+    const x = this.margin + (this.cell.key - this.viewport.x * n) * side;
+    const y = this.margin + (this.cell.query - this.viewport.y * n) * side;
+    pen.setLineDash([]);
+    for (const [colour, out] of [
+      [this.palette.ink, 1],
+      [this.palette.ground, 2.5],
+    ]) {
+      pen.strokeStyle = colour;
+      pen.strokeRect(x - out, y - out, side + 2 * out, side + 2 * out);
+    }
   }
 
   // Labels as many tokens as fit, always including the one in focus.
@@ -225,8 +253,7 @@ export class Picture {
     this.pointers.delete(event.pointerId);
     const cell = this.#cellAt(event);
     if (this.dragged || !cell) return;
-    this.pick(cell.query);
-    this.#point(cell);
+    this.pick(cell.query, cell);
   }
 
   _pointercancel(event) {

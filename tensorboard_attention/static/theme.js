@@ -14,7 +14,7 @@ export function followTheme(host, changed) {
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     const style = getComputedStyle(document.documentElement);
     const palette = { colours: scale(dark), future: future(dark) };
-    for (const name of ["ink", "quiet", "line", "to", "from"]) {
+    for (const name of ["ground", "ink", "quiet", "line", "to", "from"]) {
       palette[name] = style.getPropertyValue(`--${name}`).trim();
     }
     changed(palette);
@@ -36,7 +36,7 @@ export function legend({ colours, future }) {
   const grey = el("i");
   grey.style.background = css(future);
   return [
-    el("div", { class: "ramped" }, ramp, el("div", { class: "ticks" }, ...ticks)),
+    el("div", { class: "ramped" }, el("p", {}, "Attention weight"), ramp, el("div", { class: "ticks" }, ...ticks)),
     el("div", { class: "unseen" }, grey, "future"),
   ];
 }

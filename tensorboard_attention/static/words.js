@@ -24,7 +24,8 @@ export class Words {
     this.node = el("div", { class: "words" }, this.page, this.lists);
   }
 
-  show(maps, layer, head, focus) {
+  // cell: the one that is marked in the map, or null.
+  show(maps, layer, head, focus, cell) {
     if (this.tokens !== maps.tokens) this.#write(maps.tokens);
     const weights = around(maps, maps.headIndex(layer, head), focus);
     this.spans.forEach((span, i) => {
@@ -33,6 +34,7 @@ export class Words {
       span.style.setProperty("--to-share", `${(100 * Math.sqrt(to)).toFixed(0)}%`);
       span.style.setProperty("--from-share", `${(100 * Math.sqrt(from)).toFixed(0)}%`);
       span.classList.toggle("focus", i === focus);
+      span.classList.toggle("key", i === cell?.key);
     });
     this.shown = { weights, focus };
     this.#reveal(this.spans[focus]);
