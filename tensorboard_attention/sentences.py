@@ -94,9 +94,10 @@ def sentences(
     here = [measured.get(rule.score) == THIS_TEXT for rule in RULES]
     chance = np.where(here, [share(even[None, None], each)[0] for each in keys], 0)
     # Where examples are looked for: by rule, and last anywhere. Weights count less where there are
-    # few keys to attend to, and words are easier to read.
+    # few keys to attend to. Words that are apart are easier to read.
     words = np.array([any(map(str.isalpha, token)) for token in tokens])
-    good = (1 - even) * (1 + (words[:, None] & words))
+    apart = abs(np.subtract.outer(*[np.arange(len(ids))] * 2)) > 1
+    good = (1 - even) * (1 + (words[:, None] & words)) * (1 + apart)
     places = np.concatenate([keys, np.ones_like(keys[:1])]) * good
     found: list[list[list[Any]]] = []
     for layer, each in enumerate(maps):

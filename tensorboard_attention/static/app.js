@@ -3,9 +3,9 @@
 import { el } from "./dom.js";
 import { Store } from "./source.js";
 import { linkHash, nearest, readLink, restore } from "./state.js";
-import { Picker, copyLink } from "./controls.js";
+import { Picker, copyLink, zoomButtons } from "./controls.js";
 import { Grid, ordered } from "./grid.js";
-import { Viewport, zoomButtons } from "./picture.js";
+import { Viewport } from "./picture.js";
 import { Panel, emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
 import { Notes } from "./notes.js";
@@ -151,23 +151,12 @@ class App {
     if (turn !== this.turn) return;
     this.notice.textContent = "";
     this.maps = maps;
-    this.#settle();
+    this.opening.settle(this.state, maps[0]);
     this.#draw();
     this.main.dataset.shown = JSON.stringify(views.map(({ run, tag, step }) => [run, tag, step]));
     views.forEach((view) => this.#prefetch(view));
     this.#playOn();
     this.#drawCurves(turn, views);
-  }
-
-  // Replaces what the maps do not have by the nearest that they have.
-  #settle() {
-    const { heads } = this.maps[0].header;
-    this.opening.settle(this.state, this.maps[0]);
-    const within = (value, count) => Math.min(Math.max(0, value), count - 1);
-    this.state.layer = within(this.state.layer, heads.length);
-    this.state.head = within(this.state.head, heads[this.state.layer]);
-    if (this.state.token !== -1) this.state.token = within(this.state.token, this.maps[0].n);
-    if (!Object.hasOwn(this.maps[0].header.scores, this.state.sort)) this.state.sort = "";
   }
 
   #draw() {
@@ -203,7 +192,9 @@ class App {
     const steps = views.map(({ run, tag }) => this.runs[run][tag]);
     const draw = (curves) =>
       this.scores.show(
-        views.map((view, i) => ({ maps: this.maps[i], step: view.step, steps: steps[i].length, curves: curves[i] })),
+        views.map(({ step }, i) => {
+          return { maps: this.maps[i], step, steps: steps[i].length, curves: curves[i] };
+        }),
         layer,
         head,
       );
@@ -269,8 +260,8 @@ class App {
 
   // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
   zoom(factor) {
-    if (factor !== 1)
-      this.choice.zoom(this.viewport, factor, this.state.token, this.maps[0].n);
+    const { token } = this.state;
+    if (factor !== 1) this.choice.zoom(this.viewport, factor, token, this.maps[0].n);
     this.panels.forEach(({ picture }) => picture.draw());
   }
 

@@ -2,6 +2,8 @@
 
 import { el } from "./dom.js";
 
+export const ZOOM = 1.5; // at one press of a button
+
 export class Picker {
   // change(view) is called with the selected {run, tag, step}.
   constructor(name, change) {
@@ -99,4 +101,25 @@ export async function copyLink(host, hash, copied) {
     copied.replaceChildren(text);
     text.select();
   }
+}
+
+export function zoomButtons(zoom) {
+  const button = (text, name, factor) =>
+    el(
+      "button",
+      {
+        type: "button",
+        "aria-label": name,
+        title: name,
+        onclick: () => zoom(factor),
+      },
+      text,
+    );
+  return el(
+    "div",
+    { class: "zoom" },
+    button("−", "Zoom out (-)", 1 / ZOOM),
+    button("+", "Zoom in (+)", ZOOM),
+    button("⤢", "Whole map (0)", 0),
+  );
 }

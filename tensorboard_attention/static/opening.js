@@ -8,16 +8,21 @@ export function sentenceOf({ header }, layer, head) {
 }
 
 // Fills in what a state leaves open (null): the head that tells most, and a token for which it shows
-// what it does. As long as no token was chosen, each head has its own.
+// what it does. As long as no token was chosen, each head has its own. Replaces what the maps do not
+// have by the nearest that they have.
 export class Opening {
   settle(state, maps) {
+    const { heads, scores } = maps.header;
+    const within = (value, count) => Math.min(Math.max(0, value), count - 1);
     const [layer, head] = state.layer === null ? mostTelling(maps) : [state.layer, 0];
-    state.layer ??= layer;
-    state.head ??= head;
+    state.layer = within(layer, heads.length);
+    state.head = within(state.head ?? head, heads[state.layer]);
     this.follows ||= state.token === null;
     const shown = JSON.stringify([state.one.run, state.one.tag, state.layer, state.head]);
     if (this.follows && shown !== this.shown) state.token = bestToken(maps, state.layer, state.head);
     this.shown = shown;
+    if (state.token !== -1) state.token = within(state.token, maps.n);
+    if (!Object.hasOwn(scores, state.sort)) state.sort = "";
   }
 
   // A token was chosen, or none.

@@ -2,11 +2,11 @@
 // zoomed and panned; hovering over a cell shows its weight.
 
 import { el, formatNumber, tokenLabel } from "./dom.js";
+import { ZOOM } from "./controls.js";
 
 const LABEL = 12; // pixels per label
 const FONT = '11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const EDGE = 7; // pixels beyond the map, for half a label
-const ZOOM = 1.5;
 
 // The visible part of a map, shared by pictures side by side. x, y: the first visible key and query,
 // as fractions of all.
@@ -280,27 +280,6 @@ export class Picture {
     if (cell?.query === this.cell?.query && cell?.key === this.cell?.key) return;
     this.point(cell ? cell.query : null, cell);
   }
-}
-
-export function zoomButtons(zoom) {
-  const button = (text, name, factor) =>
-    el(
-      "button",
-      {
-        type: "button",
-        "aria-label": name,
-        title: name,
-        onclick: () => zoom(factor),
-      },
-      text,
-    );
-  return el(
-    "div",
-    { class: "zoom" },
-    button("−", "Zoom out (-)", 1 / ZOOM),
-    button("+", "Zoom in (+)", ZOOM),
-    button("⤢", "Whole map (0)", 0),
-  );
 }
 
 function canvasOf(image) {

@@ -28,7 +28,7 @@ export class Scores {
           "div",
           { class: "score", "data-score": name },
           el("div", { class: "value" }, el("span", {}, name), el("b", {}, values)),
-          ...about(views, name, same),
+          ...about(views.filter(({ maps }) => has(maps, name, layer, head)), name, same, first.maps),
           ...this.#chart(views, name, layer, head, values),
         );
       }),
@@ -49,14 +49,6 @@ export class Scores {
     const [first, last] = bounds(curves.flatMap((each) => each.steps));
     const x = (step) => (last > first ? ((step - first) / (last - first)) * WIDE : WIDE / 2);
     const y = (value) => HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6);
-    const drawn = curves.flatMap(({ steps, values, step }, i) => {
-      const points = steps.flatMap((each, j) =>
-        Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : [],
-      );
-      if (points.length === 1) points.push(points[0]); // a dot
-      const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
-      return [svg("line", mark), svg("polyline", { points: points.join(" "), class: `view${i}` })];
-    });
     const pointed = svg("line", { y1: 0, y2: HIGH, class: "pointed", visibility: "hidden" });
     const chart = svg(
       "svg",
@@ -66,7 +58,7 @@ export class Scores {
         role: "img",
         "aria-label": `${name} over steps, from ${from} to ${to}; now ${values}`,
       },
-      ...drawn,
+      ...curves.flatMap((each, i) => drawn(each, i, x, y)),
       pointed,
     );
     const readout = el("output", {});
@@ -100,27 +92,39 @@ export class Scores {
   }
 }
 
-// What a score means and where it was measured. Of two views, whether they can be compared.
-function about(views, name, sameText) {
-  const { maps } = views[0];
+// A curve, and a line at the step that is shown.
+function drawn({ steps, values, step }, i, x, y) {
+  const points = steps.flatMap((each, j) =>
+    Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : [],
+  );
+  if (points.length === 1) points.push(points[0]); // a dot
+  const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
+  return [svg("line", mark), svg("polyline", { points: points.join(" "), class: `view${i}` })];
+}
+
+function has(maps, name, layer, head) {
+  return !Number.isNaN(maps.score(name, layer, head));
+}
+
+// What a score means and where it was measured. Of two views that have it, whether it can be
+// compared.
+function about(views, name, sameText, first) {
   const places = views.map(({ maps }) => {
     const { measured = {} } = maps.header;
     return Object.hasOwn(measured, name) ? measured[name] : "";
   });
   const [place] = places;
-  const texts = [maps.meaning(name), place && `on ${place}`].filter(Boolean).join("; ");
-  const parts = texts ? [el("p", { class: "meaning" }, texts)] : [];
-  if (places.some((each) => each !== place))
-    parts.push(
-      el(
-        "p",
-        { class: "differs" },
-        `not comparable, measured on ${places.map((each) => each || "an unknown text").join(" | ")}`,
-      ),
-    );
-  else if (place === "this text" && !sameText)
-    parts.push(el("p", { class: "differs" }, "not comparable, each measured on its own text"));
-  return parts;
+  const differ = places.some((each) => each !== place);
+  const texts = [first.meaning(name), place && !differ && `on ${place}`].filter(Boolean).join("; ");
+  const named = places.map((each) => each || "an unknown text").join(" | ");
+  const warning = differ
+    ? `not comparable, measured on ${named}`
+    : views.length > 1 && place === "this text" && !sameText
+      ? "not comparable, each measured on its own text"
+      : "";
+  return Object.entries({ meaning: texts, differs: warning }).flatMap(([kind, text]) =>
+    text ? [el("p", { class: kind }, text)] : [],
+  );
 }
 
 function sameTokens(some, others) {

@@ -162,10 +162,12 @@ def test_scores_of_different_texts_are_not_compared_silently(see: Callable[..., 
         "not comparable, measured on 4 tales | an unknown text"
     )
     assert tab["[data-score=entropy] .differs"].count() == 0, "of the same tokens"
+    assert tab["[data-score=entropy] .meaning"].inner_text().endswith("; on this text")
     tab[".picker >> nth=1"].locator("select").first.select_option("wide")
     sync_api.expect(tab["[data-score=entropy] .differs"]).to_have_text(
         "not comparable, each measured on its own text"
     )
+    sync_api.expect(copy.locator(".differs")).to_have_count(0)  # the other one has no such score
 
 
 def test_curves_share_an_axis_and_have_values(see: Callable[..., Tab]) -> None:
@@ -176,11 +178,11 @@ def test_curves_share_an_axis_and_have_values(see: Callable[..., Tab]) -> None:
     entropy = tab["[data-score=entropy]"]
     high, low = map(float, entropy.locator(".bounds").inner_text().split())
     assert low == 0
-    values = [
-        float(tab["[data-score=entropy] b"].inner_text())
-        for place in range(4)
-        if tab[f".head >> nth={place}"].click() is None
-    ]
+    values = []
+    for layer, head in np.ndindex(2, 2):
+        tab[f"[aria-label='layer {layer}, head {head}']"].click()
+        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(f"Layer {layer}, head {head}")
+        values.append(float(entropy.locator("b").inner_text()))
     assert high == pytest.approx(max(values), abs=0.01), "the largest of all heads"
     assert entropy.locator(".axis").inner_text().split("\n") == ["step 0", "1,000"]
     chart = entropy.locator("svg")
