@@ -224,6 +224,9 @@ def test_many_heads_fit(see: Callable[..., Tab]) -> None:
     last.click()
     sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 23, head 15")
     assert in_view(picture) and in_view(last)
+    tab.page.set_viewport_size({"width": 1280, "height": 500})
+    tab["main"].evaluate("() => scrollTo(0, document.scrollingElement.scrollHeight)")
+    assert not in_view(picture) and in_view(tab[".sorting"]), "heads stay while scores are read"
 
 
 def test_a_small_thumbnail_shows_thin_lines(see: Callable[..., Tab]) -> None:
