@@ -87,7 +87,7 @@ class AttentionMaps(Observer):
             self._log(step, images)
 
     def _log(self, step: int, images: bool) -> None:
-        self.probe.log(step, images, self.scores.log(step))
+        self.probe.log(step, images, self.scores.log(step), self.scores.measured)
 
 
 class Probe:
@@ -109,15 +109,20 @@ class Probe:
         self.figure: HeadsFigure | None = None
 
     def log(
-        self, step: int, images: bool, scores: Mapping[str, np.ndarray] | None = None
+        self,
+        step: int,
+        images: bool,
+        scores: Mapping[str, np.ndarray] | None = None,
+        measured: Mapping[str, str] | None = None,
     ) -> list[Maps]:
         """Log the current maps, with `images` also as pictures; return them.
 
         scores: by name, (layer, head), to show instead of those of this text.
+        measured: by name, the text on which these scores were measured.
         """
         maps = maps_of(self.model, self.tokens)
         given = {name: list(values) for name, values in (scores or {}).items()}
-        add_attention(self.writer, self.tag, maps, self.spelled, step, given)
+        add_attention(self.writer, self.tag, maps, self.spelled, step, given, measured=measured)
         if images:
             self._draw(maps, step)
         self.writer.flush()

@@ -21,7 +21,7 @@ from model import GPT, record_attention
 from observe.figures import score_image
 from observe.importance import held_out, importance
 from observe.summaries import add_image, add_scalars
-from tensorboard_attention.scores import measure
+from tensorboard_attention.scores import SCORES, measure
 
 if TYPE_CHECKING:
     from observe.observed import ObservedRun
@@ -75,6 +75,18 @@ class HeadScores:
         if copies:
             self.texts["targets"] = Texts(torch.from_numpy(copies[0]), copies[1])
         self.held_out = held_out(observed)
+        where = {
+            "maps": f"{count} validation text{'s' * (count > 1)}",
+            "tokens": "random tokens, repeated",
+            "targets": f"{N_TEXTS} tales",
+            "losses": f"{self.held_out[1].numel()} validation tokens",
+        }
+        # By name of the score.
+        self.measured = {
+            each.name: where[each.needs]
+            for each in SCORES
+            if each.needs in self.texts or each.needs == "losses"
+        }
         # Of the colour scales of heat maps.
         self.top = {
             "entropy": max(1.0, math.log2(length)),

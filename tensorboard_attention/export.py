@@ -17,8 +17,8 @@ MODULES = [
     f"{name}.js"
     for name in (
         *("dom", "colours", "maps", "source", "state", "controls", "grid", "picture", "table"),
-        *("words", "panel", "scores", "notes", "theme", "keys", "address", "compare", "play"),
-        *("save", "difference", "app"),
+        *("words", "opening", "choice", "order", "panel", "scores", "notes", "theme", "keys"),
+        *("address", "compare", "play", "save", "difference", "app"),
     )
 ]
 # The browser refuses any request that the page makes.

@@ -17,14 +17,17 @@ MOST_BYTES = 4_000_000  # parsed, JSON can take 25 times as much memory
 MOST_TOKENS = 8 * MAX_TOKENS
 MOST_HEADS = 16_384  # in all layers
 MOST_SCORES = 1_000
+MOST_TEXT = 500  # characters of a sentence, and of where a score was measured
 LARGEST = float(np.finfo(np.float32).max)
 
 
 class Header(NamedTuple):
-    """What the index keeps of a header: scores as float32 (score, head), NaN for missing ones."""
+    """What the index keeps of a header: scores as float32 (score, head), NaN for missing ones, and
+    where each was measured, "" if the log does not say so."""
 
     names: tuple[str, ...]
     heads: tuple[int, ...]
+    measured: tuple[str, ...]
     scores: bytes
 
 
@@ -49,11 +52,13 @@ def read_header(text: bytes) -> Header:
         raise ValueError(f"scores in its header are not up to {MOST_SCORES:,} scores by name")
     _check_heads(header.get("not_finite", []), heads)
     rows = [_row(name, layers, heads) for name, layers in scores.items()]
-    return Header(tuple(scores), tuple(heads), np.array(rows, "<f4").tobytes())
+    if "sentences" in header:
+        _check_sentences(header["sentences"], heads, len(header["tokens"]))
+    measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
+    return Header(tuple(scores), tuple(heads), measured, np.array(rows, "<f4").tobytes())
 
 
 def _check_texts(header: dict[str, Any]) -> None:
-    meanings = header.get("meanings", {})
     for name in ("tokens", "keys") if "keys" in header else ("tokens",):
         tokens: Any = header.get(name)
         if not _all_of(tokens, str) or not 1 <= len(tokens) <= MOST_TOKENS:
@@ -64,8 +69,29 @@ def _check_texts(header: dict[str, Any]) -> None:
         raise ValueError("its header has both keys, which only cross attention has, and causal")
     if not isinstance(header.get("note", ""), str):
         raise ValueError("note in its header is not a text")
-    if not isinstance(meanings, dict) or not _all_of([*meanings.values()], str):
-        raise ValueError("meanings in its header are not texts by name")
+    for key in ("meanings", "units", "measured"):
+        texts = header.get(key, {})
+        if not isinstance(texts, dict) or not _all_of([*texts.values()], str):
+            raise ValueError(f"{key} in its header are not texts by name")
+    if any(len(text) > MOST_TEXT for text in header.get("measured", {}).values()):
+        raise ValueError(f"measured in its header has more than {MOST_TEXT} characters")
+
+
+def _check_sentences(layers: Any, heads: list[int], n: int) -> None:
+    if not _all_of(layers, list) or [*map(len, layers)] != heads:
+        raise ValueError("sentences in its header do not fit its heads")
+    for each in (each for layer in layers for each in layer):
+        if not isinstance(each, list) or len(each) != 3:
+            raise ValueError("a sentence in its header is not a text, an example and a number")
+        text, example, tells = each
+        if not isinstance(text, str) or len(text) > MOST_TEXT:
+            raise ValueError(f"a sentence in its header is not up to {MOST_TEXT} characters")
+        if example is not None and not (
+            _all_of(example, int) and len(example) == 2 and 0 <= min(example) <= max(example) < n
+        ):
+            raise ValueError("an example in its header is not two of its tokens")
+        if type(tells) not in (int, float) or not 0 <= tells <= 1:
+            raise ValueError("how much a sentence tells in its header is not from 0 to 1")
 
 
 def _check_heads(found: Any, heads: list[int]) -> None:

@@ -67,6 +67,12 @@ class Index:
         with self._lock:
             return {name: run.version for name, run in self._runs.items() if any(run.tags.values())}
 
+    def newest(self) -> str | None:
+        """The run with the step that was logged last; None if no run has steps."""
+        with self._lock:
+            runs = {name: run for name, run in self._runs.items() if any(run.tags.values())}
+            return max(runs, key=lambda name: (runs[name].newest, name), default=None)
+
     def notes(self) -> list[str]:
         """What is not shown, and why: one text for each file or folder and reason."""
         with self._lock:
@@ -88,31 +94,35 @@ class Index:
 
     def scores(self, run: str, tag: str) -> tuple[dict[str, Any], bytes]:
         """All scores of all heads: their names, the steps, and the number of heads per layer; and
-        float32 values (step, score, head), heads layer by layer, NaN for missing scores. Raises
-        KeyError if there are none. Of more than MOST_CURVES bytes, only every second (third, ...)
+        float32 values (step, score, head), heads layer by layer, NaN for missing scores, and for
+        those measured on another text than that of the last step. Raises KeyError if there are
+        none. Of more than MOST_CURVES bytes, only every second (third, ...)
         step is returned."""
         steps = sorted(self._places(run, tag).items())
         if not steps:
             raise KeyError(tag)
-        names, heads, last = steps[-1][1].about
-        every = max(1, -(-len(steps) * len(last) // MOST_CURVES))
+        last = steps[-1][1].about
+        every = max(1, -(-len(steps) * len(last.scores) // MOST_CURVES))
         steps = steps[(len(steps) - 1) % every :: every]  # with the last one
-        values = b"".join(_row(place.about, names, heads) for _, place in steps)
-        return {"names": names, "steps": [step for step, _ in steps], "heads": heads}, values
+        values = b"".join(_row(place.about, last) for _, place in steps)
+        found = {"names": last.names, "steps": [step for step, _ in steps], "heads": last.heads}
+        return found, values
 
     def _places(self, run: str, tag: str) -> dict[int, Place]:
         with self._lock:
             return dict(self._runs[run].tags[tag])
 
 
-def _row(about: Header, names: tuple[str, ...], heads: tuple[int, ...]) -> bytes:
-    """The scores with these names, NaN for those that are missing or of other heads."""
-    if about[:2] == (names, heads):
+def _row(about: Header, last: Header) -> bytes:
+    """The scores of the last step, NaN for those that are missing, measured on another text, or of
+    other heads."""
+    if about[:3] == last[:3]:
         return about.scores
-    size = 4 * sum(heads)
+    size = 4 * sum(last.heads)
     known = {}
-    if about.heads == heads:
-        for place, name in enumerate(about.names):
-            known[name] = about.scores[place * size : (place + 1) * size]
-    missing = np.full(sum(heads), np.nan, "<f4").tobytes()
-    return b"".join(known.get(name, missing) for name in names)
+    if about.heads == last.heads:
+        for place, key in enumerate(zip(about.names, about.measured, strict=True)):
+            known[key] = about.scores[place * size : (place + 1) * size]
+    missing = np.full(sum(last.heads), np.nan, "<f4").tobytes()
+    wanted = zip(last.names, last.measured, strict=True)
+    return b"".join(known.get(key, missing) for key in wanted)

@@ -1,8 +1,9 @@
 """TensorBoard's backend of the Attention tab. Routes:
 
-    runs                  JSON: steps {run: {tag: [step, ...]}}; versions {run: text}, where a run's
-                          version changes when its old steps change; notes [text], what is not
-                          shown and why; complete, false if some of the log is still to be read
+    runs                  JSON: steps {run: {tag: [step, ...]}}; newest, the run that was logged
+                          last; versions {run: text}, where a run's version changes when its old
+                          steps change; notes [text], what is not shown and why; complete, false if
+                          some of the log is still to be read
     maps?run=&tag=&step=  header and maps in the format of summary.py
     scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
 
@@ -59,6 +60,7 @@ class AttentionPlugin(TBPlugin):
         complete = self._index.refresh()
         found = {
             "steps": self._index.steps(),
+            "newest": self._index.newest(),
             "versions": self._index.versions(),
             "notes": self._index.notes(),
             "complete": complete,

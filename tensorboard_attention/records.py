@@ -26,7 +26,7 @@ MOST_FIELDS = 1_000  # of a message that can contain attention maps
 # flag, and no named pipes in folders.
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 # Numbers of the fields with their types, as they are stored.
-STEP, SUMMARY, SESSION_LOG = b"\x10\x2a\x3a"  # of Event
+WALL_TIME, STEP, SUMMARY, SESSION_LOG = b"\x09\x10\x2a\x3a"  # of Event
 VALUE = 0x0A  # of Summary
 TAG, TENSOR, METADATA = b"\x0a\x42\x4a"  # of Summary.Value
 PLUGIN_DATA = NAME = 0x0A  # of SummaryMetadata and of its PluginData
@@ -42,6 +42,7 @@ class Found(NamedTuple):
 
     step: int
     restarts: bool  # a resumed run logs the steps from here on again
+    wall_time: float  # in seconds; of no known value in a hostile log, but never NaN
     values: list[tuple[str, list[Span]]]
 
 
@@ -79,6 +80,7 @@ def read_event(data: bytes) -> Found:
     event = _fields(data, (0, len(data)))
     step = event.get(STEP, [0])[-1]
     logs = [_fields(data, span) for span in event.get(SESSION_LOG, [])]
+    times = [struct.unpack("<d", data[slice(*span)])[0] for span in event.get(WALL_TIME, [])]
     values: list[tuple[str, list[Span]]] = []
     for span in event.get(SUMMARY, []):
         if data.find(PLUGIN_NAME.encode(), *span) >= 0:  # most events are not the tab's
@@ -86,6 +88,7 @@ def read_event(data: bytes) -> Found:
     return Found(
         step - 2**64 if step >= 2**63 else step,
         any(log.get(STATUS, [0])[-1] == SessionLog.START for log in logs),
+        max((each for each in times if each == each), default=0.0),
         values,
     )
 

@@ -77,6 +77,7 @@ class Run:
         self.tags: dict[str, dict[int, Place]] = {}
         self.version = str(time.time_ns())
         self.size = 0
+        self.newest = -math.inf  # when its newest step was logged, in seconds
         self._name = name
         self._files: dict[Path, _File] = {}
 
@@ -133,7 +134,7 @@ class Run:
             skip(f"{record}: it has more than {MOST_BYTES // 10**6} MB")
             return
         try:
-            step, restarts, values = read_event(data)
+            step, restarts, wall_time, values = read_event(data)
         except ValueError as error:
             skip(f"{record}: {error}")
             return
@@ -144,6 +145,7 @@ class Run:
                 about = _check(step, tag, data, strings)
                 header, maps = ((each[0] + start, each[1] + start) for each in strings)
                 self._keep(step, tag, Place(path, header, maps, about, 0), budget)
+                self.newest = max(self.newest, wall_time)
             except ValueError as error:
                 skip(f"step {step} of {tag[:80]!r} is skipped: {error}")
 
@@ -156,13 +158,13 @@ class Run:
     def _keep(self, step: int, tag: str, place: Place, budget: Budget) -> None:
         """Raises ValueError if there is no room."""
         steps = self.tags.get(tag, {})
-        last = next(reversed(steps.values())).about if steps else Header((), (), b"")
+        last = next(reversed(steps.values())).about if steps else Header((), (), (), b"")
         size = STEP_SIZE + len(place.about.scores)
-        if place.about[:2] == last[:2]:
+        if place.about[:3] == last[:3]:
             about = last._replace(scores=place.about.scores)  # one copy of the others in memory
             place = place._replace(about=about)
         else:
-            size += 12 * len(f"{place.about[:2]}")
+            size += 12 * len(f"{place.about[:3]}")
         new = 0 if tag in self.tags else TAG_SIZE + CHARACTER_SIZE * len(self._name + tag)
         if size + new > budget.room:
             raise ValueError(f"the log has more steps than fit into {ROOM // 10**6} MB")

@@ -107,6 +107,7 @@ class Score(NamedTuple):
     meaning: str
     needs: str = "maps"  # or "tokens", "targets" or "losses"
     cross: bool = False
+    unit: str = ""  # of scores that are not shares from 0 to 1
 
 
 # In the order in which they are shown.
@@ -116,9 +117,13 @@ SCORES = (
         entropy,
         "spread of attention in bits; 0 if all is on a single token",
         cross=True,
+        unit="bits",
     ),
     Score(
-        "mean distance", mean_distance, "mean distance in tokens from a query to what it attends to"
+        "mean distance",
+        mean_distance,
+        "mean distance in tokens from a query to what it attends to",
+        unit="tokens",
     ),
     Score("previous token", previous_token, "share of attention on the token directly before"),
     Score("first token", first_token, "share of attention on the first token (attention sink)"),
@@ -146,6 +151,7 @@ SCORES = (
         loss_rise,
         "rise of the loss in nats per token when the head's output is replaced by its mean",
         "losses",
+        unit="nats per token",
     ),
 )
 

@@ -4,8 +4,10 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
 
     header  JSON: version, tokens, keys (only of cross attention: the tokens that are attended to),
             note (what is not shown as given), heads (number per layer), causal, scores, meanings of
-            the scores (missing in older logs), not_finite (layer and head of each head with weights
-            that are not finite; missing if there are none)
+            the scores; by name of the score, its unit unless it is a share, and where it was
+            measured; sentences (not of cross attention): for each layer and head its sentence, the
+            example as [query, key] or null, and how much it tells; not_finite (layer and head of
+            each head with weights that are not finite). Older logs lack the last five.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -23,6 +25,7 @@ import numpy as np
 
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
 from tensorboard_attention.scores import SCORES, measure
+from tensorboard_attention.sentences import THIS_TEXT, sentences
 from tensorboard_attention.tokens import token_texts
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ def add_attention(
     scores: Mapping[str, Layers] | None = None,
     key_tokens: Tokens | None = None,
     decode: str | None = None,
+    measured: Mapping[str, str] | str | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -61,12 +65,14 @@ def add_attention(
     decode: "byte_level" reads tokens in the letters of byte-level tokenizers, such as `Ġthere`;
         "text" shows them as they are. By default they are read if all of them have only such
         letters, which spell a text in UTF-8.
+    measured: where the given scores were measured, such as "random tokens, repeated": for all of
+        them, or by name. Shown beside them; all other scores are measured on "this text".
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are shown as 0, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
-    summary = attention_summary(tag, maps, tokens, scores, key_tokens, decode)
+    summary = attention_summary(tag, maps, tokens, scores, key_tokens, decode, measured)
     writer._get_file_writer().add_summary(summary, step)
 
 
@@ -77,6 +83,7 @@ def attention_summary(
     scores: Mapping[str, Layers] | None = None,
     key_tokens: Tokens | None = None,
     decode: str | None = None,
+    measured: Mapping[str, str] | str | None = None,
 ) -> Summary:
     """The summary that `add_attention` writes, for writers other than torch's."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -85,7 +92,7 @@ def attention_summary(
     # Without a data class: TensorBoard would keep up to a hundred tensors per tag in memory, but
     # the plugin reads the event files itself.
     metadata = SummaryMetadata(plugin_data={"plugin_name": PLUGIN_NAME, "content": b"1"})
-    tensor = make_tensor_proto(encode(maps, tokens, scores, key_tokens, decode))
+    tensor = make_tensor_proto(encode(maps, tokens, scores, key_tokens, decode, measured))
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
@@ -95,6 +102,7 @@ def encode(
     scores: Mapping[str, Layers] | None = None,
     key_tokens: Tokens | None = None,
     decode: str | None = None,
+    measured: Mapping[str, str] | str | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     is_cross = key_tokens is not None
@@ -109,11 +117,13 @@ def encode(
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
     ids = np.unique(texts, return_inverse=True)[1][None]
     known = {*given, *(each.name for each in SCORES if is_cross and not each.cross)}
+    places = _places(measured, given)
     found = {
         **measure("maps", arrays, known=known),
         **measure("tokens", arrays, ids, known=known),
         **given,
     }
+    places |= {name: THIS_TEXT for name in found if name not in given}
     meanings = {each.name: each.meaning for each in SCORES if each.name in found}
     layers, note = _shown(arrays, is_cross)
     causal, packed = _pack(layers, is_cross)
@@ -129,7 +139,12 @@ def encode(
             for name in dict.fromkeys([*meanings, *found])
         },
         "meanings": meanings,
+        "units": {each.name: each.unit for each in SCORES if each.name in found and each.unit},
+        "measured": places,
     }
+    if not is_cross:
+        cut = [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays]
+        header["sentences"] = sentences(cut, texts[:MAX_TOKENS], found, places, causal)
     if broken := [
         [layer, head]
         for layer, each in enumerate(arrays)
@@ -137,6 +152,17 @@ def encode(
     ]:
         header["not_finite"] = broken
     return [json.dumps(header).encode(), packed]
+
+
+def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) -> dict[str, str]:
+    """Where the given scores were measured, by name."""
+    places = dict.fromkeys(given, measured) if isinstance(measured, str) else dict(measured or {})
+    for name, where in places.items():
+        if name not in given or not isinstance(where, str):
+            raise ValueError(
+                f"measured: {name} is not a given score with the text it was measured on"
+            )
+    return {name: where for name, where in places.items() if isinstance(where, str)}
 
 
 def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray], str]:

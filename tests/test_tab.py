@@ -42,6 +42,11 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
         model(torch.tensor(ids)[None])
     tokens = [tokenizer.decode_bytes([each]).decode(errors="backslashreplace") for each in ids]
     assert header["tokens"] == tokens and set(header["meanings"]) == set(header["scores"])
+    places = {"copy": "4 tales", "induction": "random tokens, repeated"}
+    assert {*header["measured"]} == {*header["scores"]} and places.items() <= header[
+        "measured"
+    ].items()
+    assert [*map(len, header["sentences"])] == header["heads"]
     difference = unpacked(packed).astype(int) - unpacked(encode(maps, tokens)[1])
     assert np.abs(difference).max() <= 1
 

@@ -3,8 +3,8 @@
 import { el } from "./dom.js";
 import { Store, Unreachable } from "./source.js";
 import { countViews, nearest, readLink, restore } from "./state.js";
-import { Picker, copyLink, field, options, showPickers, zoomButtons } from "./controls.js";
-import { Grid } from "./grid.js";
+import { Picker, copyLink, showPickers, zoomButtons } from "./controls.js";
+import { Grid, ordered } from "./grid.js";
 import { Viewport } from "./picture.js";
 import { Panel, emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
@@ -16,6 +16,9 @@ import { Compare, names } from "./compare.js";
 import { DifferencePanel } from "./difference.js";
 import { Player } from "./play.js";
 import { SaveMenu, subject } from "./save.js";
+import { Opening } from "./opening.js";
+import { Choice } from "./choice.js";
+import { Order } from "./order.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
 const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
@@ -36,8 +39,8 @@ class App {
     this.runs = {};
     // The window with the address and theme to use: TensorBoard's around this frame, or this one.
     this.host = source.follows ? parent : window;
-    this.hovered = -1; // the token under the pointer, which takes precedence over the selected one
-    this.cell = null;
+    this.choice = new Choice();
+    this.opening = new Opening();
     this.turn = 0;
     this.lost = ""; // why the source does not answer
     this.address = new Address(this);
@@ -64,15 +67,17 @@ class App {
       return;
     }
     this.#build();
-    this.state = restore(readLink(this.host.location.hash), this.runs);
+    const link = { run: this.source.newest, ...readLink(this.host.location.hash) };
+    this.state = restore(link, this.runs);
     this.viewport.restore(this.state.zoom);
     if (this.host !== window) focus(); // so that keys work without a click
     await this.show();
+    if (this.maps) this.grid.reveal(this.state);
   }
 
   #build() {
     const point = (token, cell = null) => this.hover(token ?? -1, cell);
-    const pick = (token) => this.set({ token });
+    const pick = (token, cell) => this.pick(token, cell);
     const moved = () => this.zoom(1);
     this.pickers = ["one", "two"].map(
       (which, i) =>
@@ -83,15 +88,11 @@ class App {
     const acts = { point, pick, moved };
     this.panels = this.pickers.map((_, i) => new Panel(this.viewport, acts, save(i)));
     this.difference = new DifferencePanel(this.viewport, acts, save(2));
-    this.grid = new Grid((layer, head) => this.set({ layer, head }));
+    this.grid = new Grid((layer, head) => this.turnTo([layer, head], true));
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
-    this.sort = el("select", { oninput: () => this.set({ sort: this.sort.value }) });
-    this.rising = el("button", {
-      type: "button",
-      onclick: () => this.set({ rising: !this.state.rising }),
-    });
+    this.order = new Order((part) => this.sortBy(part));
     this.compare = new Compare(this);
     this.copied = el("output", { class: "copied" });
     const copied = () => copyLink(this.host, this.address.link(true), this.copied);
@@ -114,7 +115,7 @@ class App {
         el(
           "div",
           { class: "side" },
-          el("div", { class: "sorting" }, field("Order", this.sort), this.rising),
+          this.order.node,
           this.grid.node,
           this.legend,
           keyList(),
@@ -135,6 +136,7 @@ class App {
 
   set(part) {
     Object.assign(this.state, part);
+    if ("token" in part) this.opening.chosen();
     if (part.token >= 0) this.viewport.reveal(this.maps[0], part.token);
     return this.show();
   }
@@ -153,7 +155,7 @@ class App {
     if (turn !== this.turn) return;
     this.say(this.lost);
     this.maps = maps;
-    this.#settle();
+    this.opening.settle(this.state, maps[0]);
     this.kept = structuredClone(this.state);
     this.columns.classList.remove("missing");
     this.#draw();
@@ -180,24 +182,9 @@ class App {
     if (this.notice) this.notice.textContent = text;
   }
 
-  // Replaces what the maps do not have by the nearest that they have.
-  #settle() {
-    const { heads } = this.maps[0].header;
-    const within = (value, count) => Math.min(Math.max(0, value), count - 1);
-    this.state.layer = within(this.state.layer, heads.length);
-    this.state.head = within(this.state.head, heads[this.state.layer]);
-    const { n, texts } = this.maps[0];
-    if (this.state.token !== -1)
-      this.state.token = within(this.state.token, this.state.token === Infinity ? n : texts.length);
-    if (!Object.hasOwn(this.maps[0].header.scores, this.state.sort)) this.state.sort = "";
-  }
-
   #draw() {
-    const { layer, head, sort, rising } = this.state;
-    const names = Object.keys(this.maps[0].header.scores);
-    options(this.sort, ["", ...names], sort, ["layer by layer", ...names]);
-    this.rising.hidden = !sort;
-    this.rising.textContent = rising ? "smallest first" : "largest first";
+    const { layer, head } = this.state;
+    this.order.show(Object.keys(this.maps[0].header.scores), this.state);
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.main.classList.toggle("comparing", this.maps.length === 2);
     this.main.classList.toggle("differing", this.maps.length === 2 && this.state.difference);
@@ -217,15 +204,15 @@ class App {
 
   // The parts that depend on the token in focus.
   #drawHead() {
-    const { layer, head } = this.state;
-    const focus = this.hovered >= 0 ? this.hovered : this.state.token;
+    const { layer, head, token } = this.state;
+    const { focus, cell } = this.choice.marked(token);
     this.maps.forEach((maps, i) =>
-      this.panels[i].show(maps, layer, head, focus, this.cell, this.palette),
+      this.panels[i].show(maps, layer, head, focus, cell, this.palette),
     );
     const { one, two, difference } = this.state;
     this.difference.node.hidden = this.maps.length < 2 || !difference;
     if (!this.difference.node.hidden)
-      this.difference.show(this.maps, names(one, two), this.state, focus, this.cell, this.palette);
+      this.difference.show(this.maps, names(one, two), this.state, focus, cell, this.palette);
   }
 
   // Curves need the scores of every step, so they are drawn after the maps.
@@ -234,7 +221,9 @@ class App {
     const steps = views.map(({ run, tag }) => this.runs[run][tag]);
     const draw = (curves) =>
       this.scores.show(
-        views.map((view, i) => ({ maps: this.maps[i], step: view.step, curves: curves[i] })),
+        views.map(({ step }, i) => {
+          return { maps: this.maps[i], step, steps: steps[i].length, curves: curves[i] };
+        }),
         layer,
         head,
       );
@@ -247,15 +236,28 @@ class App {
   }
 
   hover(token, cell) {
-    this.hovered = token;
-    this.cell = cell;
+    this.choice.hover(token, cell);
     this.#drawHead();
   }
 
-  async turnTo([layer, head]) {
+  pick(token, cell = null) {
+    this.choice.pick(cell);
+    return this.set({ token });
+  }
+
+  // bring: also scroll to its map.
+  async turnTo([layer, head], bring = false) {
     const last = this.maps[0].header.heads.length - 1;
     await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
     this.grid.focus(this.state);
+    if (bring) this.panels[0].bring();
+  }
+
+  // Sort the heads, and choose the first of them.
+  async sortBy(part) {
+    const [layer, head] = ordered(this.maps[0], { ...this.state, ...part })[0];
+    await this.set(part.sort === "" ? part : { ...part, layer, head });
+    this.grid.reveal(this.state);
   }
 
   step(by) {
@@ -266,8 +268,9 @@ class App {
     this.pickers[0].toggle();
   }
 
+  // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
   zoom(factor) {
-    this.viewport.by(factor);
+    if (factor !== 1) this.choice.zoom(this.viewport, factor, this.state.token, this.maps[0]);
     [this.difference, ...this.panels].forEach(({ picture }) => picture.draw());
     this.address.follow();
   }

@@ -4,6 +4,7 @@ import { el, formatNumber } from "./dom.js";
 
 const MOST_PIXELS = 64; // per side of a thumbnail
 export const NOT_FINITE = "This head has weights that are not finite (NaN).";
+const MANY = 8; // more heads in a layer than this are small: a browser would leave out thin lines
 
 export class Grid {
   // choose(layer, head) is called with the head that was clicked.
@@ -18,11 +19,13 @@ export class Grid {
   // views: one or two Maps. The heads of the first are shown.
   show(views, { layer, head, sort, rising }, palette) {
     const [first] = views;
-    this.order = ordered(first, sort, rising);
+    this.order = ordered(first, { sort, rising });
     this.#layOut(first, views.length, sort);
+    const small = !sort && views.length === 1 && Math.max(...first.header.heads) > MANY;
+    const pixels = small && devicePixelRatio < 2 ? MOST_PIXELS / 2 : MOST_PIXELS;
     for (const [l, h] of this.order) {
       const cell = this.cells.get(`${l}.${h}`);
-      views.forEach((maps, i) => paint(cell.canvases[i], maps, l, h, palette));
+      views.forEach((maps, i) => paint(cell.canvases[i], maps, l, h, palette, pixels));
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       const broken = views.some((maps) => !maps.isFinite(l, h));
       cell.caption.textContent = (sort ? `${l}.${h}  ${score}` : `${h}`) + (broken ? " NaN" : "");
@@ -58,6 +61,13 @@ export class Grid {
     button?.scrollIntoView({ block: "nearest" });
   }
 
+  // Scrolls the grid to a head, without scrolling the tab.
+  reveal({ layer, head }) {
+    const { scrollX, scrollY } = window;
+    this.cells.get(`${layer}.${head}`)?.button.scrollIntoView({ block: "nearest" });
+    scrollTo(scrollX, scrollY);
+  }
+
   // Creates or moves elements only when the heads or their order change.
   #layOut({ header }, sides, sort) {
     const wanted = JSON.stringify([header.heads, sides, sort !== "", this.order]);
@@ -72,7 +82,9 @@ export class Grid {
         known?.canvases.length === sides ? known : this.#cell(l, h, sides),
       );
     }
-    this.node.style.setProperty("--heads", Math.max(...header.heads));
+    const most = Math.max(...header.heads);
+    this.node.style.setProperty("--heads", most);
+    this.node.classList.toggle("many", most > MANY);
     this.node.classList.toggle("paired", sides === 2);
     this.node.classList.toggle("sorted", sort !== "");
     const row = (heads) =>
@@ -101,7 +113,7 @@ export class Grid {
 }
 
 // [layer, head] of every head; if sorted by a score, heads without one are last.
-function ordered(maps, sort, rising) {
+export function ordered(maps, { sort, rising }) {
   const heads = maps.heads();
   if (!sort) return heads;
   const value = ([layer, head]) => {
@@ -111,12 +123,12 @@ function ordered(maps, sort, rising) {
   return heads.sort((a, b) => value(a) - value(b) || 0);
 }
 
-function paint(canvas, maps, layer, head, palette) {
+function paint(canvas, maps, layer, head, palette, pixels) {
   if (head >= (maps.header.heads[layer] ?? 0)) {
     canvas.width = canvas.height = 1; // this model does not have the head
     return;
   }
-  const [across, down] = [maps.m, maps.n].map((each) => Math.ceil(each / MOST_PIXELS));
+  const [across, down] = [maps.m, maps.n].map((each) => Math.ceil(each / pixels));
   const image = maps.image(maps.headIndex(layer, head), across, down, palette);
   canvas.style.aspectRatio = Math.min(2, Math.max(0.5, maps.m / maps.n));
   if (canvas.width !== image.width) canvas.width = image.width;

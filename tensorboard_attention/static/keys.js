@@ -8,6 +8,7 @@ const KEYS = [
   [", .", "previous, next step (also shift ← →)"],
   ["space", "play through training"],
   ["[ ]", "previous, next token"],
+  ["esc", "choose no token"],
   ["c d", "compare; show the difference"],
   ["+ - 0", "zoom in, out, whole map"],
 ];
@@ -36,6 +37,7 @@ export function onKey(event, app) {
     " ": () => app.play(),
     "[": () => app.set({ token: Math.max(0, token - 1) }),
     "]": () => app.set({ token: token + 1 }),
+    Escape: () => app.pick(-1),
     c: () => app.compare.toggle(),
     d: () => app.compare.toggleDifference(),
     "+": () => app.zoom(1.5),

@@ -2,17 +2,21 @@
 
 import { el } from "./dom.js";
 import { NOT_FINITE } from "./grid.js";
+import { sentenceOf } from "./opening.js";
 import { Picture } from "./picture.js";
 import { Words } from "./words.js";
+
+const NARROW = "(max-width: 860px)"; // as in style.css
 
 export class Panel {
   constructor(viewport, { point, pick, moved }, save) {
     this.title = el("h2");
+    this.sentence = el("p", { class: "sentence" });
     this.note = el("p", { class: "note" });
     this.picture = new Picture(viewport, { point, pick, moved });
     this.words = new Words({ point, pick });
     const heading = el("div", { class: "heading" }, this.title, save.node);
-    const parts = [heading, this.note, this.picture.node, this.words.node];
+    const parts = [heading, this.sentence, this.note, this.picture.node, this.words.node];
     this.node = el("section", { class: "panel" }, ...parts);
   }
 
@@ -20,10 +24,16 @@ export class Panel {
     const there = head < (maps.header.heads[layer] ?? 0);
     const broken = maps.isFinite(layer, head) ? "" : ` ${NOT_FINITE}`;
     this.note.textContent = there ? maps.header.note + broken : "This model does not have this head.";
+    this.sentence.textContent = sentenceOf(maps, layer, head);
     this.picture.node.hidden = this.words.node.hidden = !there;
     if (!there) return;
     this.picture.show(maps, layer, head, focus, cell, palette);
-    this.words.show(maps, layer, head, focus);
+    this.words.show(maps, layer, head, focus, cell);
+  }
+
+  // Scrolls to the map if it is below the heads, as on a phone.
+  bring() {
+    if (matchMedia(NARROW).matches) this.node.scrollIntoView();
   }
 
   // Called again when the available width or the viewport has changed.

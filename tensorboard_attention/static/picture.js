@@ -38,6 +38,15 @@ export class Viewport {
     this.pan(x, y, Math.min(64, Math.max(1, zoom)));
   }
 
+  // Zoom at a point, given as fractions of all. Zooming in centres it if it is not visible.
+  towards(factor, { x, y }) {
+    const at = () => ({ x: (x - this.x) * this.zoom, y: (y - this.y) * this.zoom });
+    const seen = () => Object.values(at()).every((each) => each >= 0 && each <= 1);
+    if (factor > 1 && !seen())
+      this.pan(x - 0.5 / this.zoom - this.x, y - 0.5 / this.zoom - this.y);
+    this.by(factor, seen() ? at() : undefined);
+  }
+
   // Centre the row of a token, or the column of a key of cross attention, if it is not visible.
   reveal(maps, token) {
     const query = maps.query(token);
@@ -52,7 +61,7 @@ export class Viewport {
 export class Picture {
   // point(token, cell): the pointer is over the row of this token and over the cell {query, key};
   // null if it is over none. Over a label of cross attention, which has no such cell, query or key is
-  // -1. pick(token): the row was clicked. moved(): the viewport has changed.
+  // -1. pick(token, cell): the cell was clicked. moved(): the viewport has changed.
   constructor(viewport, { point, pick, moved }) {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
@@ -151,15 +160,31 @@ export class Picture {
     if (query >= 0) {
       pen.strokeStyle = this.palette.to;
       pen.strokeRect(this.margin, at(rows, query), this.wide, rows.cell);
+      if (this.cell?.key >= 0)
+        pen.strokeRect(at(columns, this.cell.key), this.margin, columns.cell, this.high);
     }
-    if (key >= 0) {
+    if (key >= 0 && !this.cell) {
       pen.strokeStyle = this.palette.from;
       pen.setLineDash([4, 3]);
       pen.strokeRect(at(columns, key), this.margin, columns.cell, this.high);
     }
+    if (this.cell?.query >= 0 && this.cell.key >= 0)
+      this.#markCell(pen, at(columns, this.cell.key), at(rows, this.cell.query), rows, columns);
     pen.restore();
     pen.strokeStyle = this.palette.line;
     pen.strokeRect(this.margin - 0.5, this.margin - 0.5, this.wide + 1, this.high + 1);
+  }
+
+  // A frame around the cell, in two colours that are seen on any third.
+  #markCell(pen, x, y, rows, columns) {
+    pen.setLineDash([]);
+    for (const [colour, out] of [
+      [this.palette.ink, 1],
+      [this.palette.ground, 2.5],
+    ]) {
+      pen.strokeStyle = colour;
+      pen.strokeRect(x - out, y - out, columns.cell + 2 * out, rows.cell + 2 * out);
+    }
   }
 
   // Labels as many tokens as fit, always including the one in focus.
@@ -267,8 +292,7 @@ export class Picture {
     this.pointers.delete(event.pointerId);
     const cell = this.#cellAt(event);
     if (this.dragged || !cell) return;
-    this.pick(this.#tokenOf(cell));
-    this.#point(cell);
+    this.pick(this.#tokenOf(cell), cell);
   }
 
   _pointercancel(event) {

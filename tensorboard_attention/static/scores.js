@@ -1,4 +1,5 @@
-// The scores of the selected head, each with its curve over the logged steps.
+// The scores of the selected head: each with its meaning, where it was measured, and its curve over
+// the logged steps.
 
 import { el, formatNumber, svg } from "./dom.js";
 
@@ -12,75 +13,156 @@ export class Scores {
     this.node = el("section", { class: "scores", "aria-label": "Scores of the head" });
   }
 
-  // views: one or two of {maps, step, curves}; curves are null until they are loaded.
+  // views: one or two of {maps, step, steps, curves}; steps are how many there are, curves null until
+  // they are loaded.
   show(views, layer, head) {
     const [first] = views;
     const names = Object.keys(first.maps.header.scores);
+    const same = views.every(({ maps }) => sameTokens(maps.tokens, first.maps.tokens));
     this.node.replaceChildren(
       ...names.map((name) => {
         const values = views
           .map(({ maps }) => formatNumber(maps.score(name, layer, head)))
           .join(" | ");
-        const title = el(
-          "div",
-          { class: "value" },
-          el("span", { title: first.maps.meaning(name) }, name),
-          el("b", {}, values),
-        );
         return el(
           "div",
           { class: "score", "data-score": name },
-          title,
-          this.#chart(views, name, layer, head),
+          el("div", { class: "value" }, el("span", {}, name), el("b", {}, values)),
+          ...about(views.filter(({ maps }) => has(maps, name, layer, head)), name, same, first.maps),
+          ...this.#chart(views, name, layer, head, values),
         );
       }),
     );
   }
 
-  #chart(views, name, layer, head) {
+  #chart(views, name, layer, head, values) {
+    if (views.every(({ steps }) => steps < 2)) return [];
     const curves = views
       .map(({ curves, step }) => (curves ? { step, ...curve(curves, name, layer, head) } : null))
       .filter(Boolean);
     const finite = curves.flatMap(({ values }) => values.filter(Number.isFinite));
-    if (!finite.length) return el("div", { class: "chart" });
-    const [low, high] = bounds(finite);
+    // Until the curves are loaded, their place is kept.
+    if (!curves.length) return [el("div", { class: "chart" }), el("div", { class: "axis" })];
+    if (!finite.length) return [];
+    const [low, high] = scaleOf(views, name, finite);
+    const [from, to] = bounds(finite).map(formatNumber);
     const now = views
       .map(({ maps, step }) => `${formatNumber(maps.score(name, layer, head))} at step ${step}`)
       .join(", ");
     const [first, last] = bounds(curves.flatMap((each) => each.steps));
     const x = (step) => (last > first ? ((step - first) / (last - first)) * WIDE : WIDE / 2);
-    const y = (value) =>
-      high > low ? HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6) : HIGH / 2;
-    const drawn = curves.flatMap(({ steps, values, step }, i) => {
-      const points = steps.flatMap((each, j) =>
-        Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : [],
-      );
-      const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
-      return [svg("line", mark), svg("polyline", { points: points.join(" "), class: `view${i}` })];
-    });
+    const y = (value) => HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6);
+    const pointed = svg("line", { y1: 0, y2: HIGH, class: "pointed", visibility: "hidden" });
     const chart = svg(
       "svg",
       {
         viewBox: `0 0 ${WIDE} ${HIGH}`,
         preserveAspectRatio: "none",
         role: "img",
-        "aria-label": `${name} over steps, from ${formatNumber(low)} to ${formatNumber(high)}: ${now}`,
+          "aria-label": `${name} over steps, from ${from} to ${to}: ${now}`,
       },
-      ...drawn,
+      ...curves.flatMap((each, i) => drawn(each, i, x, y)),
+      pointed,
     );
-    chart.addEventListener("click", (event) => {
+    const readout = el("output", {});
+    const stepAt = (event) => {
       const box = chart.getBoundingClientRect();
-      const wanted = first + ((event.clientX - box.left) / box.width) * (last - first);
-      this.choose(wanted);
+      return first + ((event.clientX - box.left) / box.width) * (last - first);
+    };
+    chart.addEventListener("click", (event) => this.choose(stepAt(event)));
+    chart.addEventListener("pointermove", (event) => {
+      const step = nearestStep(curves, stepAt(event));
+      for (const end of ["x1", "x2"]) pointed.setAttribute(end, x(step));
+      pointed.setAttribute("visibility", "visible");
+      const there = curves.map(({ steps, values }) => formatNumber(values[steps.indexOf(step)]));
+      readout.textContent = `step ${step.toLocaleString("en")}: ${there.join(" | ")}`;
     });
-    const labels = el(
-      "span",
-      { class: "bounds", "aria-hidden": "true" },
-      el("span", {}, formatNumber(high)),
-      el("span", {}, formatNumber(low)),
-    );
-    return el("div", { class: "chart" }, chart, labels);
+    chart.addEventListener("pointerleave", () => {
+      pointed.setAttribute("visibility", "hidden");
+      readout.textContent = "";
+    });
+    const scale = [high, low].map((value) => el("span", {}, `${Number(value.toPrecision(3))}`));
+    const ends = [`step ${first.toLocaleString("en")}`, last.toLocaleString("en")];
+    return [
+      el(
+        "div",
+        { class: "chart" },
+        chart,
+        el("span", { class: "bounds", "aria-hidden": "true" }, ...scale),
+      ),
+      el("div", { class: "axis" }, el("span", {}, ends[0]), readout, el("span", {}, ends[1])),
+    ];
   }
+}
+
+// A curve, and a line at the step that is shown.
+function drawn({ steps, values, step }, i, x, y) {
+  const points = steps.flatMap((each, j) =>
+    Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : [],
+  );
+  if (points.length === 1) points.push(points[0]); // a dot
+  const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
+  return [svg("line", mark), svg("polyline", { points: points.join(" "), class: `view${i}` })];
+}
+
+function has(maps, name, layer, head) {
+  return !Number.isNaN(maps.score(name, layer, head));
+}
+
+// What a score means and where it was measured. Of two views that have it, whether it can be
+// compared.
+function about(views, name, sameText, first) {
+  const places = views.map(({ maps }) => {
+    const { measured = {} } = maps.header;
+    return Object.hasOwn(measured, name) ? measured[name] : "";
+  });
+  const [place] = places;
+  const differ = places.some((each) => each !== place);
+  const texts = [first.meaning(name), place && !differ && `on ${place}`].filter(Boolean).join("; ");
+  const named = places.map((each) => each || "an unknown text").join(" | ");
+  const warning = differ
+    ? `not comparable, measured on ${named}`
+    : views.length > 1 && place === "this text" && !sameText
+      ? "not comparable, each measured on its own text"
+      : "";
+  return Object.entries({ meaning: texts, differs: warning }).flatMap(([kind, text]) =>
+    text ? [el("p", { class: kind }, text)] : [],
+  );
+}
+
+function sameTokens(some, others) {
+  return some.length === others.length && some.every((token, i) => token === others[i]);
+}
+
+// From 0 to 1, but for scores that are no shares from 0 to the largest of all heads.
+function scaleOf(views, name, finite) {
+  const { units = {} } = views[0].maps.header;
+  const loaded = views.map(({ curves }) => curves).filter(Boolean);
+  const ends = Object.hasOwn(units, name)
+    ? bounds(loaded.flatMap((curves) => extent(curves, name)))
+    : [Math.min(0, bounds(finite)[0]), Math.max(1, bounds(finite)[1])];
+  return ends[1] > ends[0] ? ends : [ends[0], ends[0] + 1];
+}
+
+const extents = new WeakMap(); // of all heads and steps, which take a while
+
+function extent(curves, name) {
+  if (!extents.has(curves)) extents.set(curves, new Map());
+  const known = extents.get(curves);
+  if (!known.has(name)) known.set(name, measureExtent(curves, name));
+  return known.get(name);
+}
+
+function measureExtent({ names, heads, values }, name) {
+  const count = heads.reduce((sum, each) => sum + each, 0);
+  const place = names.indexOf(name);
+  let [low, high] = [0, 0];
+  for (let start = place * count; start < values.length; start += names.length * count)
+    for (let i = start; place >= 0 && i < start + count; i++) {
+      if (values[i] < low) low = values[i];
+      if (values[i] > high) high = values[i];
+    }
+  return [low, high];
 }
 
 // The smallest and the largest value. As arguments of Math.min, a hundred thousand are too many.
@@ -89,6 +171,12 @@ function bounds(values) {
     ([low, high], value) => [Math.min(low, value), Math.max(high, value)],
     [Infinity, -Infinity],
   );
+}
+
+function nearestStep(curves, wanted) {
+  return curves
+    .flatMap(({ steps }) => steps)
+    .reduce((best, each) => (Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best));
 }
 
 // One head's score over the steps.

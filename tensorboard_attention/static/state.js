@@ -47,9 +47,9 @@ export function restore(link, runs) {
     one,
     two:
       "run2" in link ? nearest(runs, { run: link.run2, tag: link.tag2, step: link.step2 }) : null,
-    layer: whole(link.layer, 0),
-    head: whole(link.head, 0),
-    token: whole(link.token, Infinity), // the last token, which attends to all others
+    layer: whole(link.layer, null), // opening.js chooses
+    head: whole(link.head, null),
+    token: whole(link.token, null),
     sort: link.sort ?? "",
     rising: link.rising === "1",
     difference: link.difference === "1",

@@ -37,7 +37,7 @@ export function legend({ colours, future }) {
   const grey = el("i");
   grey.style.background = css(future);
   return [
-    el("div", { class: "ramped" }, ramp, el("div", { class: "ticks" }, ...ticks)),
+    el("div", { class: "ramped" }, el("p", {}, "Attention weight"), ramp, el("div", { class: "ticks" }, ...ticks)),
     el("div", { class: "unseen" }, grey, "future"),
   ];
 }

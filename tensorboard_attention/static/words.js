@@ -32,10 +32,12 @@ export class Words {
     this.node = el("div", { class: "words" }, this.page, this.lists, this.table.node);
   }
 
-  show(maps, layer, head, focus) {
+  // cell: the one that is marked in the map, or null.
+  show(maps, layer, head, focus, cell) {
     const same = (token, i) => token === this.tokens[i];
     const known = this.tokens?.length === maps.texts.length && maps.texts.every(same);
     if (!known || this.cross !== maps.cross) this.#write(maps);
+    const marked = cell?.key >= 0 ? maps.cross * maps.n + cell.key : -1;
     const weights = around(maps, maps.headIndex(layer, head), focus);
     this.spans.forEach((span, i) => {
       const to = weights.to[i] ?? 0;
@@ -45,6 +47,7 @@ export class Words {
       span.classList.toggle("focus", i === focus);
       span.setAttribute("aria-selected", i === focus);
       span.tabIndex = i === (this.tokens[focus] === undefined ? 0 : focus) ? 0 : -1;
+      span.classList.toggle("key", i === marked);
     });
     this.table.show(maps, layer, head, focus, weights);
     this.shown = { weights, focus, maps };

@@ -124,10 +124,6 @@ def site(address: tuple[str, Path], browser: sync_api.Browser) -> dict[str, str]
     empty = Tab(browser, f"{url}#attention")
     said = {"url": url, "empty": empty["main"].inner_text()}
     empty.close()
-    trained = SummaryWriter(str(logs / "trained"))
-    for step in (0, 3, 6):
-        add_attention(trained, "attention", causal_maps(step), [f" w{i}" for i in range(24)], step)
-    trained.close()
     scalars = SummaryWriter(str(logs / "scalars alone"))
     scalars.add_scalar("loss", 1.0, 0)
     scalars.close()
@@ -142,6 +138,11 @@ def site(address: tuple[str, Path], browser: sync_api.Browser) -> dict[str, str]
     for step in range(3):
         add_attention(broken, "probe", [torch.eye(3)[None, None]], list("abc"), step)
     broken.close()
+    # The newest run.
+    trained = SummaryWriter(str(logs / "trained"))
+    for step in (0, 3, 6):
+        add_attention(trained, "attention", causal_maps(step), [f" w{i}" for i in range(24)], step)
+    trained.close()
     (torn,) = (logs / "broken").iterdir()
     torn.write_bytes(torn.read_bytes()[:-40])
     (logs / "broken" / "events.out.tfevents.9").write_bytes(bytes(range(256)) * 9)

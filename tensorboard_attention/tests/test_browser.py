@@ -27,7 +27,7 @@ def test_an_empty_log_shows_how_to_log_maps(site: dict[str, str]) -> None:
 
 def test_runs_and_steps_are_listed(open_tab: Callable[..., Tab], site: dict[str, str]) -> None:
     tab = open_tab()
-    assert tab.shown() == [["trained", "attention", 6]], "the last run at its last step"
+    assert tab.shown() == [["trained", "attention", 6]], "the newest run at its last step"
     runs = tab[".picker select >> nth=0"].locator("option").all_inner_texts()
     assert {"broken", ODD_RUN, "trained"} <= set(runs) and "scalars alone" not in runs
     assert tab[".stepper output >> nth=0"].inner_text() == "6 (3 of 3)"
@@ -108,7 +108,7 @@ def test_heads_are_sorted_by_a_score(open_tab: Callable[..., Tab]) -> None:
 
 
 def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run=ODD_RUN, tag="long")
+    tab = open_tab(run=ODD_RUN, tag="long", token=256)
     assert tab[".note >> nth=0"].inner_text() == (
         "Only the first 512 of 600 tokens are shown; scores use all."
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
@@ -16,7 +17,17 @@ from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.events import HEADER, NAME, event, look, write
 
 HEADS = [[2e8], [200_000_000], [4, -2], [2.5], [[2]], [True, True], "2", {"0": 2}, [1e400], [3]]
-OLD = {"note", "meanings"}  # which older logs lack
+OLD = {"note", "meanings", "units", "measured", "sentences"}  # which older logs lack
+GOOD = ["No pattern", [1, 0], 0.5]
+SENTENCES: list[Any] = [
+    *([[GOOD, each]] for each in ([], "x", None, GOOD[:2], [*GOOD, 1])),
+    *([[GOOD, [text, *GOOD[1:]]]] for text in (None, 1, ["x"], "x" * 501)),
+    *([[GOOD, ["x", pair, 0]]] for pair in ([0], [0, 1, 2], [0, 3], [-1, 0], [0, 1.0], [True, 0])),
+    *([[GOOD, ["x", None, tells]]] for tells in (None, -0.1, 1.1, True, "1", 10**400)),
+    [[GOOD]],
+    [[GOOD, GOOD], []],
+    [GOOD, GOOD],
+]
 WRONG: list[Any] = [
     None,
     True,
@@ -60,6 +71,14 @@ WRONG: list[Any] = [
             for key in HEADER
             if key not in OLD
         ),
+        *(
+            {**HEADER, key: value}
+            for key in ("units", "measured", "sentences")
+            for value in WRONG
+            if value != {} or key == "sentences"
+        ),
+        *({**HEADER, "sentences": each} for each in SENTENCES),
+        {**HEADER, "measured": {"entropy": "x" * 501}},
         {**HEADER, "heads": [200_000_000], "scores": {}},
         {**HEADER, "heads": [200_000_000], "scores": {"a": [[1]]}},
         *(
@@ -108,6 +127,38 @@ def test_headers_of_older_logs_are_read(tmp_path: Path) -> None:
     assert found["steps"] == {".": {"probe": [1]}} and found["notes"] == []
 
 
+def test_curves_contain_only_what_was_measured_on_the_same_text(tmp_path: Path) -> None:
+    """As on the text of the last step."""
+    places: list[dict[str, str]] = [
+        {},
+        {"a": "tales"},
+        {"a": "this text"},
+        {"a": "tales", "b": "tales"},
+    ]
+    scores = {"a": [[1, 2]], "b": [[3, 4]]}
+    headers = [HEADER | {"scores": scores, "measured": each} for each in [*places, places[1]]]
+    write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
+    index = Index(str(tmp_path))
+    index.refresh()
+    _, values = index.scores(".", "probe")
+    none = np.nan
+    np.testing.assert_array_equal(
+        np.frombuffer(values, "<f4").reshape(5, 4),
+        [[none, none, 3, 4], [1, 2, 3, 4], [none, none, 3, 4], [1, 2, none, none], [1, 2, 3, 4]],
+    )
+
+
+def test_the_newest_run_is_the_one_that_was_logged_last(tmp_path: Path) -> None:
+    logged = {"a": [5.0], "b": [1.0, 9.0], "c": [2.0, float("nan")], "d": []}
+    for name, times in logged.items():
+        events = [Event.FromString(event(step)) for step in range(len(times))]
+        for each, when in zip(events, times, strict=True):
+            each.wall_time = when
+        write(tmp_path / name, *(each.SerializeToString() for each in events))
+    assert look(tmp_path)["newest"] == "b"
+    assert look(tmp_path / "d")["newest"] is None
+
+
 def test_a_header_that_changes_after_it_was_checked_is_not_served(tmp_path: Path) -> None:
     path = write(tmp_path, event(1))
     plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
@@ -129,7 +180,8 @@ def test_scores_are_found_by_name(tmp_path: Path) -> None:
         ([1], {"b": [[6]], "a": [[7]]}),
         ([2], {"b": [[8, 9]], "a": [[10, 11]]}),
     ]
-    headers = [HEADER | {"heads": heads, "scores": found} for heads, found in scores]
+    older = {key: HEADER[key] for key in HEADER if key != "sentences"}
+    headers = [older | {"heads": heads, "scores": found} for heads, found in scores]
     write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
     index = Index(str(tmp_path))
     index.refresh()

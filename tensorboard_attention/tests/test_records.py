@@ -88,7 +88,7 @@ def test_an_incomplete_record_is_not_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, event(1), event(2))
     whole = path.read_bytes()
     index = Index(str(tmp_path))
-    for size in range(len(whole) // 2, len(whole) + 1, 7):
+    for size in range(len(whole) // 2, len(whole), 7):
         path.write_bytes(whole[:size])
         assert index.refresh()
         assert index.steps() == {".": {"probe": [1]}} and index.notes() == []
@@ -113,7 +113,7 @@ def test_damage_that_is_mended_is_read(tmp_path: Path) -> None:
     index = Index(str(tmp_path))
     path.write_bytes(whole[:half] + bytes(len(whole) - half))
     assert index.refresh() and index.steps() == {".": {"probe": [1]}}
-    assert index.notes() == [f"{NAME}: is damaged after {half} bytes; the rest is not read"]
+    assert index.notes() == [f"{NAME}: is damaged after {half:,} bytes; the rest is not read"]
     path.write_bytes(whole)
     assert index.refresh() and index.steps() == {".": {"probe": [1, 2]}}
     assert index.notes() == []

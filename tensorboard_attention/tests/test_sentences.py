@@ -1,0 +1,217 @@
+"""The sentence of a head: on heads that do one thing, and on what was trained."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tensorboard_attention import encode, sentences
+
+# Every token of the second half occurred before; so did some of the words that come next.
+HALF = [" once", " there", " was", " a", " hen", "."]
+TOKENS = HALF * 2
+N = len(TOKENS)
+
+
+def pointing(targets: list[int], weight: float = 1.0) -> np.ndarray:
+    """Each query attends to one key with this weight, and evenly to itself and all before."""
+    even = np.tri(N) / np.arange(1, N + 1)[:, None]
+    return weight * np.eye(N)[targets] + (1 - weight) * even
+
+
+def told(*heads: np.ndarray, tokens: list[str] = TOKENS, **given: Any) -> list[list[Any]]:
+    """The sentences of these heads of a single layer."""
+    (layer,) = json.loads(encode([np.stack(heads)[None]], tokens, **given)[0])["sentences"]
+    return layer
+
+
+PREVIOUS = [max(0, query - 1) for query in range(N)]
+ITSELF = list(range(N))
+FIRST = [0] * N
+INDUCTION = [*[0] * (N // 2), *(query - N // 2 + 1 for query in range(N // 2, N))]
+DUPLICATE = [*[0] * (N // 2), *(query - N // 2 for query in range(N // 2, N))]
+
+
+@pytest.mark.parametrize(
+    ("targets", "sentence"),
+    [
+        (PREVIOUS, "Mostly looks at the token before: 1.00 of its attention (from "),
+        (ITSELF, "Mostly looks at the token itself: 1.00 of its attention (from "),
+        (FIRST, "Mostly rests on the first token: 1.00 of its attention (from "),
+        (
+            INDUCTION,
+            "Mostly looks at what followed earlier occurrences of the same token: 1.00 of its "
+            "attention (from ",
+        ),
+        (
+            DUPLICATE,
+            "Mostly looks back at earlier occurrences of the same token: 1.00 of its attention "
+            "(from ",
+        ),
+    ],
+)
+def test_heads_that_do_one_thing(targets: list[int], sentence: str) -> None:
+    ((text, (query, key), tells),) = told(pointing(targets))
+    assert text.startswith(sentence)
+    assert key == targets[query], "the example is one of what the head does"
+    assert text.endswith(f"(from '{TOKENS[query].strip()}' to '{TOKENS[key].strip()}')")
+    assert "." not in (TOKENS[query], TOKENS[key]), "words are preferred"
+    assert 0 < tells <= 1
+
+
+def test_the_degree_is_that_of_the_number() -> None:
+    numbers = [0.9, 0.5, 0.3, 0.2]
+    found = told(*[pointing(PREVIOUS)] * 4, scores={"previous token": [numbers]})
+    assert [text.split(":")[0] for text, *_ in found[:3]] == [
+        "Mostly looks at the token before",
+        "Looks at the token before",
+        "Partly looks at the token before",
+    ]
+    assert found[3][0].startswith("No pattern that the scores know")
+
+
+@pytest.mark.parametrize("n", [2, 3, 12])
+def test_even_attention_has_no_pattern(n: int) -> None:
+    """Although in a short text half of it is on the token before."""
+    even = np.tri(n) / np.arange(1, n + 1)[:, None]
+    most = np.log2(np.arange(1, n + 1)).mean()
+    for maps, bits in [(even, most), (np.full((n, n), 1 / n), np.log2(n))]:
+        assert told(maps, tokens=TOKENS[:n]) == [
+            [
+                "Spreads its attention almost evenly over the tokens: "
+                f"entropy {bits:.2f} of at most {bits:.2f} bits",
+                None,
+                0,
+            ]
+        ]
+
+
+def test_heads_of_no_known_pattern_have_an_example() -> None:
+    far = [max(0, query - 3) for query in range(N)]
+    assert told(pointing(far), tokens=[f" w{i}" for i in range(N)]) == [
+        ["No pattern that the scores know (for example, from 'w11' to 'w8')", [11, 8], 0]
+    ]
+    assert told(np.eye(1), tokens=["a"]) == [["No pattern that the scores know", None, 0]]
+
+
+def test_a_given_score_says_where_it_was_measured() -> None:
+    """The example is of this text: what is told of the other one need not be true here."""
+    heads = pointing(INDUCTION), pointing(PREVIOUS)
+    scores = {"copy": [[0.56, 0.02]], "induction": [[0.1, 0.1]]}
+    first, second = told(*heads, scores=scores, measured={"copy": "4 tales"})
+    assert first[0].startswith(
+        "Looks back at earlier mentions of the word that comes next: 0.56 of its attention on "
+        "4 tales (here from '"
+    )
+    query, key = first[1]
+    assert TOKENS[key] == TOKENS[query + 1] and key < query
+    assert second[0].startswith("Mostly looks at the token before: ") and " on " not in second[0]
+    header = json.loads(encode([np.stack(heads)[None]], TOKENS, scores, "random tokens")[0])
+    found = header["measured"]
+    assert {name for name, where in found.items() if where == "random tokens"} == {*scores}
+    assert {*found.values()} == {"random tokens", "this text"} and {*found} == {*header["scores"]}
+
+
+def test_a_copying_head_without_repeated_words_has_no_example() -> None:
+    tokens = [f" w{i}" for i in range(N)]
+    ((text, example, tells),) = told(pointing(PREVIOUS), tokens=tokens, scores={"copy": [[0.9]]})
+    assert text.endswith(": 0.90 of its attention") and example is None and tells > 0.5
+
+
+def test_the_highest_score_that_means_something() -> None:
+    """Attention sinks are common and tell little."""
+    sink, previous, copies = told(
+        pointing(FIRST), pointing(PREVIOUS), pointing(INDUCTION), scores={"copy": [[0, 0, 0.8]]}
+    )
+    assert sink[2] < previous[2] < copies[2]
+
+
+def test_weights_that_are_not_finite() -> None:
+    broken = pointing(PREVIOUS)
+    broken[3, 5] = np.nan
+    first, second = told(broken, pointing(PREVIOUS), scores={"copy": [[0.9, 0]]})
+    assert first == ["Has weights that are not finite", None, 0] and "before" in second[0]
+
+
+def test_tokens_cannot_garble_a_sentence() -> None:
+    tokens = [" ", "\u202eabc", "x" * 300, "\n", "q", "it's"]
+    for key in range(5):
+        maps = np.eye(6)
+        maps[5] = np.eye(6)[key]
+        ((text, *_),) = told(maps[:, :], tokens=tokens)
+        assert text.isprintable() and len(text) < 200
+
+
+@pytest.mark.parametrize(
+    "measured", [{"mine": "tales"}, {"entropy": "tales"}, {"copy": 3}, {"copy": None}]
+)
+def test_where_a_score_was_measured_is_a_text_by_its_name(measured: Any) -> None:
+    with pytest.raises(ValueError, match="measured: "):
+        encode([np.eye(N)[None, None]], TOKENS, {"copy": [[0.5]]}, measured=measured)
+
+
+def test_texts_longer_than_what_is_shown() -> None:
+    n = 600
+    ((text, example, _),) = told(np.eye(n)[[max(0, i - 1) for i in range(n)]], tokens=["x"] * n)
+    assert "looks" in text and max(example) < 512
+
+
+def test_a_really_trained_head() -> None:
+    """Two layers that attend, trained to predict the second half of repeated random tokens: the
+    sentences name the head that was found by an independent measure."""
+    torch.manual_seed(0)
+    vocab, half, width = 12, 8, 32
+    n = 2 * half
+    table, places = torch.nn.Embedding(vocab, width), torch.nn.Embedding(n, width)
+    layers = torch.nn.ModuleList(
+        torch.nn.MultiheadAttention(width, 1, batch_first=True) for _ in range(2)
+    )
+    out = torch.nn.Linear(width, vocab)
+    parts = torch.nn.ModuleList([table, places, layers, out])
+    optimizer = torch.optim.Adam(parts.parameters(), 3e-3)
+    future = torch.ones(n, n).triu(1).bool()
+
+    def run(tokens: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        x, maps = table(tokens) + places.weight, []
+        for layer in layers:
+            more, weights = layer(x, x, x, attn_mask=future, average_attn_weights=False)
+            x = x + more
+            maps.append(weights)
+        return out(x), maps
+
+    for _ in range(400):
+        batch = torch.rand(64, vocab).argsort(-1)[:, :half].repeat(1, 2)
+        logits, _ = run(batch)
+        loss = torch.nn.functional.cross_entropy(
+            logits[:, half:-1].flatten(0, 1), batch[:, half + 1 :].flatten()
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.5, "it has learned to copy"
+    tokens = torch.rand(1, vocab).argsort(-1)[:, :half].repeat(1, 2)
+    with torch.no_grad():
+        maps = run(tokens)[1]
+    names = [f"t{token}" for token in tokens[0].tolist()]
+    header = json.loads(encode(maps, names)[0])
+    rows = range(half, n)
+    shares = [float(sum(each[0, 0, q, q - half + 1] for q in rows) / half) for each in maps]
+    best = int(np.argmax(shares))
+    assert shares[best] > 0.4
+    text, (query, key), _ = header["sentences"][best][0]
+    assert f"followed earlier occurrences of the same token: {shares[best]:.2f}" in text
+    assert key == query - half + 1
+    assert (
+        max(s[2] for layer in header["sentences"] for s in layer)
+        == (header["sentences"][best][0][2])
+    )
+
+
+def test_every_rule_is_about_a_score() -> None:
+    from tensorboard_attention.scores import SCORES
+
+    assert {rule.score for rule in sentences.RULES} < {score.name for score in SCORES}
