@@ -110,7 +110,8 @@ def test_a_given_score_says_where_it_was_measured() -> None:
     query, key = first[1]
     assert TOKENS[key] == TOKENS[query + 1] and key < query
     assert second[0].startswith("Mostly looks at the token before: ") and " on " not in second[0]
-    header = json.loads(encode([np.stack(heads)[None]], TOKENS, scores, "random tokens")[0])
+    arguments = [np.stack(heads)[None]], TOKENS, scores
+    header = json.loads(encode(*arguments, measured="random tokens")[0])
     found = header["measured"]
     assert {name for name, where in found.items() if where == "random tokens"} == {*scores}
     assert {*found.values()} == {"random tokens", "this text"} and {*found} == {*header["scores"]}
