@@ -64,9 +64,10 @@ def lines(run: Path) -> list[dict[str, float]]:
 
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the scalars that TensorBoard shows, except those of speed."""
+    """Return the scalars that TensorBoard shows, except those that depend on wall-clock time."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed")]
+    clock = tuple(f"result/{key}" for key in WALL_CLOCK)
+    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith(("speed", *clock))]
     # A set, because an evaluation is repeated if the process is killed before it is recorded.
     return {tag: sorted({(each.step, each.value) for each in events.Scalars(tag)}) for tag in tags}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -43,11 +44,11 @@ def browser() -> Iterator[sync_api.Browser]:
 
 
 @contextmanager
-def tensorboard(
-    logs: Path, python: str | Path = sys.executable, cwd: Path | None = None
-) -> Iterator[str]:
-    """The address of a TensorBoard over a log folder."""
-    command = [str(python), "-m", "tensorboard.main", "--logdir", str(logs), "--port", "0"]
+def serve(
+    *options: str, python: str | Path = sys.executable, cwd: Path | None = None
+) -> Iterator[tuple[str, subprocess.Popen]]:
+    """The address of a TensorBoard, and its process."""
+    command = [str(python), "-m", "tensorboard.main", "--port", "0", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=cwd) as process:
         assert process.stderr
         lines: list[str] = []
@@ -58,9 +59,16 @@ def tensorboard(
         else:
             pytest.fail("".join(lines))
         try:
-            yield found.group()
-        finally:  # a test that fails would wait for the end of the process
-            process.terminate()
+            yield found.group(), process
+        finally:  # SIGTERM can be lost in a thread of TensorBoard's
+            process.kill()
+
+
+@contextmanager
+def tensorboard(logs: Path, **where: Any) -> Iterator[str]:
+    """The address of a TensorBoard over a log folder."""
+    with serve("--logdir", str(logs), **where) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +84,21 @@ def causal_maps(step: int, layers: int = 2, heads: int = 2, n: int = 24) -> list
     logits = torch.randn(layers, 1, heads, n, n, generator=torch.Generator().manual_seed(step))
     future = torch.ones(n, n).triu(1).bool()
     return [*logits.masked_fill(future, -torch.inf).softmax(-1)]
+
+
+def log(
+    folder: Path, *steps: int, n: int = 8, heads: int = 2, tokens: list[str] | None = None
+) -> None:
+    writer = SummaryWriter(str(folder))
+    for step in steps:
+        texts = tokens or [f"t{i}" for i in range(n)]
+        add_attention(writer, "probe", causal_maps(step, heads=heads, n=len(texts)), texts, step)
+    writer.close()
+
+
+def shown_byte(weight: np.ndarray) -> np.ndarray:
+    """The weight that the tab shows for a weight that was logged."""
+    return (np.rint(np.sqrt(weight) * 255) / 255) ** 2
 
 
 class Tab:
@@ -112,6 +135,15 @@ class Tab:
         rows = self[f".panel:not([hidden]) .lists .{way} li[data-place]"]
         return dict(rows.evaluate_all(READ))
 
+    def saved(self, what: str, panel: str = ".panel:not(.difference) >> nth=0") -> Any:
+        """A file of the menu: bytes of a PNG, or text."""
+        menu = self[panel].locator(".save")
+        menu.locator("summary").click()
+        with self.page.expect_download() as found:
+            menu.locator(f"button:has-text('{what}')").click()
+        data = Path(found.value.path()).read_bytes()
+        return data if "PNG" in what else data.decode()
+
     def close(self) -> None:
         self.page.context.close()
         assert self.errors == []
@@ -147,6 +179,12 @@ def site(address: tuple[str, Path], browser: sync_api.Browser) -> dict[str, str]
     torn.write_bytes(torn.read_bytes()[:-40])
     (logs / "broken" / "events.out.tfevents.9").write_bytes(bytes(range(256)) * 9)
     return said
+
+
+@pytest.fixture
+def logs(site: dict[str, str], address: tuple[str, Path]) -> Path:
+    """The log folder of the site, for more runs."""
+    return address[1]
 
 
 @pytest.fixture

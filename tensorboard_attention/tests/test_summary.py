@@ -80,9 +80,9 @@ def test_given_scores_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(*_: object) -> np.ndarray:
         raise AssertionError
 
-    refuse = [each._replace(measure=measured) for each in scores.SCORES if each.needs != "targets"]
-    monkeypatch.setattr(summary, "SCORES", [*refuse, scores.SCORES[-1]])
-    mine = {name: [[0.5]] for name in ("copy", *(each.name for each in refuse))}
+    refuse = [each._replace(measure=measured) for each in scores.SCORES]
+    monkeypatch.setattr(summary, "SCORES", refuse)
+    mine = {each.name: [[0.5]] for each in reversed(refuse)}
     header, _ = decode(encode([make(3, 1)], list("abc"), mine))
     assert list(header["scores"]) == [each.name for each in scores.SCORES], "in the table's order"
     assert header["meanings"] == {each.name: each.meaning for each in scores.SCORES}

@@ -68,7 +68,7 @@ def runs_after(example: str, python: Path, folder: Path) -> dict:
         f"assert tensorboard_attention.__file__.startswith({str(python.parent.parent)!r})\n"
     )
     run(python, "example.py", cwd=folder)
-    with tensorboard(folder / "runs", python, cwd=folder) as url:
+    with tensorboard(folder / "runs", python=python, cwd=folder) as url:
         return json.load(urlopen(f"{url}data/plugin/attention/runs"))["steps"]
 
 

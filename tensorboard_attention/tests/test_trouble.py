@@ -1,0 +1,120 @@
+"""Heads that are not finite, servers that are gone, steps that cannot be shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from playwright import sync_api
+from torch.utils.tensorboard import SummaryWriter
+
+from tensorboard_attention import add_attention, encode
+from tensorboard_attention.tests.conftest import Tab, causal_maps, log, serve
+from tensorboard_attention.tests.events import HEADER, event, look, write
+
+
+def broken_maps() -> list[torch.Tensor]:
+    maps = causal_maps(0, n=8)
+    maps[1][0, 0, 3, 1] = torch.nan
+    return maps
+
+
+def test_heads_that_are_not_finite_are_marked(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    writer = SummaryWriter(str(logs / "broken head"))
+    add_attention(writer, "probe", broken_maps(), list("abcdefgh"), 0)
+    writer.close()
+    tab = open_tab(run="broken head", layer=1, head=0)
+    marked = "all => all.map(each => /NaN/.test(each.textContent + each.ariaLabel))"
+    assert tab[".head"].evaluate_all(marked) == [False, False, True, False]
+    coloured = """all => all.map((each) => {
+        const { data } = each.getContext("2d").getImageData(0, 0, each.width, each.height);
+        return data.slice(0, 4).join();
+    })"""
+    corners = tab[".head canvas"].evaluate_all(coloured)
+    assert len(set(corners)) == 2 and corners[2] != corners[0], "a cross through the map"
+    assert "not finite (NaN)" in tab[".note >> nth=0"].inner_text()
+    tab[".head >> nth=3"].click()
+    sync_api.expect(tab[".panel:not(.difference) .note >> nth=0"]).not_to_contain_text("This head")
+
+
+def test_not_finite_heads_in_headers(tmp_path: Path) -> None:
+    """Only as they are written: pairs of a layer and a head that are there."""
+    assert json.loads(encode(broken_maps(), list("abcdefgh"))[0])["not_finite"] == [[1, 0]]
+    assert "not_finite" not in HEADER
+    good: Any = [[[0, 0]], [[0, 1], [0, 0]], []]
+    bad: Any = [None, 1, {}, [0], [[0]], [[0, 2]], [[1, 0]], [[-1, 0]], [[0, True]], [[0, 0]] * 3]
+    steps = [HEADER | {"not_finite": each} for each in (*good, *bad)]
+    write(tmp_path, *(event(step, header) for step, header in enumerate(steps)))
+    assert look(tmp_path)["steps"] == {".": {"probe": [0, 1, 2]}}
+
+
+def test_a_server_that_is_gone(browser: sync_api.Browser, tmp_path: Path) -> None:
+    """The tab says so; the slider, the heading and the maps stay those of the last view."""
+    log(tmp_path / "run", *range(10))
+    with serve("--logdir", str(tmp_path)) as (url, process):
+        tab = Tab(browser, f"{url}#attention")
+        assert tab.shown() == [["run", "probe", 9]]
+        process.kill()
+        process.wait()
+        tab["input[type=range] >> nth=0"].fill("2")
+        notice = tab[".notice"]
+        sync_api.expect(notice).to_have_text("TensorBoard does not answer. Is it still running?")
+        assert tab[".stepper output >> nth=0"].inner_text() == "9 (10 of 10)"
+        assert tab["input[type=range] >> nth=0"].input_value() == "9"
+        assert tab.shown() == [["run", "probe", 9]]
+        tab[".head >> nth=1"].click()
+        sync_api.expect(tab[".panel:not([hidden]) h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+        assert "does not answer" in notice.inner_text()
+        tab.page.clock.run_for(10_000)
+        assert "does not answer" in notice.inner_text()
+        port = url.rstrip("/").rsplit(":", 1)[1]
+        with serve("--logdir", str(tmp_path), "--port", port):
+            tab.page.clock.run_for(10_000)
+            sync_api.expect(notice).to_have_text("")
+            tab["input[type=range] >> nth=0"].fill("2")
+            tab.shown(["run", "probe", 2])
+        tab.close()
+
+
+def test_a_server_that_is_gone_is_noticed_without_a_click(
+    browser: sync_api.Browser, tmp_path: Path
+) -> None:
+    log(tmp_path / "run", 0)
+    with serve("--logdir", str(tmp_path)) as (url, process):
+        tab = Tab(browser, f"{url}#attention")
+        process.kill()
+        process.wait()
+        tab.page.clock.run_for(10_000)
+        sync_api.expect(tab[".notice"]).to_contain_text("TensorBoard does not answer")
+        tab.close()
+
+
+def test_a_step_that_cannot_be_shown_hides_the_old_maps(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    log(logs / "two steps", 0, 1)
+    tab = open_tab(run="two steps")
+    tab.page.route("**/maps?run=two*step=0", lambda route: route.fulfill(status=404))
+    tab.page.reload()
+    tab.shown(["two steps", "probe", 1])
+    tab["input[type=range] >> nth=0"].fill("0")
+    sync_api.expect(tab[".notice"]).to_have_text("These maps are no longer in the log.")
+    sync_api.expect(tab["canvas.picture >> nth=0"]).to_be_hidden()
+    tab["input[type=range] >> nth=0"].fill("1")
+    sync_api.expect(tab["canvas.picture:visible"]).to_have_count(1)
+
+
+def test_named_log_folders(browser: sync_api.Browser, tmp_path: Path) -> None:
+    for name in ("one", "two/below", "c"):
+        log(tmp_path / name, 0)
+    spec = f"mine:{tmp_path / 'one'},yours:{tmp_path / 'two'},{tmp_path / 'c'}"
+    with serve("--logdir_spec", spec) as (url, _):
+        tab = Tab(browser, f"{url}#attention")
+        runs = tab[".picker select >> nth=0"].locator("option").all_inner_texts()
+        assert sorted(runs) == sorted(["mine", "yours/below", str(tmp_path / "c")])
+        tab[".picker select >> nth=0"].select_option("mine")
+        tab.shown(["mine", "probe", 0])
+        tab.close()
