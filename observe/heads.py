@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from data.batches import UNSCORED
 from data.mentions import copy_texts
 from model import GPT, record_attention
 from observe.figures import score_image
@@ -79,7 +80,7 @@ class HeadScores:
             "maps": f"{count} validation text{'s' * (count > 1)}",
             "tokens": "random tokens, repeated",
             "targets": f"{N_TEXTS} tales",
-            "losses": f"{self.held_out[1].numel()} validation tokens",
+            "losses": f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens",
         }
         # By name of the score.
         self.measured = {

@@ -113,6 +113,34 @@ class Score(NamedTuple):
 # In the order in which they are shown.
 SCORES = (
     Score(
+        "importance",
+        loss_rise,
+        "rise of the loss in nats per token when the head's output is replaced by its mean",
+        "losses",
+        unit="nats per token",
+    ),
+    Score(
+        "copy",
+        share,
+        "share of attention on earlier mentions of the word that comes next",
+        "targets",
+    ),
+    Score(
+        "induction",
+        induction,
+        "share of attention on tokens that followed earlier occurrences of the same token",
+        "tokens",
+    ),
+    Score(
+        "duplicate token",
+        duplicate_token,
+        "share of attention on earlier occurrences of the same token",
+        "tokens",
+    ),
+    Score("previous token", previous_token, "share of attention on the token directly before"),
+    Score("first token", first_token, "share of attention on the first token (attention sink)"),
+    Score("same token", same_token, "share of attention on the query's own position"),
+    Score(
         "entropy",
         entropy,
         "spread of attention in bits; 0 if all is on a single token",
@@ -124,34 +152,6 @@ SCORES = (
         mean_distance,
         "mean distance in tokens from a query to what it attends to",
         unit="tokens",
-    ),
-    Score("previous token", previous_token, "share of attention on the token directly before"),
-    Score("first token", first_token, "share of attention on the first token (attention sink)"),
-    Score("same token", same_token, "share of attention on the query's own position"),
-    Score(
-        "duplicate token",
-        duplicate_token,
-        "share of attention on earlier occurrences of the same token",
-        "tokens",
-    ),
-    Score(
-        "induction",
-        induction,
-        "share of attention on tokens that followed earlier occurrences of the same token",
-        "tokens",
-    ),
-    Score(
-        "copy",
-        share,
-        "share of attention on earlier mentions of the word that comes next",
-        "targets",
-    ),
-    Score(
-        "importance",
-        loss_rise,
-        "rise of the loss in nats per token when the head's output is replaced by its mean",
-        "losses",
-        unit="nats per token",
     ),
 )
 

@@ -2,7 +2,7 @@
 
 import { linkHash } from "./state.js";
 
-const PAUSE = 500; // milliseconds: browsers refuse addresses that change more often
+const PAUSE = 350; // milliseconds: browsers refuse addresses that change more often
 
 export class Address {
   constructor(app) {
@@ -22,11 +22,18 @@ export class Address {
     return linkHash({ ...state, zoom: viewport.place }, steps);
   }
 
+  // At once, and of the changes within a pause the last one at its end.
   follow() {
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      if (this.app.maps) this.#write();
-    }, PAUSE);
+    this.changed = true;
+    if (!this.timer) this.#next();
+  }
+
+  #next() {
+    this.timer = undefined;
+    if (!this.changed || !this.app.maps) return;
+    this.changed = false;
+    this.#write();
+    this.timer = setTimeout(() => this.#next(), PAUSE);
   }
 
   #write() {

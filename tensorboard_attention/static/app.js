@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 import { Store, Unreachable } from "./source.js";
 import { countViews, nearest, readLink, restore } from "./state.js";
-import { Picker, copyLink, showPickers, zoomButtons } from "./controls.js";
+import { Picker, copyLink, showPickers, ZoomButtons } from "./controls.js";
 import { Grid, ordered } from "./grid.js";
 import { Viewport } from "./picture.js";
 import { Panel, emptyNotice } from "./panel.js";
@@ -88,6 +88,7 @@ class App {
     const acts = { point, pick, moved };
     this.panels = this.pickers.map((_, i) => new Panel(this.viewport, acts, save(i)));
     this.difference = new DifferencePanel(this.viewport, acts, save(2));
+    this.buttons = new ZoomButtons((factor) => this.zoom(factor));
     this.grid = new Grid((layer, head) => this.turnTo([layer, head], true));
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
@@ -124,7 +125,7 @@ class App {
         el(
           "div",
           { class: "chosen" },
-          zoomButtons((factor) => this.zoom(factor)),
+          this.buttons.node,
           ...[...this.panels, this.difference].map(({ node }) => node),
           this.scores.node,
         ),
@@ -206,6 +207,7 @@ class App {
   #drawHead() {
     const { layer, head, token } = this.state;
     const { focus, cell } = this.choice.marked(token);
+    this.buttons.show(this.viewport);
     this.maps.forEach((maps, i) =>
       this.panels[i].show(maps, layer, head, focus, cell, this.palette),
     );
@@ -272,6 +274,7 @@ class App {
   zoom(factor) {
     if (factor !== 1) this.choice.zoom(this.viewport, factor, this.state.token, this.maps[0]);
     [this.difference, ...this.panels].forEach(({ picture }) => picture.draw());
+    this.buttons.show(this.viewport);
     this.address.follow();
   }
 

@@ -150,23 +150,19 @@ export async function copyLink(host, hash, copied) {
   }
 }
 
-export function zoomButtons(zoom) {
-  const button = (text, name, factor) =>
-    el(
-      "button",
-      {
-        type: "button",
-        "aria-label": name,
-        title: name,
-        onclick: () => zoom(factor),
-      },
-      text,
-    );
-  return el(
-    "div",
-    { class: "zoom" },
-    button("−", "Zoom out (-)", 1 / ZOOM),
-    button("+", "Zoom in (+)", ZOOM),
-    button("⤢", "Whole map (0)", 0),
-  );
+export class ZoomButtons {
+  // zoom(factor): in or out; 0: the whole map.
+  constructor(zoom) {
+    const button = (text, name, factor) => {
+      const attributes = { type: "button", "aria-label": name, title: name };
+      return el("button", { ...attributes, onclick: () => zoom(factor) }, text);
+    };
+    const more = button("+", "Zoom in (+)", ZOOM);
+    this.back = [button("−", "Zoom out (-)", 1 / ZOOM), button("⤢", "Whole map (0)", 0)];
+    this.node = el("div", { class: "zoom" }, this.back[0], more, this.back[1]);
+  }
+
+  show({ zoom }) {
+    for (const each of this.back) each.disabled = zoom === 1;
+  }
 }

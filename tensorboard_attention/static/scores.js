@@ -59,7 +59,7 @@ export class Scores {
         viewBox: `0 0 ${WIDE} ${HIGH}`,
         preserveAspectRatio: "none",
         role: "img",
-          "aria-label": `${name} over steps, from ${from} to ${to}: ${now}`,
+        "aria-label": `${name} over steps, from ${from} to ${to}: ${now}`,
       },
       ...curves.flatMap((each, i) => drawn(each, i, x, y)),
       pointed,
@@ -81,7 +81,7 @@ export class Scores {
       pointed.setAttribute("visibility", "hidden");
       readout.textContent = "";
     });
-    const scale = [high, low].map((value) => el("span", {}, `${Number(value.toPrecision(3))}`));
+    const scale = [high, low].map((value) => el("span", {}, `${Number(value.toPrecision(2))}`));
     const ends = [`step ${first.toLocaleString("en")}`, last.toLocaleString("en")];
     return [
       el(

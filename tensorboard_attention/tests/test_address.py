@@ -47,6 +47,16 @@ def test_the_view_survives_a_reload(logs: Path, open_tab: Callable[..., Tab]) ->
     tab.shown(["reloaded", "probe", 9], ["reloaded", "probe", 0])
 
 
+def test_a_change_just_before_a_reload_is_kept(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(run="trained")
+    tab.page.wait_for_timeout(1000)  # the addresses of the start are written
+    tab[".head >> nth=3"].click()
+    title = tab[".panel:not([hidden]) h2 >> nth=0"]
+    sync_api.expect(title).to_have_text("Layer 1, head 1")
+    tab.page.reload()
+    sync_api.expect(title).to_have_text("Layer 1, head 1")
+
+
 @pytest.mark.parametrize(
     "zoom", ["1e999,0,0", "2", "a,b,c", "NaN,0,0", "2,-5,9e9", "1e300,0.5,0.5"]
 )

@@ -89,7 +89,8 @@ def test_scores_and_curves_are_those_that_were_logged(
     assert low > middle > high and middle == pytest.approx((low + high) / 2, abs=0.1)
     assert score.locator(".meaning").count() == 0
     entropy = tab["[data-score=entropy] .meaning"]
-    assert entropy.inner_text() == f"{SCORES[0].meaning}; on this text"
+    (meaning,) = [each.meaning for each in SCORES if each.name == "entropy"]
+    assert entropy.inner_text() == f"{meaning}; on this text"
     # Four tokens that attend evenly: the means of log2 of 1, 2, 3, 4, and of 0, 1/2, 1, 3/2.
     assert tab["[data-score=entropy] b"].inner_text() == "1.146"
     assert tab["[data-score='mean distance'] b"].inner_text() == "0.750"
