@@ -1,4 +1,5 @@
-"""Head scores: what a head attends to, as one number. `SCORES` is the only list of them.
+"""Head scores: what a head attends to, as one number. `SCORES` is the only list of them, `RULES`
+that of the sentences about heads.
 
 `maps` has the shape (batch, head, query, key): for every query, weights over keys that sum to one.
 Queries and keys are the same tokens, except for scores of cross attention. Each function averages
@@ -12,6 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+NEAR = 8  # tokens
 
 
 def entropy(maps: np.ndarray) -> np.ndarray:
@@ -45,6 +48,18 @@ def first_token(maps: np.ndarray) -> np.ndarray:
 def same_token(maps: np.ndarray) -> np.ndarray:
     """Share on the query's own position (Clark et al. 2019, section 3.1)."""
     return share(maps, np.eye(maps.shape[-1], dtype=bool))
+
+
+def nearby(maps: np.ndarray) -> np.ndarray:
+    """Share on the tokens at most NEAR away, which include the query's own (compare the spans of
+    Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers"). Queries that are more than
+    twice as far from the first token count: others have few keys elsewhere."""
+    return share(maps, _near(maps.shape[-1]))
+
+
+def _near(n: int) -> np.ndarray:
+    places = np.arange(n)
+    return np.asarray(abs(places[:, None] - places) <= NEAR) & (places > 2 * NEAR)[:, None]
 
 
 def duplicate_token(maps: np.ndarray, tokens: np.ndarray) -> np.ndarray:
@@ -140,6 +155,7 @@ SCORES = (
     Score("previous token", previous_token, "share of attention on the token directly before"),
     Score("first token", first_token, "share of attention on the first token (attention sink)"),
     Score("same token", same_token, "share of attention on the query's own position"),
+    Score("nearby", nearby, f"share of attention on tokens at most {NEAR} away"),
     Score(
         "entropy",
         entropy,
@@ -152,6 +168,71 @@ SCORES = (
         mean_distance,
         "mean distance in tokens from a query to what it attends to",
         unit="tokens",
+    ),
+)
+
+# Sentences. Of these shares, a head does what its sentence says partly, or does little else.
+PARTLY, MOSTLY = 0.4, 0.7
+EVEN = 0.8  # of the largest entropy: attention is spread almost evenly
+EXAMPLE = 0.1  # the least weight of an example
+
+
+def _same(ids: np.ndarray) -> np.ndarray:
+    return np.asarray(ids[:, None] == ids)
+
+
+def _next(ids: np.ndarray) -> np.ndarray:
+    """Earlier keys with the token after the query."""
+    earlier = np.roll(np.tril(_same(ids), -1), -1, axis=0)
+    earlier[-1] = False
+    return earlier
+
+
+class Rule(NamedTuple):
+    """The sentence for heads with a large score. `keys`: where this pattern is, booleans (query,
+    key), from token ids. `interest`: how much such a head tells, from 0 to 1. `least`: the share,
+    beyond that of even attention, below which a head does not have the pattern."""
+
+    score: str
+    phrase: str
+    interest: float
+    keys: Callable[[np.ndarray], np.ndarray]
+    least: float = 0.25
+
+
+RULES = (
+    Rule("copy", "looks back at earlier mentions of the word that comes next", 1, _next),
+    Rule(
+        "induction",
+        "looks at what followed earlier occurrences of the same token",
+        1,
+        lambda ids: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
+    ),
+    Rule(
+        "duplicate token",
+        "looks back at earlier occurrences of the same token",
+        1,
+        lambda ids: np.tril(_same(ids), -1),
+    ),
+    Rule(
+        "previous token",
+        "looks at the token before",
+        0.7,
+        lambda ids: np.eye(len(ids), k=-1, dtype=bool),
+    ),
+    Rule("same token", "looks at the token itself", 0.4, lambda ids: np.eye(len(ids), dtype=bool)),
+    Rule(
+        "first token",
+        "rests on the first token",
+        0.3,
+        lambda ids: np.tri(len(ids), k=-1, dtype=bool) & (np.arange(len(ids)) == 0),
+    ),
+    Rule(
+        "nearby",
+        f"looks nearby, at most {NEAR} tokens away",
+        0.2,
+        lambda ids: _near(len(ids)),
+        least=MOSTLY,
     ),
 )
 

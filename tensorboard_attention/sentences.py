@@ -1,76 +1,21 @@
 """What a head does, as a sentence with a number and an example from the text.
 
-`RULES` and the thresholds are the only place that says which pattern is named, and how.
+`RULES` and the thresholds in `scores.py` say which pattern is named, and how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tensorboard_attention.scores import entropy, share
+from tensorboard_attention.scores import EVEN, EXAMPLE, MOSTLY, PARTLY, RULES, entropy, share
 
-LEAST = 0.25  # of a share beyond that of even attention: below, a head does not have the pattern
-PARTLY, MOSTLY = 0.4, 0.7  # shares from which on a head does it, and does little else
-EVEN = 0.8  # of the largest entropy: attention is spread almost evenly
-EXAMPLE = 0.1  # the least weight of an example
 THIS_TEXT = "this text"  # where scores were measured that were not given
 UNKNOWN = "No pattern that the scores know"
 SPREAD = "Spreads its attention almost evenly over the tokens"
 BROKEN = "Has weights that are not finite"
-
-
-def _same(ids: np.ndarray) -> np.ndarray:
-    return np.asarray(ids[:, None] == ids)
-
-
-def _next(ids: np.ndarray) -> np.ndarray:
-    """Earlier keys with the token after the query."""
-    earlier = np.roll(np.tril(_same(ids), -1), -1, axis=0)
-    earlier[-1] = False
-    return earlier
-
-
-class Rule(NamedTuple):
-    """The sentence for heads with a large score. `keys`: where this pattern is, booleans (query,
-    key), from token ids. `interest`: how much such a head tells, from 0 to 1."""
-
-    score: str
-    phrase: str
-    interest: float
-    keys: Callable[[np.ndarray], np.ndarray]
-
-
-RULES = (
-    Rule("copy", "looks back at earlier mentions of the word that comes next", 1, _next),
-    Rule(
-        "induction",
-        "looks at what followed earlier occurrences of the same token",
-        1,
-        lambda ids: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
-    ),
-    Rule(
-        "duplicate token",
-        "looks back at earlier occurrences of the same token",
-        1,
-        lambda ids: np.tril(_same(ids), -1),
-    ),
-    Rule(
-        "previous token",
-        "looks at the token before",
-        0.7,
-        lambda ids: np.eye(len(ids), k=-1, dtype=bool),
-    ),
-    Rule("same token", "looks at the token itself", 0.4, lambda ids: np.eye(len(ids), dtype=bool)),
-    Rule(
-        "first token",
-        "rests on the first token",
-        0.3,
-        lambda ids: np.tri(len(ids), k=-1, dtype=bool) & (np.arange(len(ids)) == 0),
-    ),
-)
 
 
 def sentences(
@@ -154,7 +99,8 @@ def _choose(values: np.ndarray, chance: np.ndarray) -> tuple[np.ndarray, np.ndar
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         beyond = (values - chance[:, None]) / (1 - chance[:, None])
-        beyond = np.where(np.isfinite(beyond) & (beyond >= LEAST), beyond.clip(None, 1), 0)
+        least = np.array([[rule.least] for rule in RULES])
+        beyond = np.where(np.isfinite(beyond) & (beyond >= least), beyond.clip(None, 1), 0)
     tells = beyond * np.array([[rule.interest] for rule in RULES])
     return np.where(tells.any(0), tells.argmax(0), -1), tells.max(0)
 

@@ -28,7 +28,7 @@ export class Grid {
       views.forEach((maps, i) => paint(cell.canvases[i], maps, l, h, palette, pixels));
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       const broken = views.some((maps) => !maps.isFinite(l, h));
-      cell.caption.textContent = (sort ? `${l}.${h}  ${score}` : `${h}`) + (broken ? " NaN" : "");
+      cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + (broken ? " NaN" : "");
       cell.button.title = broken ? NOT_FINITE : "";
       const chosen = l === layer && h === head;
       cell.button.setAttribute(

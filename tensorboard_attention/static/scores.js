@@ -27,7 +27,13 @@ export class Scores {
         return el(
           "div",
           { class: "score", "data-score": name },
-          el("div", { class: "value" }, el("span", {}, name), el("b", {}, values)),
+          el(
+            "div",
+            { class: "value" },
+            el("span", {}, name),
+            el("small", {}, views.length > 1 ? "" : rank(first.maps, name, layer, head)),
+            el("b", {}, values),
+          ),
           ...about(views.filter(({ maps }) => has(maps, name, layer, head)), name, same, first.maps),
           ...this.#chart(views, name, layer, head, values),
         );
@@ -81,7 +87,9 @@ export class Scores {
       pointed.setAttribute("visibility", "hidden");
       readout.textContent = "";
     });
-    const scale = [high, low].map((value) => el("span", {}, `${Number(value.toPrecision(2))}`));
+    // With two digits of what is between them.
+    const digits = Math.min(20, Math.max(0, 1 - Math.floor(Math.log10(high - low))));
+    const scale = [high, low].map((value) => el("span", {}, `${Number(value.toFixed(digits))}`));
     const ends = [`step ${first.toLocaleString("en")}`, last.toLocaleString("en")];
     return [
       el(
@@ -128,6 +136,15 @@ function about(views, name, sameText, first) {
   return Object.entries({ meaning: texts, differs: warning }).flatMap(([kind, text]) =>
     text ? [el("p", { class: kind }, text)] : [],
   );
+}
+
+// The place of a head among all heads, by a score.
+function rank(maps, name, layer, head) {
+  const value = maps.score(name, layer, head);
+  const values = maps.heads().map(([l, h]) => maps.score(name, l, h));
+  const known = values.filter((each) => !Number.isNaN(each));
+  if (Number.isNaN(value) || known.length < 2) return "";
+  return `rank ${known.filter((each) => each > value).length + 1} of ${known.length}`;
 }
 
 function sameTokens(some, others) {

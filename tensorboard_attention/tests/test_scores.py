@@ -51,6 +51,16 @@ def test_heads_that_do_one_thing(n: int) -> None:
     assert_allclose(scores.mean_distance(maps), [(n - 1) / n, (n - 1) / 2, 0])
 
 
+@given(st.integers(18, 40), st.booleans())
+def test_what_is_nearby(n: int, causal: bool) -> None:
+    maps = np.random.default_rng(n).random((1, 2, n, n)) * (np.tri(n) if causal else 1)
+    maps /= maps.sum(-1, keepdims=True)
+    far = range(17, n)
+    near = [[maps[0, head, q, max(0, q - 8) : q + 9].sum() for q in far] for head in range(2)]
+    assert_allclose(scores.nearby(maps), np.mean(near, 1))
+    assert np.isnan(scores.nearby(uniform(17))).all()
+
+
 @given(st.integers(2, 8))
 def test_copying_heads_on_a_repeated_sequence(n: int) -> None:
     tokens = np.tile(np.random.default_rng(n).permutation(50)[:n], 2)[None]
@@ -77,8 +87,9 @@ def test_texts_of_a_batch_are_averaged() -> None:
 @pytest.mark.parametrize("score", scores.SCORES, ids=lambda score: score.name)
 def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
     """From what it needs: one number per head, and the same for float32 as for float64."""
-    maps, tokens = np.tile(uniform(4), (2, 3, 1, 1)), np.array([[0, 1, 0, 1]] * 2)
-    targets = np.tri(4, dtype=bool)
+    n = 20
+    maps, tokens = np.tile(uniform(n), (2, 3, 1, 1)), np.array([[0, 1] * (n // 2)] * 2)
+    targets = np.tri(n, dtype=bool)
     first, *more = {
         "maps": (maps,),
         "tokens": (maps, tokens),

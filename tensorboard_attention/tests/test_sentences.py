@@ -63,6 +63,20 @@ def test_heads_that_do_one_thing(targets: list[int], sentence: str) -> None:
     assert 0 < tells <= 1
 
 
+def test_a_head_without_another_pattern_that_looks_nearby() -> None:
+    n = 48
+    tokens = [f" word{i}" for i in range(n)]
+    queries = np.arange(n)
+    even = np.tri(n) / (queries + 1)[:, None]
+    away = np.random.default_rng(0).integers(2, 9, n)
+    near = 0.95 * np.eye(n)[np.maximum(0, queries - away)] + 0.05 * even
+    found = told(near, even, tokens=tokens)
+    text, (query, key), tells = found[0]
+    assert text.startswith("Mostly looks nearby, at most 8 tokens away: 0.96 of its attention")
+    assert query - key == away[query] and 0 < tells < 0.25
+    assert found[1][0].startswith("Spreads its attention almost evenly")
+
+
 def test_the_degree_is_that_of_the_number() -> None:
     numbers = [0.9, 0.5, 0.3, 0.2]
     found = told(*[pointing(PREVIOUS)] * 4, scores={"previous token": [numbers]})
