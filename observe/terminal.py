@@ -86,6 +86,8 @@ class Terminal(Observer):
             )
         elif not self.live:
             return
+        if not self._is_due():  # before anything that takes time
+            return
         self.bar.update(self.task, completed=step)
         left = self.bar.tasks[0].time_remaining
         self._show(step, self.measured + ("" if left is None else f"  {_left(left)}"))
@@ -94,16 +96,20 @@ class Terminal(Observer):
         if done == 1:
             self.evaluation_began = time.monotonic()
             return
+        if not self._is_due():
+            return
         seconds = (time.monotonic() - self.evaluation_began) / (done - 1) * (total - done)
         self._show(step, f"evaluating {done:,}/{total:,} batches, {_left(seconds)}")
 
+    def _is_due(self) -> bool:
+        """Whether the last update or plain line was not just now."""
+        interval = LIVE_INTERVAL if self.live else PLAIN_INTERVAL
+        return time.monotonic() - self.last_line >= interval
+
     def _show(self, step: int, measured: str) -> None:
-        """Update the bar, or print a plain line, unless the last one was just now."""
+        """Update the bar, or print a plain line."""
+        self.last_line = time.monotonic()
         self.bar.update(self.task, measured=measured)
-        now = time.monotonic()
-        if now - self.last_line < (LIVE_INTERVAL if self.live else PLAIN_INTERVAL):
-            return
-        self.last_line = now
         if self.live:
             self.bar.refresh()
         else:

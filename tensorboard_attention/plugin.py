@@ -24,7 +24,7 @@ from tensorboard.backend.http_util import Respond
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from tensorboard_attention.export import MODULES, STATIC, STYLE
+from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.index import Index
 from tensorboard_attention.summary import PLUGIN_NAME
 
@@ -51,7 +51,9 @@ class AttentionPlugin(TBPlugin):
         return FrontendMetadata(es_module_path=f"/{ENTRY}", tab_name="Attention")
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
-        apps = {f"/{name}": _file(name) for name in (*MODULES, ENTRY, STYLE)}
+        style = (STATIC / STYLE).read_text("utf-8")
+        entry = script() + without_imports((STATIC / ENTRY).read_text("utf-8"))
+        apps = {f"/{STYLE}": _text(style, "text/css"), f"/{ENTRY}": _text(entry, "text/javascript")}
         apps["/runs"] = Request.application(self._runs)
         apps["/maps"], apps["/scores"] = _framed(self._maps), _framed(self._scores)
         return apps
@@ -101,8 +103,5 @@ def _framed(find: Callable[[Mapping[str, str]], tuple[bytes, bytes]]) -> Callabl
     return respond
 
 
-def _file(name: str) -> Callable[..., Any]:
-    kind = "text/css" if name == STYLE else "text/javascript"
-    return Request.application(
-        lambda request: Respond(request, (STATIC / name).read_text("utf-8"), kind)
-    )
+def _text(text: str, kind: str) -> Callable[..., Any]:
+    return Request.application(lambda request: Respond(request, text, kind))

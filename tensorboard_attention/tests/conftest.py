@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
+from tensorboard_attention.export import STATIC
 
 # Tests assert no timings.
 settings.register_profile("no-deadline", deadline=None)
@@ -101,6 +102,10 @@ def shown_byte(weight: np.ndarray) -> np.ndarray:
     return (np.rint(np.sqrt(weight) * 255) / 255) ** 2
 
 
+def module(route: sync_api.Route) -> None:
+    route.fulfill(path=STATIC / Path(route.request.url).name, content_type="text/javascript")
+
+
 class Tab:
     """The Attention tab in a new browser page. JavaScript errors fail the test that closes it."""
 
@@ -111,6 +116,8 @@ class Tab:
             viewport={"width": width, "height": 900}, has_touch=width < 800
         )
         context.clock.install()  # time passes as usual until a test moves it forward
+        # Modules that tests import themselves: TensorBoard serves all of them as one.
+        context.route(re.compile(r"/(dom|colours)\.js$"), module)
         self.page = context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))

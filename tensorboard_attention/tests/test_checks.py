@@ -129,10 +129,10 @@ def masked(maps: Tensor, first: int) -> Tensor:
 
 def test_masked_queries_are_shown_empty_and_do_not_count() -> None:
     """Rows of zeros, such as those of padding."""
-    n, kept = 8, 5
+    n, kept = 40, 25
     logits = torch.randn(1, 2, n, n, generator=torch.Generator().manual_seed(0))
     logits = logits.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
-    tokens = ["a", "b", "a", "b", "a", "a", "b", "a"]
+    tokens = ["a", "b", "a", "b", "a", "a", "b", "a"] * 5
     maps = masked(logits.softmax(-1), kept)
     whole = json.loads(encode([maps], tokens)[0])
     part = json.loads(encode([maps[:, :, :kept, :kept]], tokens[:kept])[0])
