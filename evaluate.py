@@ -15,6 +15,7 @@ if __name__ == "__main__":
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +42,12 @@ def main(cfg: DictConfig) -> None:
     device = choose_device(config.device, "device")
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
-    data = config.data or opened.config.data
+    data: Any = config.data or opened.config.data
+    if data is None:
+        raise UserError(
+            "data: this run was converted and has no corpus; give one, such as data=text "
+            "data.path=notes.txt"
+        )
     if split == "all" and not isinstance(data, TalesConfig):
         data = replace(data, val_fraction=1.0)  # one stream of tokens
     needed = ("train",) if split == "train" else ("val",)

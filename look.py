@@ -109,8 +109,9 @@ def about(opened: OpenRun) -> str:
     parts = [
         f"{model.n_layers} layers of {model.n_heads} heads, "
         f"{opened.model.n_parameters:,} parameters",
-        f"data: {opened.config.data.name}",
     ]
+    if opened.config.data is not None:
+        parts.append(f"data: {opened.config.data.name}")
     try:
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))

@@ -29,7 +29,7 @@ MAX_PROMPT = 10_000_000
 def main(cfg: DictConfig) -> None:
     config = build(cfg, SampleConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
-    writer = Writer(opened.model, opened.tokenizer, opened.config.data.document_end)
+    writer = Writer(opened.model, opened.tokenizer, opened.config.document_end)
     if config.interactive:
         interact(writer, config)
     else:

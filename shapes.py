@@ -14,9 +14,11 @@ if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from jaxtyping import Float
 from omegaconf import DictConfig
 from rich.console import Console
@@ -25,6 +27,8 @@ from torch import Tensor, nn
 
 from configs.cli import run_script
 from configs.schema import ShapesConfig, build
+from errors import UserError
+from inference.opening import find_run, read_config
 from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
 from model.block import Block
@@ -142,7 +146,13 @@ def full_width_table(*columns: str) -> Table:
 
 
 def main(cfg: DictConfig) -> None:
-    print_walk(build(cfg, ShapesConfig).model)
+    config = build(cfg, ShapesConfig)
+    if config.run is None:
+        print_walk(config.model)
+        return
+    if any(each.startswith("model") for each in HydraConfig.get().overrides.task):
+        raise UserError("model: is that of the run; leave out model or run")
+    print_walk(read_config(find_run(Path(config.run), "run")).model)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
 # What torch, the C++ library and Python say if memory is limited.
 NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
 # Optional groups, which Hydra cannot override by their own default.
-NO_CHOICE = {"train": "experiment=null", "evaluate": "data=null"}
+NO_CHOICE = {"train": "experiment=null", "evaluate": "data=null", "convert": "tokenizer=null"}
 MAX_SWEEP = 10_000
 
 ROOT = Path(__file__).resolve().parent.parent

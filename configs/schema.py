@@ -154,9 +154,27 @@ class LookConfig:
 
 
 @dataclass
+class ConvertConfig:
+    """The settings of convert.py; configs/convert.yaml explains them."""
+
+    source: str = field(metadata=FREE_TEXT)
+    to: str = field(metadata=FREE_TEXT)
+    checkpoint: str
+    dtype: str | None
+    # Not in the YAML file, where it would override the chosen group.
+    tokenizer: Any = field(default=None, metadata=GROUP)
+
+    def __post_init__(self) -> None:
+        check_choice("checkpoint", self.checkpoint, ("best", "last"))
+        if self.dtype is not None:
+            check_choice("dtype", self.dtype, ("float32", "bfloat16", "float16", "q8_0"))
+
+
+@dataclass
 class ShapesConfig:
     """The settings of shapes.py."""
 
+    run: str | None = field(metadata=FREE_TEXT)
     model: ModelConfig = field(metadata=GROUP)
 
 
@@ -171,6 +189,7 @@ SCRIPTS: dict[str, type] = {
     "sample": SampleConfig,
     "evaluate": EvaluateConfig,
     "look": LookConfig,
+    "convert": ConvertConfig,
     "shapes": ShapesConfig,
 }
 GROUPS: dict[str, type] = {
@@ -304,6 +323,11 @@ def load_run_config(file: Path) -> DictConfig:
     """
     stored = read_settings(file)
     data = stored.get("data")
+    if data is None and "converted_from" in stored:
+        raise UserError(
+            f"{file}: the run was converted, not trained, and has no optimizer state to continue "
+            f"from; finetune it with init_from={file.parent}"
+        )
     corpus = data.get("name") if isinstance(data, dict) else None
     if not isinstance(corpus, str) or corpus not in CORPORA:
         raise UserError(f"{file}: unknown data.name; choose another run")

@@ -30,8 +30,14 @@ Config = TypeVar("Config")
 class RunConfig:
     """The settings of a run that opening it needs."""
 
-    data: CorpusConfig
+    data: CorpusConfig | None
+    """None: the run was converted from another format, and has no corpus."""
     model: ModelConfig
+
+    @property
+    def document_end(self) -> str | None:
+        """The text that ends a document, if the corpus has one."""
+        return None if self.data is None else self.data.document_end
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,8 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
     If the newest run has no checkpoint yet, `runs/latest` opens the newest one that has, with a
     note on standard error. Raises UserError if a part of it is missing or damaged.
     """
-    run = _with_checkpoint(Run.open(str(path), "run"), Path(path))
-    config = _read_config(run)
+    run = find_run(Path(path), "run")
+    config = read_config(run)
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     while True:
         folder = run.checkpoints.find(checkpoint, "run")
@@ -88,8 +94,10 @@ def _load_model(config: ModelConfig, vocab_size: int, checkpoint: Path) -> GPT:
     return model
 
 
-def _with_checkpoint(run: Run, path: Path) -> Run:
-    """`run`, or if it is the latest and has no checkpoint, the newest beside it that has one."""
+def find_run(path: Path, setting: str) -> Run:
+    """The run at `path`, or if it is the latest and has no checkpoint, the newest beside it that
+    has one. Raises UserError, naming `setting`, if there is none."""
+    run = Run.open(str(path), setting)
     if run.checkpoints or path.name != "latest":
         return run
     stored = [*path.parent.glob("*/config.yaml"), *path.parent.glob("*/*/config.yaml")]  # of sweeps
@@ -101,13 +109,17 @@ def _with_checkpoint(run: Run, path: Path) -> Run:
     return run
 
 
-def _read_config(run: Run) -> RunConfig:
+def read_config(run: Run) -> RunConfig:
+    """The settings that opening a run needs. Raises UserError if they are damaged."""
     try:
         stored = read_settings(run.config_file)
-        data, model = (_section(stored, name) for name in ("data", "model"))
+        model = _build(ModelConfig, _section(stored, "model"), "model.")
+        if stored.get("data", "") is None:
+            return RunConfig(None, model)
+        data = _section(stored, "data")
         check_choice("data.name", data.get("name"), CORPORA)
         kind = CORPORA[data["name"]].config
-        return RunConfig(_build(kind, data, "data."), _build(ModelConfig, model, "model."))
+        return RunConfig(_build(kind, data, "data."), model)
     except ValueError as error:
         raise UserError(f"{run.config_file}: {error}") from error
 

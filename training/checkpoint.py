@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
@@ -77,15 +78,14 @@ class Checkpoints:
         target = self.folder / f"step-{progress.step:06d}"
         if not writes:
             return target
+
+        def fill(folder: Path) -> None:
+            for name, tensors in contents.items():
+                safetensors.torch.save_file(tensors, folder / name)
+
         try:
             remove(target / EVALUATED)  # of the step before a resume from earlier
-            with replace_folder(target) as temporary:
-                for name, tensors in contents.items():
-                    safetensors.torch.save_file(tensors, temporary / name)
-                (temporary / STATE).write_text(as_json(progress), encoding="utf-8")
-                for name in contents:  # safetensors makes its files readable by their owner only
-                    shutil.copymode(temporary / STATE, temporary / name)
-                write_sums(temporary, FILES)
+            self._write(target, progress, fill)
             for name in NAMES if is_best else ("last",):
                 self._point(name, target)
             fsync(self.folder)
@@ -93,6 +93,28 @@ class Checkpoints:
             raise self._refused(error) from error
         self._prune(keep)
         return target
+
+    def create(self, write_weights: Callable[[Path], None]) -> None:
+        """Write the first checkpoint of a run that has not been trained, which is its last and its
+        best; `write_weights(file)` writes its weights."""
+
+        def fill(folder: Path) -> None:
+            write_weights(folder / MODEL)
+            safetensors.torch.save_file({}, folder / OPTIMIZER)
+
+        target = self.folder / "step-000000"
+        self._write(target, Progress(), fill)
+        for name in NAMES:
+            self._point(name, target)
+
+    def _write(self, target: Path, progress: Progress, fill: Callable[[Path], None]) -> None:
+        """Write the files of a checkpoint; `fill(folder)` writes its tensors."""
+        with replace_folder(target) as temporary:
+            fill(temporary)
+            (temporary / STATE).write_text(as_json(progress), encoding="utf-8")
+            for name in (MODEL, OPTIMIZER):  # safetensors makes them readable by their owner only
+                shutil.copymode(temporary / STATE, temporary / name)
+            write_sums(temporary, FILES)
 
     def _refused(self, error: Exception) -> UserError:
         reason = getattr(error, "strerror", None) or error

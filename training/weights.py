@@ -18,14 +18,29 @@ MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
+def _on_meta(config: ModelConfig, vocab_size: int) -> GPT:
+    """The model without memory for its tensors. Raises ValueError if it is too large even so."""
+    try:
+        with torch.device("meta"):
+            return GPT(config, vocab_size)
+    except RuntimeError:
+        raise ValueError("the model is too large") from None
+
+
+def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter that a checkpoint holds. Takes no memory. Raises ValueError if
+    the model is too large to be described."""
+    model = _on_meta(config, vocab_size)
+    return {name: tuple(each.shape) for name, each in model.named_parameters()}
+
+
 def check_weights(config: ModelConfig, vocab_size: int, checkpoint: Path) -> int:
     """The bytes of memory that the model takes. Raises UserError unless the weights are those of
     such a model. Reads only their names, types and shapes, and takes no memory."""
     try:
-        with torch.device("meta"):
-            model = GPT(config, vocab_size)
-    except RuntimeError as error:
-        raise UserError(f"{checkpoint}: the model is too large; choose another run") from error
+        model = _on_meta(config, vocab_size)
+    except ValueError as error:
+        raise UserError(f"{checkpoint}: {error}; choose another run") from error
     expected = {name: list(each.shape) for name, each in model.named_parameters()}
     with readable(checkpoint / MODEL) as path, safe_open(path, "pt") as file:
         found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118

@@ -1,0 +1,82 @@
+"""A run as a folder for Hugging Face transformers, or as GGUF for llama.cpp.
+
+Promises: what is written appears whole or not at all; the run is only read; other programs open it
+without code of this project.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from data import Tokenizer
+from data.fast_tokenizer import write_fast
+from errors import UserError
+from exchange.card import model_card
+from exchange.config import to_config
+from exchange.tensors import Tensors
+from exchange.weights import write_weights
+from files import replace_folder
+from inference.opening import RunConfig, find_run, read_config
+from model.hugging_face import ARCHITECTURES, family
+from training.run import Run
+from training.weights import MODEL, check_weights
+
+
+class Stored(NamedTuple):
+    """A checkpoint of a run, whose weights are read when they are used."""
+
+    run: Run
+    config: RunConfig
+    tokenizer: Tokenizer
+    checkpoint: Path
+    weights: Tensors
+    family: str
+
+
+def open_stored(source: Path, checkpoint: str) -> Stored:
+    """Raises UserError if the run is damaged, or is not a model that others know."""
+    run = find_run(source, "source")
+    config = read_config(run)
+    try:
+        kind = family(config.model)
+    except ValueError as error:
+        raise UserError(f"source: {run.path}: {error}") from error
+    tokenizer = Tokenizer.load(run.tokenizer_folder)
+    folder = run.checkpoints.find(checkpoint, "source")
+    check_weights(config.model, tokenizer.vocab_size, folder)
+    return Stored(run, config, tokenizer, folder, Tensors([folder / MODEL]), kind)
+
+
+def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
+    """Write the folder `target`; returns what to tell the user."""
+    stored = open_stored(source, checkpoint)
+    model, tokenizer = stored.config.model, stored.tokenizer
+    try:
+        with replace_folder(target) as folder:
+            write_weights(folder, model, stored.weights, dtype)
+            end = write_fast(tokenizer, folder, model.context_length, stored.config.document_end)
+            start = tokenizer.start if tokenizer.start is not None else end
+            ids = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
+            kind = dtype or "float32"
+            about = to_config(model, tokenizer.vocab_size)
+            _write_json(folder / "config.json", about | ids | {"dtype": kind, "torch_dtype": kind})
+            _write_json(folder / "generation_config.json", ids)
+            card = model_card(stored.run, stored.config, stored.checkpoint, target.name)
+            (folder / "README.md").write_text(card, encoding="utf-8")
+    except ValueError as error:
+        raise UserError(f"{error}") from error
+    return (
+        f"Wrote {target}: {ARCHITECTURES[stored.family]}, from {stored.checkpoint}. In Python:\n"
+        f"  AutoModelForCausalLM.from_pretrained({str(target)!r})"
+    )
+
+
+def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
+    """Write the file `target`; returns what to tell the user."""
+    raise NotImplementedError
+
+
+def _write_json(file: Path, contents: dict[str, object]) -> None:
+    file.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,81 @@
+"""A run from a folder of Hugging Face transformers.
+
+Promises: the run is the same model, weight for weight, or there is none; nothing that the folder
+contains is executed; the run appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+
+from data import Tokenizer, TokenizerConfig
+from data.fast_tokenizer import read_fast
+from data.tokenizer import fixed_tokenizer
+from errors import UserError
+from exchange.config import read_config
+from exchange.tensors import Entry, write_tensors
+from exchange.weights import read_weights
+from files import fsync, replace_folder
+from model import ModelConfig
+from training.checkpoint import Checkpoints
+
+
+def to_run(
+    source: Path, target: Path, name: str, dtype: str | None, tokenizer: TokenizerConfig | None
+) -> str:
+    """Write the run `target`; returns what to tell the user. `name` is how the user calls `source`;
+    `tokenizer` is for a folder that has none. Raises UserError."""
+    try:
+        model, vocab_size = read_config(source)
+        entries = read_weights(source, model, vocab_size, dtype)
+        found = read_tokenizer(source, vocab_size, tokenizer)
+        write_run(target, name, model, found, entries)
+    except ValueError as error:
+        raise UserError(f"source: {source}: {error}") from error
+    return (
+        f"Wrote {target}: {model.n_layers} layers of {model.n_heads} heads, "
+        f"{sum(each.n_elements for each in entries):,} parameters, {found.vocab_size:,} tokens."
+    )
+
+
+def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None) -> Tokenizer:
+    """The tokenizer of a folder, or the configured one if it has none. Raises ValueError."""
+    if (folder / "tokenizer.json").exists():
+        if config is not None:
+            raise ValueError("tokenizer: the folder has its own; leave tokenizer out")
+        return read_fast(folder, vocab_size)
+    if config is None:
+        raise ValueError(
+            "tokenizer.json: is missing; save it with "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...), or give tokenizer=byte or "
+            "another one whose ids the model was trained with"
+        )
+    if config.name == "bpe":
+        raise ValueError(
+            "tokenizer: bpe is trained on a corpus, which a folder does not have; "
+            "give tokenizer=byte or another fixed one"
+        )
+    return fixed_tokenizer(config.name).padded(vocab_size)
+
+
+def write_run(
+    target: Path, name: str, model: ModelConfig, tokenizer: Tokenizer, entries: list[Entry]
+) -> None:
+    """Write a run whose only checkpoint is at step 0. It has no corpus: `data` is null."""
+    settings = {
+        "converted_from": name,
+        "data": None,
+        "tokenizer": {"name": "hugging_face", "vocab_size": None},
+        "model": asdict(model),
+    }
+    with replace_folder(target) as folder:
+        (folder / "tokenizer").mkdir()
+        tokenizer.save(folder / "tokenizer")
+        Checkpoints(folder / "checkpoints").create(lambda path: write_tensors(path, entries))
+        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+        (folder / "config.yaml").write_text(text, encoding="utf-8")
+        for each in folder.rglob("*"):
+            fsync(each)

@@ -1,0 +1,187 @@
+"""Models go to the classes of Hugging Face transformers and come back, weight for weight."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from configs.schema import preset
+from exchange import weights as exchange_weights
+from exchange.config import read_config, to_config
+from exchange.tensors import Tensors, write_tensors
+from exchange.weights import read_weights, write_weights
+from inference import generate
+from model import GPT, ModelConfig
+from tests.exchange.conftest import configs, random_model, store
+
+VOCAB = 29
+
+
+def export(model: GPT, folder: Path, dtype: str | None = None) -> Path:
+    """Write the model without a tokenizer, as transformers opens it."""
+    folder.mkdir()
+    weights = Tensors([store(model, folder.with_suffix(".ours"))])
+    write_weights(folder, model.config, weights, dtype)
+    ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    (folder / "config.json").write_text(json.dumps(to_config(model.config, VOCAB) | ids))
+    return folder
+
+
+def load(folder: Path) -> tuple[GPT, dict[str, Tensor]]:
+    """The model in a folder of transformers, and its parameters as they are stored in a run."""
+    config, vocab_size = read_config(folder)
+    file = folder / "ours"
+    write_tensors(file, read_weights(folder, config, vocab_size, None))
+    stored = safetensors.torch.load_file(file)
+    file.unlink()
+    model = GPT(config, vocab_size)
+    missing, unexpected = model.load_state_dict(stored, strict=False)
+    assert not unexpected
+    assert missing == (["unembedding.weight"] if config.tied_embeddings else [])
+    return model.eval(), stored
+
+
+def assert_same_logits(ours: nn.Module, theirs: nn.Module, length: int) -> None:
+    tokens = torch.randint(VOCAB, (3, length), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        expected = theirs(tokens).logits
+        torch.testing.assert_close(ours(tokens), expected, rtol=2e-5, atol=2e-5)
+    assert expected.std() > 0.01, "the logits must not be almost constant"
+
+
+@settings(max_examples=20)
+@given(config=configs(), seed=st.integers(0, 1000))
+def test_transformers_computes_the_same_and_the_weights_come_back(
+    config: ModelConfig, seed: int
+) -> None:
+    model = random_model(config, VOCAB, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        there = export(model, Path(folder, "there"))
+        theirs = AutoModelForCausalLM.from_pretrained(there)
+        assert_same_logits(model, theirs, config.context_length)
+
+        length = min(30, config.context_length - 2)
+        prompt = torch.randint(VOCAB, (1, 2))
+        written = list(generate(model, prompt, length, temperature=0.0))
+        greedy = {"max_new_tokens": length, "do_sample": False}
+        for use_cache in (True, False):
+            tokens = theirs.generate(prompt, use_cache=use_cache, **greedy)
+            assert tokens[0, 2:].tolist() == [int(each) for each in written]
+
+        back, _ = load(there)
+        again = export(back, Path(folder, "again"))
+        name = "model.safetensors"
+        assert (again / name).read_bytes() == (there / name).read_bytes()
+
+
+SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 24}
+LLAMA = {**SIZES, "intermediate_size": 40, "max_position_embeddings": 32, "vocab_size": VOCAB}
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 250.0}}
+THEIRS: dict[str, tuple[type[nn.Module], Any]] = {
+    "gpt2": (
+        GPT2LMHeadModel,
+        GPT2Config(vocab_size=VOCAB, n_layer=3, n_head=3, n_embd=27, n_positions=32),
+    ),
+    "gpt2-untied": (
+        GPT2LMHeadModel,
+        GPT2Config(
+            **{"vocab_size": VOCAB, "n_layer": 2, "n_head": 1, "n_embd": 8, "n_positions": 32},
+            **{"n_inner": 11, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-3},
+        ),
+    ),
+    "llama": (LlamaForCausalLM, LlamaConfig(**LLAMA)),
+    "llama-grouped": (
+        LlamaForCausalLM,
+        LlamaConfig(**LLAMA, **ROPE, num_key_value_heads=2, head_dim=10, tie_word_embeddings=True),
+    ),
+    "llama-bias": (LlamaForCausalLM, LlamaConfig(**LLAMA, attention_bias=True, mlp_bias=True)),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**LLAMA, num_key_value_heads=4)),
+    "qwen3-grouped": (
+        Qwen3ForCausalLM,
+        Qwen3Config(**LLAMA, **ROPE, num_key_value_heads=1, head_dim=8, tie_word_embeddings=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_transformers_saved_opens_here(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    kind, config = THEIRS[name]
+    torch.manual_seed(1)
+    theirs = kind(config).eval().to(dtype)
+    for parameter in theirs.parameters():
+        parameter.data.add_(torch.randn(parameter.shape) * 0.2)
+    theirs.save_pretrained(tmp_path / "theirs")  # type: ignore[operator]
+    ours, stored = load(tmp_path / "theirs")
+    assert {each.dtype for each in stored.values()} == {dtype}
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "theirs", dtype=torch.float32)
+    assert_same_logits(ours, theirs, 32)
+
+
+def test_a_model_without_its_head_and_with_old_buffers_opens(tmp_path: Path) -> None:
+    kind, config = THEIRS["gpt2"]
+    theirs = kind(config).eval()
+    theirs.transformer.save_pretrained(tmp_path / "theirs")  # type: ignore[union-attr,operator]
+    file = tmp_path / "theirs/model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    assert "wte.weight" in tensors
+    tensors["h.0.attn.bias"] = torch.ones(1, 1, 32, 32).tril()
+    tensors["h.1.attn.masked_bias"] = torch.tensor(-1e4)
+    tensors["lm_head.weight"] = tensors["wte.weight"].clone()
+    safetensors.torch.save_file(tensors, file)
+    ours, _ = load(tmp_path / "theirs")
+    assert_same_logits(ours, theirs, 32)
+
+
+def test_large_weights_are_sharded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_weights, "SHARD", 5000)
+    kind, config = THEIRS["llama"]
+    theirs = kind(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs", max_shard_size=7000)  # type: ignore[operator]
+    assert len([*(tmp_path / "theirs").glob("model-*.safetensors")]) > 2
+    ours, _ = load(tmp_path / "theirs")
+    folder = export(ours, tmp_path / "back")
+    sizes = [file.stat().st_size for file in folder.glob("model-*.safetensors")]
+    assert len(sizes) > 2 and sorted(sizes)[-2] < 7000
+    assert_same_logits(ours, AutoModelForCausalLM.from_pretrained(folder), 32)
+    again, _ = load(folder)
+    for mine, other in zip(ours.parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_weights_are_rounded_to_the_dtype(tmp_path: Path, dtype: str) -> None:
+    model = random_model(nano(), VOCAB)
+    export(model, tmp_path / "there", dtype)
+    _, stored = load(tmp_path / "there")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(stored[name], parameter.to(getattr(torch, dtype)))
+
+
+def test_weights_beyond_float16_are_refused(tmp_path: Path) -> None:
+    model = random_model(nano(), VOCAB)
+    model.final_norm.weight.data[3] = 1e5
+    with pytest.raises(ValueError, match=r"^dtype: model\.norm\.weight has values beyond"):
+        export(model, tmp_path / "there", "float16")
+
+
+def nano() -> ModelConfig:
+    return preset("model", "nano", n_layers=1, d_model=16, context_length=8)
