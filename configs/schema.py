@@ -162,7 +162,7 @@ class ConvertConfig:
     checkpoint: str
     dtype: str | None
     # Not in the YAML file, where it would override the chosen group.
-    tokenizer: Any = field(default=None, metadata=GROUP)
+    tokenizer: TokenizerConfig | None = field(default=None, metadata=GROUP)
 
     def __post_init__(self) -> None:
         check_choice("checkpoint", self.checkpoint, ("best", "last"))

@@ -11,15 +11,18 @@ FILES = ("*.json", "*.safetensors")  # nothing that executes code when it is ope
 
 
 def is_hub_name(source: str) -> bool:
-    """Whether this can be a name on the hub, such as openai-community/gpt2."""
-    return re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII) is not None
+    """Whether this can be a name on the hub, such as openai-community/gpt2: not a path into a
+    folder that exists, and none below runs/."""
+    owner = source.partition("/")[0]
+    is_name = re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII) is not None
+    return is_name and owner != "runs" and not Path(owner).exists()
 
 
 def fetch(name: str) -> Path:
     """The folder with the files of a model on the hub. Raises UserError if it cannot be had."""
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError:
         raise UserError(
             f"source: {name} is not a folder, and models on the hub need huggingface_hub; give a "
@@ -28,9 +31,16 @@ def fetch(name: str) -> Path:
     print(f"Fetching {name} from the Hugging Face hub")
     try:
         return Path(snapshot_download(name, allow_patterns=[*FILES]))
-    except (OSError, HfHubHTTPError, ValueError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise UserError(
-            f"source: {name} is not a folder, and was not found on the hub ({reason}); give a "
-            "folder, or a name on the hub such as openai-community/gpt2"
-        ) from error
+    except LocalEntryNotFoundError as error:
+        problem = "the hub cannot be reached"
+        cause: Exception = error
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", "no")
+        problem = f"the hub has no such model, or it is private (status {status})"
+        cause = error
+    except (OSError, ValueError) as error:
+        problem, cause = " ".join(str(error).split())[:160], error
+    raise UserError(
+        f"source: {name} is not a folder here, and could not be fetched: {problem}; give a folder, "
+        "or a name on the hub such as openai-community/gpt2"
+    ) from cause

@@ -14,12 +14,15 @@ import yaml
 from tests.conftest import ROOT
 
 DISTRIBUTIONS = packages_distributions()
-SCRIPTS = ("train", "sample", "evaluate", "look", "shapes")
+SCRIPTS = ("train", "sample", "evaluate", "look", "convert", "shapes")
 MAY_IMPORT = {
     "model": {"model", "errors", "files"},
     "data": {"data", "errors", "files"},
     "training": {"training", "model", "data", "errors", "files"},
     "inference": {"inference", "training", "model", "data", "errors", "files"},
+    "exchange": {
+        *("exchange", "inference", "training", "model", "data", "errors", "files"),
+    },
     "observe": {
         *("observe", "model", "data", "tensorboard_attention", "training.observer"),
         *("errors", "files"),

@@ -1,0 +1,119 @@
+"""config.json: what our models are is translated, and everything else is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from configs.schema import preset
+from exchange.config import from_config, read_config, to_config
+from model import ModelConfig
+from model.hugging_face import family
+from tests.exchange.conftest import configs
+
+LLAMA = {
+    **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50},
+    **{"hidden_size": 24, "intermediate_size": 40, "max_position_embeddings": 32},
+}
+QWEN3 = {**LLAMA, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 8}
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 12, "n_positions": 16}
+
+
+@given(config=configs())
+def test_the_settings_come_back(config: ModelConfig) -> None:
+    expected = config
+    if family(config) == "gpt2":  # whose biases are zero where there were none
+        expected = preset("model", "nano_gpt2", **{**vars(config), "bias": True})
+    assert from_config(json.loads(json.dumps(to_config(config, 77)))) == (expected, 77)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "setting"),
+    [
+        ("nano", {"position": "learned"}, "position"),
+        ("nano", {"mlp": "gelu"}, "mlp"),
+        ("nano", {"bias": True}, "bias"),
+        ("nano", {"norm": "layernorm"}, "position"),
+        ("nano", {"qk_norm": False, "n_heads": 3, "d_model": 8, "d_head": 4}, "d_model"),
+        ("nano_gpt2", {"norm": "rmsnorm"}, "position"),
+        ("nano_gpt2", {"position": "rotary"}, "position"),
+        ("nano_gpt2", {"mlp": "swiglu"}, "mlp"),
+        ("nano_gpt2", {"qk_norm": True}, "qk_norm"),
+        ("nano_gpt2", {"n_kv_heads": 2}, "n_kv_heads"),
+        ("nano_gpt2", {"d_head": 10}, "d_head"),
+    ],
+)
+def test_what_no_family_is_names_the_setting(
+    name: str, changes: dict[str, Any], setting: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^model\.{setting}: "):
+        family(preset("model", name, **changes))
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({}, "model_type"),
+        ({"model_type": "mistral"}, "model_type"),
+        ({"model_type": ["gpt2"]}, "model_type"),
+        ({"model_type": "x" * 10**6}, "model_type"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling"),
+        ({**LLAMA, "rope_parameters": {"rope_type": "yarn", "factor": 4}}, "rope_parameters"),
+        ({**LLAMA, "rope_parameters": {"rope_theta": 1e4, "factor": 4}}, "rope_parameters"),
+        ({**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters"),
+        ({**LLAMA, "rope_parameters": [1]}, "rope_parameters"),
+        ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({**LLAMA, "hidden_act": "gelu"}, "hidden_act"),
+        ({**LLAMA, "attention_bias": True}, "mlp_bias"),
+        ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config"),
+        ({**QWEN3, "attention_bias": True}, "attention_bias"),
+        ({**QWEN3, "use_sliding_window": True}, "use_sliding_window"),
+        ({**QWEN3, "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({**GPT2, "activation_function": "gelu"}, "activation_function"),
+        ({**GPT2, "scale_attn_weights": False}, "scale_attn_weights"),
+        ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ({**GPT2, "add_cross_attention": True}, "add_cross_attention"),
+        ({**GPT2, "n_head": 5}, "n_head"),
+        ({**GPT2, "n_head": 0}, "n_head"),
+        ({**GPT2, "n_head": True}, "n_head"),
+        ({**GPT2, "n_layer": "2"}, "n_layer"),
+        ({**GPT2, "n_layer": 2.0}, "n_layer"),
+        ({**GPT2, "n_layer": 10**9}, "n_layers"),
+        ({**GPT2, "n_positions": 10**30}, "context_length"),
+        ({**GPT2, "vocab_size": -1}, "vocab_size"),
+        ({**GPT2, "vocab_size": 10**18}, "vocab_size"),
+        ({**GPT2, "layer_norm_epsilon": 10**400}, "layer_norm_epsilon"),
+        ({**GPT2, "layer_norm_epsilon": float("nan")}, "norm_eps"),
+        ({**GPT2, "tie_word_embeddings": "yes"}, "tie_word_embeddings"),
+        ({**LLAMA, "head_dim": 7}, "d_head"),
+        ({**LLAMA, "num_key_value_heads": 3}, "n_kv_heads"),
+    ],
+)
+def test_what_cannot_be_represented_is_refused_by_name(
+    tmp_path: Path, values: dict[str, Any], key: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=rf"^config\.json: {key}\b") as caught:
+        read_config(tmp_path)
+    assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 10**5, "{}" + " " * (1 << 20), "\0", "ä" * 9]
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"^config\.json: "):
+        read_config(tmp_path)
+
+
+def test_missing_keys_have_the_defaults_of_transformers() -> None:
+    from transformers import GPT2Config, LlamaConfig, Qwen3Config
+
+    for kind in (GPT2Config, LlamaConfig, Qwen3Config):
+        values = kind().to_dict()
+        assert from_config({"model_type": values["model_type"]}) == from_config(values)

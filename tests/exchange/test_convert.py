@@ -1,0 +1,368 @@
+"""`convert.py` from the command line: both directions, what others see, and every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import yaml
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from data.batches import Windows
+from data.fast_tokenizer import write_fast
+from inference import open_run
+from tests.conftest import command, files, succeed
+from training.device import autocast
+from training.evaluation import measure
+
+ONCE = "Once there was a hen."
+
+
+@pytest.fixture(scope="module")
+def exported(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny run as a folder of transformers."""
+    folder = tmp_path_factory.mktemp("exported") / "story teller"
+    succeed("convert", "source=runs/latest", f"to={folder}", cwd=tiny)
+    return folder
+
+
+def test_a_run_opens_in_transformers(tiny_run: Path, exported: Path) -> None:
+    opened = open_run(tiny_run, "best")
+    model = AutoModelForCausalLM.from_pretrained(exported)
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    tokens = tokenizer(ONCE, return_tensors="pt")["input_ids"]
+    assert tokens.tolist() == [opened.tokenizer.encode(ONCE)]
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens).logits, opened.model(tokens), rtol=2e-5, atol=2e-5)
+    assert tokenizer.decode(tokens[0]) == ONCE
+
+
+def test_transformers_writes_the_same_text(tiny: Path, exported: Path) -> None:
+    ours = succeed(
+        "sample", "temperature=0", "prompt=Once", "max_new_tokens=20", "checkpoint=best", cwd=tiny
+    )
+    model = AutoModelForCausalLM.from_pretrained(exported)
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    tokens = tokenizer("\n\nOnce", return_tensors="pt")
+    text = model.generate(**tokens, max_new_tokens=20, do_sample=False)
+    assert tokenizer.decode(text[0], skip_special_tokens=True).lstrip("\n") == ours.rstrip("\n")
+
+
+def test_the_end_of_a_document_is_the_special_token(tiny_run: Path, exported: Path) -> None:
+    (end,) = open_run(tiny_run, "best").tokenizer.encode("\n\n")
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    assert tokenizer.eos_token_id == end
+    assert AutoModelForCausalLM.from_pretrained(exported).generation_config.eos_token_id == end
+    assert tokenizer.decode([end]) == "\n\n"
+    assert tokenizer.decode([end], skip_special_tokens=True) == ""
+
+
+def test_the_model_card_says_what_the_model_is(tiny_run: Path, exported: Path) -> None:
+    card = (exported / "README.md").read_text(encoding="utf-8")
+    summary = json.loads((tiny_run / "summary.json").read_text())
+    for expected in (
+        f"{summary['val_loss']:.4f}",
+        f"{summary['floor_bpb']:.4f}",
+        "tales",
+        "n_heads",
+    ):
+        assert expected in card
+    (code,) = [each.partition("```")[0] for each in card.split("```python\n")[1:]]
+    here = Path.cwd()
+    os.chdir(exported)
+    try:
+        exec(code, {})
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_dtype(tiny: Path, tmp_path: Path, dtype: str) -> None:
+    succeed("convert", f"to={tmp_path / 'there'}", f"dtype={dtype}", "checkpoint=last", cwd=tiny)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "there")
+    assert model.dtype == getattr(torch, dtype)
+
+
+def test_there_and_back(tiny: Path, tiny_run: Path, exported: Path, tmp_path: Path) -> None:
+    succeed("convert", f"source={exported}", "to=runs/back", cwd=tmp_path)
+    before, after = open_run(tiny_run, "best"), open_run(tmp_path / "runs/back", "best")
+    assert after.config.model == before.config.model
+    assert after.tokenizer.encode(ONCE) == before.tokenizer.encode(ONCE)
+    for mine, other in zip(before.model.parameters(), after.model.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    succeed("convert", "source=runs/back", "to=again", cwd=tmp_path)
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "generation_config.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes(), name
+
+
+# -- models that transformers itself saved --
+
+SMALL = {
+    **{"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "vocab_size": 300},
+    **{"num_hidden_layers": 2, "max_position_embeddings": 32},
+}
+THEIRS: dict[str, Callable[[], torch.nn.Module]] = {
+    "gpt2": lambda: GPT2LMHeadModel(
+        GPT2Config(
+            **{"n_layer": 3, "n_head": 3, "n_embd": 24, "n_positions": 32, "vocab_size": 300},
+            **{"bos_token_id": 299, "eos_token_id": 299},
+        )
+    ),
+    "llama": lambda: LlamaForCausalLM(
+        LlamaConfig(**SMALL, num_key_value_heads=2, bos_token_id=None, eos_token_id=299)
+    ),
+    "qwen3": lambda: Qwen3ForCausalLM(
+        Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=6, eos_token_id=299)
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=THEIRS)
+def theirs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_run: Path
+) -> Path:
+    """A folder in which transformers saved a random model, with a tokenizer of 300 tokens."""
+    here = tmp_path_factory.mktemp("theirs")
+    torch.manual_seed(3)
+    model = THEIRS[request.param]()
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn(parameter.shape) * 0.1)
+    model.save_pretrained(here / "theirs")  # type: ignore[operator]
+    write_fast(open_run(tiny_run, "best").tokenizer, here / "theirs", 32, None)
+    (here / "notes.txt").write_text("A cat saw a mouse.\nThe mouse ran to the barn!\n" * 40)
+    return here
+
+
+@pytest.fixture(scope="module")
+def imported(theirs: Path) -> Path:
+    """The same folder, with the model as a run in it."""
+    printed = succeed("convert", "source=theirs", "to=runs/theirs", cwd=theirs)
+    assert "parameters" in printed and "python sample.py run=runs/theirs" in printed
+    return theirs
+
+
+def test_an_imported_model_computes_the_same(imported: Path) -> None:
+    opened = open_run(imported / "runs/theirs", "best")
+    model = AutoModelForCausalLM.from_pretrained(imported / "theirs").eval()
+    tokens = torch.randint(300, (2, 32), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(tokens).logits
+        torch.testing.assert_close(opened.model(tokens), expected, rtol=2e-5, atol=2e-5)
+    assert expected.std() > 0.01
+
+
+def test_its_loss_is_that_of_transformers(imported: Path) -> None:
+    printed = succeed(
+        "evaluate", "run=runs/theirs", "data=text", "data.path=notes.txt", cwd=imported
+    )
+    opened = open_run(imported / "runs/theirs", "best")
+    model = AutoModelForCausalLM.from_pretrained(imported / "theirs").eval()
+    text = (imported / "notes.txt").read_text()
+    tokens = np.array(opened.tokenizer.encode(text), dtype=np.uint16)
+    total = torch.zeros((), dtype=torch.float64)
+    for start in range(0, len(tokens) - 1, 32):  # windows that do not overlap
+        window = torch.from_numpy(tokens[start : start + 33].astype(np.int64))[None]
+        with torch.no_grad():
+            logits = model(window[:, :-1]).logits.double()
+        losses = torch.nn.functional.cross_entropy(logits[0], window[0, 1:], reduction="sum")
+        total += losses
+    expected = total.item() / (len(tokens) - 1)
+    assert f"all: {expected:.4f} nats per token" in printed
+    cpu = torch.device("cpu")
+    lengths = torch.from_numpy(opened.tokenizer.token_bytes)
+    windows = Windows(tokens, 32, 4)
+    measured = measure(opened.model, windows, lengths, cpu, autocast(cpu, "fp32"))
+    assert measured.loss == pytest.approx(expected, abs=1e-6)
+
+
+def test_it_is_a_run_like_any_other(imported: Path) -> None:
+    text = succeed("sample", "run=runs/theirs", "prompt=Once", "max_new_tokens=9", cwd=imported)
+    assert text.startswith("Once")
+    page = ("text=A cat saw.", "html=page.html")
+    assert "step 0" in succeed("look", "run=runs/theirs", *page, cwd=imported)
+    assert (
+        "3 layers" in (imported / "page.html").read_text()
+        or "2 layers" in (imported / "page.html").read_text()
+    )
+    assert [*(imported / "runs/theirs").glob("events.*")]
+    assert "head*d_head" in succeed("shapes", "run=runs/theirs", cwd=imported)
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "words"),
+    [
+        ("train", ["resume=runs/theirs"], "converted, not trained"),
+        ("evaluate", ["run=runs/theirs"], "data: this run was converted and has no corpus"),
+        ("shapes", ["run=runs/theirs", "model=nano"], "model: is that of the run"),
+        (
+            "convert",
+            ["source=runs/theirs", "to=x", "tokenizer=byte"],
+            "tokenizer: a run has its own",
+        ),
+        ("convert", ["source=theirs", "to=runs/theirs"], "to: runs/theirs exists"),
+        ("convert", ["source=theirs", "to=x.gguf"], "only a run becomes GGUF"),
+        ("convert", ["source=theirs", "to=x", "tokenizer=byte"], "the folder has its own"),
+        ("convert", ["source=theirs", "to=notes.txt/x"], "to: "),
+        ("convert", ["source=nowhere", "to=x"], "source: nowhere does not exist"),
+        ("convert", ["source=.", "to=x"], "has no config.yaml and no config.json"),
+        ("convert", ["source=theirs", "to=x", "dtype=int8"], "dtype: 'int8' is unknown"),
+        ("convert", ["source=theirs", "to=x", "dtype=q8_0"], "dtype: q8_0 is for GGUF"),
+        ("convert", ["source=runs/theirs", "to=x", "checkpoint=first"], "checkpoint: 'first'"),
+    ],
+)
+def test_mistakes(imported: Path, script: str, arguments: list[str], words: str) -> None:
+    assert_refused(imported, script, *arguments, words=words)
+
+
+def assert_refused(cwd: Path, script: str, *arguments: str, words: str) -> None:
+    before = files(cwd)
+    done = command(script, *arguments, cwd=cwd)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and len(done.stderr) < 500
+    assert files(cwd) == before
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    """A change of the tensors in a folder."""
+
+    def apply(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        tensors = safetensors.torch.load_file(file)
+        change(tensors)
+        safetensors.torch.save_file(tensors, file)
+
+    return apply
+
+
+def settings(**changes: object) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+    return apply
+
+
+def text(name: str, contents: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(contents)
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def only_first(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+def lying(folder: Path) -> None:
+    """The header names data beyond the end of the file, a terabyte of them."""
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header["lm_head.weight"] = {
+        "dtype": "F32",
+        "shape": [10**6, 250_000],
+        "data_offsets": [0, 10**12],
+    }
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+
+
+def outside(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "model.safetensors")
+    index = {"weight_map": {"wte.weight": "../model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def pipe(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (pickled, "pytorch_model.bin: is a pickle, which can execute code"),
+        (only_first, "model.safetensors: cannot be read"),
+        (lying, "model.safetensors: cannot be read"),
+        (outside, "names files outside the folder"),
+        (pipe, "model.safetensors: is missing, or is not a file"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: is missing"),
+        (text("model.safetensors", ""), "model.safetensors: cannot be read"),
+        (weights(lambda all: all.pop(sorted(all)[3])), "is missing among the weights"),
+        (weights(lambda all: all.update(virus=torch.ones(3))), "virus: is not a part of the model"),
+        (weights(lambda all: each(all, lambda one: one[:-1])), "has the shape"),
+        (weights(lambda all: each(all, lambda one: one.to(torch.int32))), "has the type I32"),
+        (weights(lambda all: each(all, lambda one: one * torch.nan)), "not finite"),
+        (settings(vocab_size=10**9), "has the shape"),
+        (settings(model_type="bert"), "config.json: model_type: 'bert' cannot be converted"),
+        (settings(n_layer=999, num_hidden_layers=999), "is missing among the weights"),
+        (text("config.json", "[" * 10**5), "config.json: nested too deeply"),
+        (text("config.json", "no"), "config.json: "),
+        (text("tokenizer.json", "[" * 10**8), "tokenizer.json: "),
+        (text("tokenizer.json", '{"model": ' * 10**5), "tokenizer.json: "),
+        (text("tokenizer.json", "{}"), "tokenizer.json: "),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
+    ],
+)
+def test_files_from_strangers(
+    theirs: Path, tmp_path: Path, harm: Callable[[Path], object], words: str
+) -> None:
+    shutil.copytree(theirs / "theirs", tmp_path / "folder")
+    harm(tmp_path / "folder")
+    assert_refused(tmp_path, "convert", "source=folder", "to=runs/x", words=words)
+
+
+def each(tensors: dict[str, torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Change the first tensor."""
+    name = sorted(tensors)[0]
+    tensors[name] = change(tensors[name]).contiguous()
+
+
+def test_a_folder_without_a_tokenizer_takes_a_fixed_one(theirs: Path, tmp_path: Path) -> None:
+    shutil.copytree(theirs / "theirs", tmp_path / "folder")
+    (tmp_path / "folder/tokenizer.json").unlink()
+    succeed("convert", "source=folder", "to=run", "tokenizer=byte", cwd=tmp_path)
+    opened = open_run(tmp_path / "run", "last")
+    assert opened.tokenizer.encode("hen") == [*b"hen"] and opened.tokenizer.vocab_size == 300
+    arguments = ("source=folder", "to=other", "tokenizer=bpe")
+    assert_refused(tmp_path, "convert", *arguments, words="bpe is trained on a corpus")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"position": "learned"}, "model.position: learned together with rmsnorm"),
+        ({"norm": "layernorm"}, "model.position: rotary together with layernorm"),
+        ({"bias": True}, "model.bias: True"),
+    ],
+)
+def test_what_no_family_is(
+    tiny_run: Path, tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    file = tmp_path / "run/config.yaml"
+    stored = yaml.safe_load(file.read_text())
+    stored["model"] |= change
+    file.write_text(yaml.safe_dump(stored))
+    for target in ("folder", "file.gguf"):
+        assert_refused(tmp_path, "convert", "source=run", f"to={target}", words=words)
