@@ -1,8 +1,9 @@
 """Tokenizers: tiktoken `Encoding`s behind one small interface.
 
 Promises: text that spells a special token is encoded as plain text, never as the token; decoding
-the tokens of any Unicode text returns that text; loading a saved tokenizer needs no network and
-executes nothing. Knows nothing of corpora: training takes any iterable of text.
+the tokens of any Unicode text returns that text, or its normal form if the tokenizer has a
+normalizer; loading a saved tokenizer needs no network and executes nothing. Knows nothing of
+corpora: training takes any iterable of text.
 """
 
 from __future__ import annotations
@@ -21,29 +22,17 @@ import numpy as np
 import tiktoken
 from jaxtyping import Int64, UInt32
 
+from data.nfc import nfc
+from data.patterns import BPE, BYTE, KNOWN_PATTERNS
 from errors import UserError, check_choice, check_range
 from files import SUMS, find_damage, read_json, read_text, write_sums
 
 FILES = ("tokenizer.json", "tokenizer.tiktoken")
 MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
+MOST_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
+MOST_SPECIAL = 1 << 16  # characters of all special tokens, for which tiktoken makes one pattern
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
-
-# Merges never cross the boundaries of these pieces: a contraction, a word or symbols with a leading
-# space, up to three digits, line ends with the white space before them, other white space.
-BPE_PATTERN = (
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++"
-    r"|\s*[\r\n]++|\s+(?!\S)|\s+"
-)
-# Bytes never merge, so any cut is valid; pieces of this length encode fastest.
-_BYTE_PATTERN = r"(?s:.{1,64})"
-# A stored pattern is used only if its SHA-256 is one of these: matching an arbitrary one can take
-# for ever, or crash.
-KNOWN_PATTERNS = {
-    *(hashlib.sha256(each.encode()).hexdigest() for each in (BPE_PATTERN, _BYTE_PATTERN)),
-    "bf51d578af57187876ec1c8a34fb0ee2fb3025c50ce663ac154b633ae39de092",  # gpt2
-    "f021c3d976978e62ee64cdad150cc3405c2e3d6e3b40407850bb9e8d9eb65899",  # cl100k_base
-    "2d1b8dc11e89af71459b36004f698ab3693f59fd84f63e8ec2b49564ab857420",  # o200k_base
-}
+NORMALIZERS = ("NFC",)
 
 
 @dataclass
@@ -70,13 +59,37 @@ class TokenizerConfig:
 
 
 class Tokenizer:
-    """Text to token ids and back."""
+    """Text to token ids and back.
 
-    def __init__(self, encoding: tiktoken.Encoding) -> None:
+    vocab_size: more than the largest id, if a model has more tokens than its tokenizer.
+    start: the id that begins a document; None if no id does.
+    ends: the ids that end a document; the first one ends those of a plain text.
+    normalizer: "NFC", if text is encoded in Unicode's normalization form C.
+
+    Raises ValueError if one of these does not fit the encoding.
+    """
+
+    def __init__(
+        self,
+        encoding: tiktoken.Encoding,
+        *,
+        vocab_size: int | None = None,
+        start: int | None = None,
+        ends: tuple[int, ...] = (),
+        normalizer: str | None = None,
+    ) -> None:
+        if normalizer is not None:
+            check_choice("normalizer", normalizer, NORMALIZERS)
+        if vocab_size is not None:
+            check_range("vocab_size", vocab_size, encoding.n_vocab, MOST_TOKENS)
         self._encoding = encoding
-        self._bytes = [b""] * encoding.n_vocab
+        self.start, self.ends, self.normalizer = start, ends, normalizer
+        self._bytes = [b""] * (encoding.n_vocab if vocab_size is None else vocab_size)
         for token, rank in encoding._mergeable_ranks.items():
             self._bytes[rank] = token
+        known = {*encoding._special_tokens.values(), *encoding._mergeable_ranks.values()}
+        if not known.issuperset(ends if start is None else (start, *ends)):
+            raise ValueError("ends: an id that begins or ends a document belongs to no token")
 
     @property
     def name(self) -> str:
@@ -84,7 +97,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """One more than the largest id; a few ids below it may be unused or special."""
+        """More than the largest id; some ids below it may be unused or special."""
         return len(self._bytes)
 
     @cached_property
@@ -95,18 +108,23 @@ class Tokenizer:
     @cached_property
     def digest(self) -> str:
         """Equal only for two tokenizers that give the same tokens for every text."""
-        rules = json.dumps([self._encoding._pat_str, self.vocab_size, _dump(self._encoding)])
-        return hashlib.sha256(rules.encode()).hexdigest()
+        rules = [self._encoding._pat_str, self.vocab_size, _dump(self._encoding)]
+        if self.normalizer:
+            rules.append(self.normalizer)
+        return hashlib.sha256(json.dumps(rules).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        return self._encoding.encode_ordinary(text)
+        return self._encoding.encode_ordinary(self._normalize(text))
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
         """Like `encode`, but without Python integers, and without the global interpreter lock.
 
         Raises UnicodeEncodeError for a lone surrogate, which does not occur in UTF-8 text.
         """
-        return self._for_arrays.encode_to_numpy(text, disallowed_special=())
+        return self._for_arrays.encode_to_numpy(self._normalize(text), disallowed_special=())
+
+    def _normalize(self, text: str) -> str:
+        return nfc(text) if self.normalizer else text
 
     @cached_property
     def _for_arrays(self) -> tiktoken.Encoding:
@@ -130,6 +148,18 @@ class Tokenizer:
         """The text of the tokens; bytes that are not UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
+    @property
+    def _more(self) -> dict[str, Any]:
+        """What only imported tokenizers have."""
+        padded = self.vocab_size if self.vocab_size > self._encoding.n_vocab else None
+        more = {
+            "vocab_size": padded,
+            "start": self.start,
+            "ends": list(self.ends),
+            "normalizer": self.normalizer,
+        }
+        return {name: value for name, value in more.items() if value not in (None, [])}
+
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and `tokenizer.tiktoken` (tiktoken's own format) into `folder`."""
         ranks = _dump(self._encoding)
@@ -138,6 +168,7 @@ class Tokenizer:
             "pattern": self._encoding._pat_str,
             "special_tokens": self._encoding._special_tokens,
             "ranks_sha256": hashlib.sha256(ranks.encode()).hexdigest(),
+            **self._more,
         }
         (folder / "tokenizer.tiktoken").write_text(ranks, encoding="ascii", newline="\n")
         (folder / "tokenizer.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
@@ -154,7 +185,7 @@ class Tokenizer:
             ranks = read_text(folder / "tokenizer.tiktoken", MOST)
             if hashlib.sha256(ranks.encode()).hexdigest() != about["ranks_sha256"]:
                 raise ValueError("the checksum of tokenizer.tiktoken differs")
-            return cls(_encoding(about, ranks))
+            return cls(_encoding(about, ranks), **_more(about))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{folder}: its tokenizer (tokenizer.json, tokenizer.tiktoken) cannot be read "
@@ -188,10 +219,10 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
     trainer = rustbpe.Tokenizer()
     # The default buffer of 8192 texts would keep a whole corpus in memory.
-    trainer.train_from_iterator(iter(texts), vocab_size, buffer_size=16, pattern=BPE_PATTERN)
+    trainer.train_from_iterator(iter(texts), vocab_size, buffer_size=16, pattern=BPE.tiktoken)
     ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
     return Tokenizer(
-        tiktoken.Encoding("bpe", pat_str=BPE_PATTERN, mergeable_ranks=ranks, special_tokens={})
+        tiktoken.Encoding("bpe", pat_str=BPE.tiktoken, mergeable_ranks=ranks, special_tokens={})
     )
 
 
@@ -204,7 +235,7 @@ def fixed_tokenizer(name: str) -> Tokenizer:
         ranks = {bytes([byte]): byte for byte in range(256)}
         return Tokenizer(
             tiktoken.Encoding(
-                "byte", pat_str=_BYTE_PATTERN, mergeable_ranks=ranks, special_tokens={}
+                "byte", pat_str=BYTE.tiktoken, mergeable_ranks=ranks, special_tokens={}
             )
         )
     try:
@@ -229,15 +260,31 @@ def _encoding(about: Any, dump: str) -> tiktoken.Encoding:
     if not isinstance(name, str):
         raise TypeError("the name in tokenizer.json is not a string")
     ranks = {}
-    for line in dump.splitlines():
+    lines = dump.splitlines()
+    for line in lines:
         token, rank = line.split()
         ranks[base64.b64decode(token, validate=True)] = int(rank)
-    if sorted(ranks.values()) != list(range(len(ranks))):
-        raise ValueError("the ranks in tokenizer.tiktoken are not 0, 1, 2, ...")
+    ids = [*ranks.values(), *special.values()]
+    if any(type(each) is not int or not 0 <= each < MOST_TOKENS for each in ids):
+        raise ValueError("the id of a token is out of range")
+    if len(set(ids)) < len(ids) or len(ranks) < len(lines):
+        raise ValueError("two tokens are the same, or have the same id")
     if any(bytes([byte]) not in ranks for byte in range(256)):
         raise ValueError("a single byte is missing in tokenizer.tiktoken")
-    if any(not len(ranks) <= token < len(ranks) + 1024 for token in special.values()):
-        raise ValueError("a special token in tokenizer.json has an id out of range")
-    if hashlib.sha256(pattern.encode()).hexdigest() not in KNOWN_PATTERNS:
+    if sum(map(len, special)) > MOST_SPECIAL:
+        raise ValueError("tokenizer.json has too many special tokens")
+    if pattern not in KNOWN_PATTERNS:
         raise ValueError("the pattern in tokenizer.json is not one of those in use")
     return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+
+
+def _more(about: dict[str, Any]) -> dict[str, Any]:
+    """What only imported tokenizers have, as arguments of `Tokenizer`."""
+    more: dict[str, Any] = {
+        name: about[name] for name in ("vocab_size", "start", "ends", "normalizer") if name in about
+    }
+    more["ends"] = tuple(more.get("ends", ()))
+    ids = [more[name] for name in ("vocab_size", "start") if name in more]
+    if any(type(each) is not int for each in (*ids, *more["ends"])):
+        raise TypeError("an id in tokenizer.json is not an integer")
+    return more

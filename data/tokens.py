@@ -27,7 +27,8 @@ from jaxtyping import Int64, UInt
 
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
-from data.tokenizer import BPE_PATTERN, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
+from data.patterns import BPE
+from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
 from files import find_damage, read_json, write_sums
 
@@ -132,7 +133,7 @@ def _open_tokenizer(
         return fixed_tokenizer(config.name), None
     if config.vocab_size is None:
         raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
-    folder = cache / f"bpe-{_key(fingerprint, str(config.vocab_size), BPE_PATTERN)}"
+    folder = cache / f"bpe-{_key(fingerprint, str(config.vocab_size), BPE.tiktoken)}"
     try:
         return Tokenizer.load(folder), None
     except UserError:  # missing or damaged
@@ -173,7 +174,8 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
     about: dict[str, Any] = {"dtype": dtype, "val_floor_bits": corpus.floor_bits("val")}
 
     def encode(piece: str) -> tuple[bytes, int]:
-        return tokenizer.encode_array(piece).astype(dtype).tobytes(), len(piece.encode())
+        tokens = tokenizer.encode_array(piece)
+        return tokens.astype(dtype).tobytes(), int(tokenizer.token_bytes[tokens].sum())
 
     with ThreadPoolExecutor(_THREADS) as pool:
         for split in SPLITS:

@@ -13,7 +13,7 @@ from model import GPT
 
 class Writer:
     """Writes text with a model. `document_end` separates two documents, if the corpus has such a
-    mark."""
+    mark; otherwise the tokenizer may have ids that begin and end a document."""
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, document_end: str | None) -> None:
         self.model, self.tokenizer, self.document_end = model, tokenizer, document_end
@@ -25,11 +25,13 @@ class Writer:
         the same text.
         """
         device = next(self.model.parameters()).device
-        context = (self.document_end or ("" if sampling.prompt else "\n")) + sampling.prompt
+        context = self.tokenizer.encode(self._beginning(sampling.prompt) + sampling.prompt)
+        if self.document_end is None and self.tokenizer.start is not None:
+            context.insert(0, self.tokenizer.start)
         rows = [_Row(self.tokenizer, self.document_end) for _ in range(num_samples)]
         for step in generate(
             self.model,
-            torch.tensor([self.tokenizer.encode(context)], device=device),
+            torch.tensor([context], device=device),
             sampling.max_new_tokens,
             num_samples=num_samples,
             temperature=sampling.temperature,
@@ -42,6 +44,12 @@ class Writer:
                 return
         yield [row.flush() for row in rows]
 
+    def _beginning(self, prompt: str) -> str:
+        """The text before the prompt, without which there may be no token at all."""
+        if self.document_end is not None:
+            return self.document_end
+        return "" if prompt or self.tokenizer.start is not None else "\n"
+
     def write(self, sampling: SamplingConfig) -> str:
         """One sample as a string, which begins with the prompt."""
         return sampling.prompt + "".join(step[0] for step in self.stream(sampling))
@@ -52,9 +60,13 @@ class _Row:
 
     def __init__(self, tokenizer: Tokenizer, document_end: str | None) -> None:
         self.decoder, self.document_end = StreamDecoder(tokenizer), document_end
+        self.ends = tokenizer.ends if document_end is None else ()
         self.held, self.ended = "", False
 
     def feed(self, token: int) -> str:
+        if token in self.ends and not self.ended:
+            text, self.ended = self.flush(), True
+            return text
         return "" if self.ended else self._emit(self.decoder.feed(token))
 
     def flush(self) -> str:

@@ -17,9 +17,8 @@ import tiktoken_ext.openai_public  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data.patterns import BPE, BYTE, CL100K, GPT2, O200K
 from data.tokenizer import (
-    BPE_PATTERN,
-    KNOWN_PATTERNS,
     PRETRAINED,
     StreamDecoder,
     Tokenizer,
@@ -256,6 +255,9 @@ def test_the_patterns_in_use_are_known() -> None:
         for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
             patch.setattr(tiktoken_ext.openai_public, loader, lambda *_, **__: {})
         made = [tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS[name]() for name in PRETRAINED]
-    patterns = [each["pat_str"] for each in made] + [fixed_tokenizer("byte")._encoding._pat_str]
-    digests = {hashlib.sha256(each.encode()).hexdigest() for each in (*patterns, BPE_PATTERN)}
-    assert digests == KNOWN_PATTERNS
+    patterns = [each["pat_str"] for each in made]
+    patterns += [
+        train_bpe(TEXTS, 257)._encoding._pat_str,
+        fixed_tokenizer("byte")._encoding._pat_str,
+    ]
+    assert patterns == [each.tiktoken for each in (GPT2, CL100K, O200K, BPE, BYTE)]

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus
-from data.tokenizer import BPE_PATTERN, fixed_tokenizer, train_bpe
+from data.patterns import BPE
+from data.tokenizer import fixed_tokenizer, train_bpe
 from data.tokens import cut, document_starts
 from errors import UserError
 
@@ -73,7 +74,7 @@ def nasty_encodings() -> dict[str, tiktoken.Encoding]:
             for name, make in tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS.items()
             if name in ("gpt2", "cl100k_base", "o200k_base")
         }
-    patterns["bpe"] = BPE_PATTERN
+    patterns["bpe"] = BPE.tiktoken
     return {
         name: tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
         for name, pattern in patterns.items()
