@@ -1,0 +1,1 @@
+"""A run from and to the formats of other programs: folders of Hugging Face, and GGUF."""
