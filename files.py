@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any, BinaryIO
 
 SUMS = "SHA256SUMS"
-_unfinished: set[Path] = set()  # folders that are being filled
+_unfinished: set[Path] = set()  # folders and files that are being written
 _removal = Lock()
 
 
@@ -116,6 +116,29 @@ def replace_text(path: Path, text: str) -> None:
     fsync(path.parent)
 
 
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a new temporary name beside `path`, and rename the file that the block writes there to
+    `path` at the end.
+
+    If the block raises, nothing is left. A killed process can leave a temporary file behind, whose
+    name starts with a dot.
+    """
+    temporary = _beside(path)
+    _unfinished.add(temporary)
+    try:
+        yield temporary
+        fsync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with _removal:
+            temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        _unfinished.discard(temporary)
+    fsync(path.parent)
+
+
 def replace_link(link: Path, target: str | Path) -> None:
     """Point a symbolic link to `target`; a folder in its place (a copied link) is removed."""
     if os.name == "nt":
@@ -174,13 +197,16 @@ def replace_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_unfinished() -> None:
-    """Remove the folders that are being filled, from another thread of a process that then ends.
+    """Remove the folders and files that are being written, from another thread of a process that
+    then ends.
 
-    A thread that fills one fails, but does not get as far as to report it.
+    A thread that writes one fails, but does not get as far as to report it.
     """
     _removal.acquire()
-    for folder in list(_unfinished):
-        shutil.rmtree(folder, ignore_errors=True)
+    for path in list(_unfinished):
+        with suppress(OSError):
+            path.unlink()
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove(path: Path) -> None:

@@ -1,0 +1,249 @@
+"""GGUF, the format of llama.cpp and Ollama: weights, sizes and tokenizer in one file.
+
+Promises: given the ids of the tokens, llama.cpp computes the same function, up to the rounding of
+`dtype` and of its own arithmetic; a setting that it does not know is an error; weights go through
+memory one tensor at a time. Text is another matter: see `exchange.gguf_tokenizer`.
+
+Names and shapes are those that llama.cpp reads in src/models/: gpt2.cpp, llama.cpp, qwen3.cpp.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data import Tokenizer
+from errors import UserError, check_choice, check_range, printable
+from exchange.gguf_tokenizer import add_tokenizer
+from files import replace_file
+from model import GPT, ModelConfig
+
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+# By our name of a dtype: llama.cpp's names of the type and of a file of it.
+DTYPES = {
+    "float32": ("F32", "ALL_F32"),
+    "float16": ("F16", "MOSTLY_F16"),
+    "bfloat16": ("BF16", "MOSTLY_BF16"),
+    "q8_0": ("Q8_0", "MOSTLY_Q8_0"),
+}
+LARGEST = {
+    "F32": torch.finfo(torch.float32).max,
+    "F16": torch.finfo(torch.float16).max,
+    "BF16": torch.finfo(torch.bfloat16).max,
+    "Q8_0": 127 * torch.finfo(torch.float16).max,  # integers up to 127 and their scale as float16
+}
+MOST_LAYERS = 512  # LLAMA_MAX_LAYERS
+
+# By our name of a module.
+WHOLE = {
+    "token_embedding": "token_embd",
+    "position": "position_embd",
+    "final_norm": "output_norm",
+    "unembedding": "output",
+}
+LAYER = {
+    "attention_norm": "attn_norm",
+    "attention.query": "attn_q",
+    "attention.key": "attn_k",
+    "attention.value": "attn_v",
+    "attention.output": "attn_output",
+    "attention.query_norm": "attn_q_norm",
+    "attention.key_norm": "attn_k_norm",
+    "mlp_norm": "ffn_norm",
+    "mlp.gate": "ffn_gate",
+    "mlp.up": "ffn_up",
+    "mlp.down": "ffn_down",
+}
+JOINED = dict.fromkeys(("attention.query", "attention.key", "attention.value"), "attn_qkv")  # gpt2
+
+
+class Stored(NamedTuple):
+    """A tensor of the file: `parameters` of ours, one below the other; without any, zeros."""
+
+    shape: tuple[int, ...]
+    parameters: tuple[str, ...]
+
+
+def write_gguf(
+    file: Path,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    weights: Mapping[str, Tensor],
+    dtype: str,
+    *,
+    name: str,
+    end: int | None,
+) -> None:
+    """Write a model and its tokenizer to a GGUF file, which appears whole or not at all.
+
+    weights: by the names of GPT's parameters; each is read once.
+    dtype: float32, float16, bfloat16 or q8_0, of the matrices: norms, biases, learned positions,
+        and for q8_0 matrices whose rows are not multiples of 32, are float32.
+    name: the name of the model, which programs show.
+    end: the token that ends a document, if there is one.
+
+    Raises ValueError for a model that llama.cpp does not know and for a number that `dtype` cannot
+    represent, UserError if the package gguf is not installed, and OSError if the disk refuses.
+    """
+    try:
+        from gguf import GGUFWriter
+    except ImportError as error:
+        raise UserError(
+            "to: a GGUF file needs the package gguf; install it with `pip install gguf`"
+        ) from error
+    check_choice("dtype", dtype, DTYPES)
+    arch = family(config)
+    check_range("model.n_layers", config.n_layers, most=MOST_LAYERS)
+    check_range("model.rope_theta", config.rope_theta, most=float(np.finfo(np.float32).max))
+    logging.getLogger("gguf").setLevel(logging.WARNING)
+    tensors = stored_tensors(config, tokenizer.vocab_size)
+    kinds = {each: _type(each, stored.shape, dtype) for each, stored in tensors.items()}
+    with replace_file(file) as temporary, closing(GGUFWriter(temporary, arch)) as writer:
+        _add_general(writer, name, dtype)
+        _add_sizes(writer, config, tokenizer.vocab_size)
+        add_tokenizer(writer, tokenizer, end)
+        for each, stored in tensors.items():
+            n_bytes = _n_bytes(stored.shape, kinds[each])
+            writer.add_tensor_info(each, stored.shape, np.dtype("f4"), n_bytes, kinds[each])
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for each, stored in tensors.items():
+            tensor = _read(stored, weights, kinds[each])
+            if arch == "llama" and (".attn_q." in each or ".attn_k." in each):
+                tensor = _pair_up(tensor, config.d_head)
+            writer.write_tensor_data(_encode(tensor, kinds[each]))
+            del tensor  # before the next one is read
+
+
+def family(config: ModelConfig) -> str:
+    """gpt2, llama or qwen3. Raises ValueError, naming a setting, if the model is none of them."""
+    is_gpt2 = config.norm == "layernorm"
+    wanted: dict[str, object] = {"position": "rotary", "mlp": "swiglu"}
+    if is_gpt2:
+        wanted = {
+            **{"position": "learned", "mlp": "gelu", "qk_norm": False},
+            **{"n_kv_heads": config.n_heads, "d_head": config.d_model / config.n_heads},
+        }
+    elif config.qk_norm:
+        wanted["bias"] = False
+    for setting, value in wanted.items():
+        if getattr(config, setting) != value:
+            raise ValueError(
+                f"model.{setting}: {getattr(config, setting)} together with norm={config.norm} and "
+                f"qk_norm={config.qk_norm} is neither GPT-2 nor Llama nor Qwen3, where it is "
+                f"{value}; the model cannot be converted"
+            )
+    return "gpt2" if is_gpt2 else "qwen3" if config.qk_norm else "llama"
+
+
+def stored_tensors(config: ModelConfig, vocab_size: int) -> dict[str, Stored]:
+    """All tensors of the file, in their order, by llama.cpp's names."""
+    with torch.device("meta"):
+        model = GPT(config, vocab_size)
+    is_gpt2 = family(config) == "gpt2"
+    found: dict[str, Stored] = {}
+    for ours, parameter in model.named_parameters():
+        module, _, kind = ours.rpartition(".")
+        if module.startswith("blocks."):
+            _, index, module = module.split(".", 2)
+            part = (LAYER | JOINED)[module] if is_gpt2 else LAYER[module]
+            theirs = f"blk.{index}.{part}.{kind}"
+        else:
+            theirs = f"{WHOLE[module]}.{kind}"
+        rows, *columns = parameter.shape
+        above = found.get(theirs, Stored((0,), ()))
+        found[theirs] = Stored((above.shape[0] + rows, *columns), (*above.parameters, ours))
+    if is_gpt2 and not config.bias:
+        for theirs, stored in list(found.items()):
+            if theirs.startswith(("blk.", "output_norm.")):
+                found[theirs.removesuffix("weight") + "bias"] = Stored(stored.shape[:1], ())
+    return found
+
+
+def _add_general(writer: GGUFWriter, name: str, dtype: str) -> None:
+    from gguf import GGML_QUANT_VERSION, GGUFType, LlamaFileType
+
+    writer.add_type(GGUFType.MODEL)
+    writer.add_name(printable(name))
+    writer.add_file_type(LlamaFileType[DTYPES[dtype][1]])
+    writer.add_quantization_version(GGML_QUANT_VERSION)
+
+
+def _add_sizes(writer: GGUFWriter, config: ModelConfig, vocab_size: int) -> None:
+    writer.add_vocab_size(vocab_size)
+    writer.add_context_length(config.context_length)
+    writer.add_embedding_length(config.d_model)
+    writer.add_block_count(config.n_layers)
+    writer.add_feed_forward_length(config.d_mlp)
+    writer.add_head_count(config.n_heads)
+    writer.add_head_count_kv(config.n_kv_heads)
+    writer.add_key_length(config.d_head)
+    writer.add_value_length(config.d_head)
+    if config.norm == "layernorm":
+        writer.add_layer_norm_eps(config.norm_eps)
+    else:
+        writer.add_layer_norm_rms_eps(config.norm_eps)
+        writer.add_rope_dimension_count(config.d_head)
+        writer.add_rope_freq_base(config.rope_theta)
+
+
+def _type(name: str, shape: tuple[int, ...], dtype: str) -> GGMLQuantizationType:
+    """What llama.cpp's own converter chooses, except for rows that q8_0 cannot hold, which it
+    writes as float16."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    kind = GGMLQuantizationType[DTYPES[dtype][0]]
+    is_matrix = len(shape) == 2 and name != "position_embd.weight"
+    if is_matrix and shape[-1] % GGML_QUANT_SIZES[kind][0] == 0:
+        return kind
+    return GGMLQuantizationType.F32
+
+
+def _n_bytes(shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
+    from gguf import GGML_QUANT_SIZES
+
+    block, n_bytes = GGML_QUANT_SIZES[kind]
+    return prod(shape) // block * n_bytes
+
+
+def _read(stored: Stored, weights: Mapping[str, Tensor], kind: GGMLQuantizationType) -> Tensor:
+    """The tensor as float32. Raises ValueError if it holds a number that `kind` does not."""
+    if not stored.parameters:
+        return torch.zeros(stored.shape)
+    parts = []
+    for name in stored.parameters:
+        part = weights[name].detach().float()
+        least, most = (each.item() for each in part.aminmax())
+        if not -LARGEST[kind.name] <= least <= most <= LARGEST[kind.name]:
+            raise ValueError(
+                f"dtype: {name} has values from {least:.6g} to {most:.6g}, which do not fit in "
+                f"{kind.name}; choose another dtype"
+            )
+        parts.append(part)
+    return torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+
+
+def _pair_up(tensor: Tensor, d_head: int) -> Tensor:
+    """Rows of queries or keys in the order of llama.cpp's llama, which rotates neighbours: those of
+    a head are here a_0, a_1, ..., b_0, b_1, ..., and there a_0, b_0, a_1, b_1, ..."""
+    heads = tensor.unflatten(0, (-1, 2, d_head // 2))
+    return heads.transpose(1, 2).reshape(tensor.shape)
+
+
+def _encode(tensor: Tensor, kind: GGMLQuantizationType) -> np.ndarray:
+    from gguf import GGMLQuantizationType, quantize
+
+    if kind == GGMLQuantizationType.BF16:
+        return tensor.bfloat16().view(torch.int16).numpy()
+    return quantize(tensor.numpy(), kind)
