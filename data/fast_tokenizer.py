@@ -36,17 +36,11 @@ _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": F
 def write_fast(
     tokenizer: Tokenizer, folder: Path, context_length: int, document_end: str | None
 ) -> int | None:
-    """Write the two files into `folder`, and return the id of the token that ends a document.
-
-    That is the first of `tokenizer.ends`, or the token of the text `document_end`, which becomes a
-    special token too; None if a document does not end with one token. A text gets a first token
-    only if `tokenizer.start` is not one that also ends documents.
-    """
+    """Write the two files into `folder`, and return `end_token`, which becomes a special token. A
+    text gets a first token only if `tokenizer.start` is not one that also ends documents."""
     special = tokenizer._encoding._special_tokens
     names = {token: check_special(name) for name, token in special.items()}
-    start, end = tokenizer.start, next(iter(tokenizer.ends), None)
-    if end is None:
-        end = _mark(tokenizer, document_end)
+    start, end = tokenizer.start, end_token(tokenizer, document_end)
     if start is None and not tokenizer.ends:
         start = end
     for token in (start, end):
@@ -78,10 +72,11 @@ def write_fast(
     return end
 
 
-def _mark(tokenizer: Tokenizer, document_end: str | None) -> int | None:
-    """The token of the text between two documents, if it is one token there."""
-    if document_end is None:
-        return None
+def end_token(tokenizer: Tokenizer, document_end: str | None) -> int | None:
+    """The token that ends a document: the first of `tokenizer.ends`, or that of the text
+    `document_end`; None if a document does not end with one token."""
+    if tokenizer.ends or document_end is None:
+        return next(iter(tokenizer.ends), None)
     before, after = tokenizer.encode("."), tokenizer.encode("A")
     tokens = tokenizer.encode(f".{document_end}A")
     found = tokens[len(before) : len(tokens) - len(after)]

@@ -226,26 +226,27 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     )
 
 
-def fixed_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer `byte`, or one of `PRETRAINED`, which tiktoken downloads on first use.
+def fixed_tokenizer(name: str, vocab_size: int | None = None) -> Tokenizer:
+    """The tokenizer `byte`, or one of `PRETRAINED`, which tiktoken downloads on first use, for a
+    model with `vocab_size` tokens, by default as many as it has.
 
-    Raises UserError if it cannot be downloaded.
+    Raises UserError if it cannot be downloaded, and ValueError if the model has fewer tokens.
     """
     if name == "byte":
         ranks = {bytes([byte]): byte for byte in range(256)}
-        return Tokenizer(
-            tiktoken.Encoding(
-                "byte", pat_str=BYTE.tiktoken, mergeable_ranks=ranks, special_tokens={}
-            )
+        encoding = tiktoken.Encoding(
+            "byte", pat_str=BYTE.tiktoken, mergeable_ranks=ranks, special_tokens={}
         )
+        return Tokenizer(encoding, vocab_size=vocab_size)
     try:
-        return Tokenizer(tiktoken.get_encoding(name))
+        encoding = tiktoken.get_encoding(name)
     except (OSError, ValueError) as error:
         raise UserError(
             f"tokenizer.name: the vocabulary of {name} could not be downloaded "
             f"({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a folder with its files, "
             "or choose tokenizer=bpe"
         ) from error
+    return Tokenizer(encoding, vocab_size=vocab_size)
 
 
 def _dump(encoding: tiktoken.Encoding) -> str:

@@ -14,32 +14,17 @@ from inference.opening import RunConfig
 from training.progress import load_progress
 from training.run import Run
 
-
-def model_card(run: Run, config: RunConfig, checkpoint: Path, name: str) -> str:
-    """The card as Markdown: what the model is, how good it is, and how to load it."""
-    end = config.document_end
-    start = (
-        ""
-        if end is None
-        else (
-            f"\nA prompt begins a document if it begins with {end!r}, which ends every document of the "
-            "training text.\n"
-        )
-    )
-    prompt = "" if end is None else end
-    data = (
-        "not known: the run was converted" if config.data is None else _table(asdict(config.data))
-    )
-    return f"""---
+CARD = """\
+---
 library_name: transformers
 pipeline_tag: text-generation
 ---
 
-# {printable(name)}
+# {name}
 
-A language model that glassgpt trained. Step {load_progress(checkpoint).step:,}.
+A language model that glassgpt trained{step}.
 
-{_results(run)}
+{results}
 
 ## Use
 
@@ -49,19 +34,44 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 folder = "."  # the folder of this file
 model = AutoModelForCausalLM.from_pretrained(folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)
-tokens = tokenizer({json.dumps(prompt + "Once")}, return_tensors="pt")
-text = model.generate(**tokens, max_new_tokens=100, do_sample=True, temperature=0.8, top_p=0.95)
+tokens = tokenizer({prompt}, return_tensors="pt")
+text = model.generate(
+    **tokens, max_new_tokens=100, do_sample=True, temperature=0.8, top_p=0.95{stop}
+)
 print(tokenizer.decode(text[0], skip_special_tokens=True))
 ```
-{start}
+{document}
 ## Model
 
-{_table(asdict(config.model))}
+{model}
 
 ## Training text
 
 {data}
 """
+DOCUMENT = """
+In training, {end} ended every document, so a prompt that begins with it begins a new one.
+"""
+
+
+def model_card(run: Run, config: RunConfig, checkpoint: Path, name: str, end: int | None) -> str:
+    """The card as Markdown: what the model is, how good it is, and how to load it. `end` is the
+    token that ends a document, if it is one token."""
+    step, mark = load_progress(checkpoint).step, config.document_end
+    data = {} if config.data is None else asdict(config.data)
+    for private in ("path", "exclude"):
+        data.pop(private, None)
+    is_text = mark is not None and end is None  # transformers can only stop at the text
+    return CARD.format(
+        name=printable(name),
+        step=f" for {step:,} steps" if step else "",
+        results=_results(run),
+        prompt=json.dumps((mark or "") + "Once"),
+        stop=f",\n    stop_strings=[{json.dumps(mark)}], tokenizer=tokenizer" * is_text,
+        document="" if mark is None else DOCUMENT.format(end=f"`{json.dumps(mark)}`"),
+        model=_table(asdict(config.model)),
+        data=_table(data) if data else "Not known: the model was imported.",
+    )
 
 
 def _results(run: Run) -> str:
@@ -78,7 +88,7 @@ def _results(run: Run) -> str:
         }
         return _table({name: value for name, value in rows.items() if value is not None})
     except (OSError, ValueError, KeyError, TypeError):
-        return "The run has no results: it was converted, or its training has not ended."
+        return "Its loss is not known: it was imported, or its training has not ended."
 
 
 def _table(values: Mapping[str, Any]) -> str:

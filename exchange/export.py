@@ -7,15 +7,18 @@ without code of this project.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from data import Tokenizer
-from data.fast_tokenizer import write_fast
+from data.fast_tokenizer import end_token, write_fast
 from errors import UserError
 from exchange.card import model_card
 from exchange.config import to_config
-from exchange.tensors import Tensors
+from exchange.gguf import write_gguf
+from exchange.gguf_tokenizer import pre_tokenizer
+from exchange.tensors import CODES, Tensors
 from exchange.weights import write_weights
 from files import replace_folder
 from inference.opening import RunConfig, find_run, read_config
@@ -63,7 +66,7 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             about = to_config(model, tokenizer.vocab_size)
             _write_json(folder / "config.json", about | ids | {"dtype": kind, "torch_dtype": kind})
             _write_json(folder / "generation_config.json", ids)
-            card = model_card(stored.run, stored.config, stored.checkpoint, target.name)
+            card = model_card(stored.run, stored.config, stored.checkpoint, target.name, end)
             (folder / "README.md").write_text(card, encoding="utf-8")
     except ValueError as error:
         raise UserError(f"{error}") from error
@@ -75,8 +78,25 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
 
 def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
     """Write the file `target`; returns what to tell the user."""
-    raise NotImplementedError
+    stored = open_stored(source, checkpoint)
+    tokenizer = stored.tokenizer
+    first = next(iter(stored.weights.dtypes.values()))
+    kind = dtype or CODES.get(first, "float32")
+    end = end_token(tokenizer, stored.config.document_end)
+    model = stored.config.model
+    try:
+        write_gguf(target, model, tokenizer, stored.weights, kind, name=target.stem, end=end)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    lines = [f"Wrote {target} ({kind}), from {stored.checkpoint}."]
+    cut = pre_tokenizer(tokenizer)
+    if not cut.is_same:
+        lines.append(
+            f"note: llama.cpp cuts text for this tokenizer with its pattern {cut.name}, the most "
+            "similar that it has; some texts give other tokens there"
+        )
+    return "\n".join(lines)
 
 
-def _write_json(file: Path, contents: dict[str, object]) -> None:
+def _write_json(file: Path, contents: Mapping[str, object]) -> None:
     file.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")

@@ -25,6 +25,7 @@ from errors import UserError, check_choice, check_range, printable
 from exchange.gguf_tokenizer import add_tokenizer
 from files import replace_file
 from model import GPT, ModelConfig
+from model.hugging_face import family
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFWriter
@@ -124,27 +125,6 @@ def write_gguf(
                 tensor = _pair_up(tensor, config.d_head)
             writer.write_tensor_data(_encode(tensor, kinds[each]))
             del tensor  # before the next one is read
-
-
-def family(config: ModelConfig) -> str:
-    """gpt2, llama or qwen3. Raises ValueError, naming a setting, if the model is none of them."""
-    is_gpt2 = config.norm == "layernorm"
-    wanted: dict[str, object] = {"position": "rotary", "mlp": "swiglu"}
-    if is_gpt2:
-        wanted = {
-            **{"position": "learned", "mlp": "gelu", "qk_norm": False},
-            **{"n_kv_heads": config.n_heads, "d_head": config.d_model / config.n_heads},
-        }
-    elif config.qk_norm:
-        wanted["bias"] = False
-    for setting, value in wanted.items():
-        if getattr(config, setting) != value:
-            raise ValueError(
-                f"model.{setting}: {getattr(config, setting)} together with norm={config.norm} and "
-                f"qk_norm={config.qk_norm} is neither GPT-2 nor Llama nor Qwen3, where it is "
-                f"{value}; the model cannot be converted"
-            )
-    return "gpt2" if is_gpt2 else "qwen3" if config.qk_norm else "llama"
 
 
 def stored_tensors(config: ModelConfig, vocab_size: int) -> dict[str, Stored]:

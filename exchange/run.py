@@ -58,7 +58,7 @@ def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None
             "tokenizer: bpe is trained on a corpus, which a folder does not have; "
             "give tokenizer=byte or another fixed one"
         )
-    return fixed_tokenizer(config.name).padded(vocab_size)
+    return fixed_tokenizer(config.name, vocab_size)
 
 
 def write_run(

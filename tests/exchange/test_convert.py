@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from transformers import (
 from data.batches import Windows
 from data.fast_tokenizer import write_fast
 from inference import open_run
-from tests.conftest import command, files, succeed
+from tests.conftest import TINY, command, files, succeed
 from training.device import autocast
 from training.evaluation import measure
 
@@ -35,15 +36,22 @@ ONCE = "Once there was a hen."
 
 
 @pytest.fixture(scope="module")
-def exported(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny run as a folder of transformers."""
-    folder = tmp_path_factory.mktemp("exported") / "story teller"
-    succeed("convert", "source=runs/latest", f"to={folder}", cwd=tiny)
+def tales(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run whose tokenizer has a token for the end of a tale."""
+    folder = tmp_path_factory.mktemp("tales")
+    succeed("train", *TINY, "tokenizer.vocab_size=400", "run_dir=runs/tales", cwd=folder)
     return folder
 
 
-def test_a_run_opens_in_transformers(tiny_run: Path, exported: Path) -> None:
-    opened = open_run(tiny_run, "best")
+@pytest.fixture(scope="module")
+def exported(tales: Path) -> Path:
+    """The run as a folder of transformers."""
+    succeed("convert", "source=runs/latest", "to=a story teller", cwd=tales)
+    return tales / "a story teller"
+
+
+def test_a_run_opens_in_transformers(tales: Path, exported: Path) -> None:
+    opened = open_run(tales / "runs/tales", "best")
     model = AutoModelForCausalLM.from_pretrained(exported)
     tokenizer = AutoTokenizer.from_pretrained(exported)
     tokens = tokenizer(ONCE, return_tensors="pt")["input_ids"]
@@ -53,9 +61,9 @@ def test_a_run_opens_in_transformers(tiny_run: Path, exported: Path) -> None:
     assert tokenizer.decode(tokens[0]) == ONCE
 
 
-def test_transformers_writes_the_same_text(tiny: Path, exported: Path) -> None:
+def test_transformers_writes_the_same_text(tales: Path, exported: Path) -> None:
     ours = succeed(
-        "sample", "temperature=0", "prompt=Once", "max_new_tokens=20", "checkpoint=best", cwd=tiny
+        "sample", "temperature=0", "prompt=Once", "max_new_tokens=20", "checkpoint=best", cwd=tales
     )
     model = AutoModelForCausalLM.from_pretrained(exported)
     tokenizer = AutoTokenizer.from_pretrained(exported)
@@ -64,8 +72,8 @@ def test_transformers_writes_the_same_text(tiny: Path, exported: Path) -> None:
     assert tokenizer.decode(text[0], skip_special_tokens=True).lstrip("\n") == ours.rstrip("\n")
 
 
-def test_the_end_of_a_document_is_the_special_token(tiny_run: Path, exported: Path) -> None:
-    (end,) = open_run(tiny_run, "best").tokenizer.encode("\n\n")
+def test_the_end_of_a_document_is_the_special_token(tales: Path, exported: Path) -> None:
+    (end,) = open_run(tales / "runs/tales", "best").tokenizer.encode("\n\n")
     tokenizer = AutoTokenizer.from_pretrained(exported)
     assert tokenizer.eos_token_id == end
     assert AutoModelForCausalLM.from_pretrained(exported).generation_config.eos_token_id == end
@@ -73,9 +81,9 @@ def test_the_end_of_a_document_is_the_special_token(tiny_run: Path, exported: Pa
     assert tokenizer.decode([end], skip_special_tokens=True) == ""
 
 
-def test_the_model_card_says_what_the_model_is(tiny_run: Path, exported: Path) -> None:
+def test_the_model_card_says_what_the_model_is(tales: Path, exported: Path) -> None:
     card = (exported / "README.md").read_text(encoding="utf-8")
-    summary = json.loads((tiny_run / "summary.json").read_text())
+    summary = json.loads((tales / "runs/tales" / "summary.json").read_text())
     for expected in (
         f"{summary['val_loss']:.4f}",
         f"{summary['floor_bpb']:.4f}",
@@ -83,25 +91,43 @@ def test_the_model_card_says_what_the_model_is(tiny_run: Path, exported: Path) -
         "n_heads",
     ):
         assert expected in card
+    run_card(exported)
+
+
+def run_card(folder: Path) -> None:
+    """Run the code in the model card."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
     (code,) = [each.partition("```")[0] for each in card.split("```python\n")[1:]]
     here = Path.cwd()
-    os.chdir(exported)
+    os.chdir(folder)
     try:
         exec(code, {})
     finally:
         os.chdir(here)
 
 
+def test_a_document_that_ends_with_several_tokens_is_ended_by_its_text(
+    tiny: Path, tmp_path: Path
+) -> None:
+    succeed("convert", f"to={tmp_path / 'there'}", cwd=tiny)  # its tokenizer has 300 tokens
+    assert AutoTokenizer.from_pretrained(tmp_path / "there").eos_token is None
+    run_card(tmp_path / "there")
+    assert 'stop_strings=["\\n\\n"]' in (tmp_path / "there/README.md").read_text()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_dtype(tiny: Path, tmp_path: Path, dtype: str) -> None:
-    succeed("convert", f"to={tmp_path / 'there'}", f"dtype={dtype}", "checkpoint=last", cwd=tiny)
+def test_dtype(tales: Path, tmp_path: Path, dtype: str) -> None:
+    succeed("convert", f"to={tmp_path / 'there'}", f"dtype={dtype}", "checkpoint=last", cwd=tales)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "there")
     assert model.dtype == getattr(torch, dtype)
 
 
-def test_there_and_back(tiny: Path, tiny_run: Path, exported: Path, tmp_path: Path) -> None:
+def test_there_and_back(tales: Path, exported: Path, tmp_path: Path) -> None:
     succeed("convert", f"source={exported}", "to=runs/back", cwd=tmp_path)
-    before, after = open_run(tiny_run, "best"), open_run(tmp_path / "runs/back", "best")
+    before, after = (
+        open_run(tales / "runs/tales", "best"),
+        open_run(tmp_path / "runs/back", "best"),
+    )
     assert after.config.model == before.config.model
     assert after.tokenizer.encode(ONCE) == before.tokenizer.encode(ONCE)
     for mine, other in zip(before.model.parameters(), after.model.parameters(), strict=True):
@@ -115,21 +141,17 @@ def test_there_and_back(tiny: Path, tiny_run: Path, exported: Path, tmp_path: Pa
 
 SMALL = {
     **{"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "vocab_size": 300},
-    **{"num_hidden_layers": 2, "max_position_embeddings": 32},
+    **{"num_hidden_layers": 2, "num_key_value_heads": 2, "max_position_embeddings": 32},
+    **{"bos_token_id": None, "eos_token_id": 299},
 }
-THEIRS: dict[str, Callable[[], torch.nn.Module]] = {
-    "gpt2": lambda: GPT2LMHeadModel(
-        GPT2Config(
-            **{"n_layer": 3, "n_head": 3, "n_embd": 24, "n_positions": 32, "vocab_size": 300},
-            **{"bos_token_id": 299, "eos_token_id": 299},
-        )
-    ),
-    "llama": lambda: LlamaForCausalLM(
-        LlamaConfig(**SMALL, num_key_value_heads=2, bos_token_id=None, eos_token_id=299)
-    ),
-    "qwen3": lambda: Qwen3ForCausalLM(
-        Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=6, eos_token_id=299)
-    ),
+GPT2 = {
+    **{"n_layer": 2, "n_head": 3, "n_embd": 24, "n_positions": 32, "vocab_size": 300},
+    **{"bos_token_id": 299, "eos_token_id": 299},
+}
+THEIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "gpt2": (GPT2LMHeadModel, GPT2Config, GPT2),
+    "llama": (LlamaForCausalLM, LlamaConfig, SMALL),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {**SMALL, "head_dim": 6}),
 }
 
 
@@ -140,10 +162,11 @@ def theirs(
     """A folder in which transformers saved a random model, with a tokenizer of 300 tokens."""
     here = tmp_path_factory.mktemp("theirs")
     torch.manual_seed(3)
-    model = THEIRS[request.param]()
+    kind, config, values = THEIRS[request.param]
+    model = kind(config(**values))
     for parameter in model.parameters():
         parameter.data.add_(torch.randn(parameter.shape) * 0.1)
-    model.save_pretrained(here / "theirs")  # type: ignore[operator]
+    model.save_pretrained(here / "theirs")
     write_fast(open_run(tiny_run, "best").tokenizer, here / "theirs", 32, None)
     (here / "notes.txt").write_text("A cat saw a mouse.\nThe mouse ran to the barn!\n" * 40)
     return here
