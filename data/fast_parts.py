@@ -155,4 +155,8 @@ def check_special(name: object) -> str:
     ends, inside = name[0] + name[-1], name[1:-1]
     if any(each.isalnum() or each.isspace() for each in ends) or not any(map(str.isalnum, inside)):
         refuse(f"the added token {show(name)} is ordinary text")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        refuse(f"the added token {show(name)} is not text")
     return name

@@ -288,4 +288,6 @@ def _more(about: dict[str, Any]) -> dict[str, Any]:
     ids = [more[name] for name in ("vocab_size", "start") if name in more]
     if any(type(each) is not int for each in (*ids, *more["ends"])):
         raise TypeError("an id in tokenizer.json is not an integer")
+    if not isinstance(more.get("normalizer", ""), str):
+        raise TypeError("the normalizer in tokenizer.json is not a string")
     return more

@@ -10,9 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tiktoken
 import tiktoken_ext.openai_public  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,22 +29,14 @@ from data.tokenizer import (
     train_bpe,
 )
 from errors import UserError
+from tests.data.strings import gpt2
 
 ROOT = Path(__file__).parents[2]
-VOCABULARIES = ROOT.parent / "shared" / "tiktoken_cache"
 SPECIAL = "<|endoftext|>"
 TEXTS = [
     "Once upon a time there was a hen who had a red hat.\n\nThe hen's hat wasn't old.\n" * 20,
     "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich. 中文字 😀 1234567",
 ]
-
-
-def gpt2() -> Tokenizer:
-    if not VOCABULARIES.is_dir():
-        pytest.skip(f"the GPT-2 vocabulary is not at {VOCABULARIES}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIKTOKEN_CACHE_DIR", str(VOCABULARIES))
-        return fixed_tokenizer("gpt2")
 
 
 @pytest.fixture(scope="module", params=["bpe", "byte", "gpt2"])
@@ -159,6 +153,80 @@ def test_a_damaged_file_is_rejected_in_one_line(
 ) -> None:
     fixed_tokenizer("byte").save(tmp_path)
     damage(tmp_path)
+    with pytest.raises(UserError) as caught:
+        Tokenizer.load(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}: its tokenizer")
+    assert "\n" not in str(caught.value)
+
+
+def imported(**more: Any) -> Tokenizer:
+    """A tokenizer with gaps between its ids, and special tokens before the others."""
+    ranks = {bytes([byte]): 3 + 2 * byte for byte in range(256)}
+    special = {"<end>": 0, "<start>": 600}
+    encoding = tiktoken.Encoding(
+        "imported", pat_str=GPT2.tiktoken, mergeable_ranks=ranks, special_tokens=special
+    )
+    return Tokenizer(encoding, **more)
+
+
+def test_what_only_imported_tokenizers_have_is_stored(tmp_path: Path) -> None:
+    tokenizer = imported(vocab_size=1024, start=600, ends=(0, 3), normalizer="NFC")
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert (loaded.vocab_size, loaded.start, loaded.ends) == (1024, 600, (0, 3))
+    assert loaded.normalizer == "NFC" and loaded.digest == tokenizer.digest
+    assert len(loaded.token_bytes) == 1024 and loaded.token_bytes.sum() == 256
+    assert loaded.encode("e\u0301<end>") == [3 + 2 * byte for byte in "\u00e9<end>".encode()]
+    assert loaded.encode_array("e\u0301").tolist() == loaded.encode("e\u0301")
+    assert loaded.decode([0, 600, 1023, *loaded.encode("a")]) == "a"
+
+
+def test_the_digest_depends_on_what_changes_tokens() -> None:
+    assert imported(start=600, ends=(0,)).digest == imported().digest
+    assert imported(normalizer="NFC").digest != imported().digest
+    assert imported(vocab_size=700).digest != imported().digest
+
+
+def test_other_tokenizers_are_stored_as_before(tmp_path: Path) -> None:
+    fixed_tokenizer("byte").save(tmp_path)
+    about = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert list(about) == ["name", "pattern", "special_tokens", "ranks_sha256"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"vocab_size": 600},
+        {"vocab_size": 10**12},
+        {"vocab_size": "700"},
+        {"vocab_size": 700.0},
+        {"vocab_size": None},
+        {"start": 1},
+        {"start": 10**12},
+        {"start": "600"},
+        {"start": True},
+        {"ends": [1]},
+        {"ends": 0},
+        {"ends": ["<end>"]},
+        {"ends": [0.0]},
+        {"ends": [[]]},
+        {"normalizer": "NFKC"},
+        {"normalizer": []},
+        {"special_tokens": {"<end>": 3}},
+        {"special_tokens": {"<end>": 0, "<start>": 0}},
+        {"special_tokens": {"<end>": True}},
+        {"special_tokens": {"<end>": -1}},
+        {"special_tokens": {"x" * 70_000: 0}},
+        {"special_tokens": {"\ud800": 0}},
+        {"pattern": []},
+    ],
+)
+def test_what_an_imported_tokenizer_cannot_have_is_rejected(
+    tmp_path: Path, more: dict[str, object]
+) -> None:
+    imported(vocab_size=1024, start=600).save(tmp_path)
+    set_about(tmp_path, **more)
+    (tmp_path / "SHA256SUMS").unlink()
     with pytest.raises(UserError) as caught:
         Tokenizer.load(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}: its tokenizer")

@@ -7,20 +7,20 @@ import os
 import random
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiktoken
-import tiktoken_ext.openai_public  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus
-from data.patterns import BPE
+from data.patterns import BYTE, PATTERNS
 from data.tokenizer import fixed_tokenizer, train_bpe
 from data.tokens import cut, document_starts
 from errors import UserError
@@ -53,8 +53,9 @@ class StubCorpus:
         return self.floor
 
 
-def nasty_encodings() -> dict[str, tiktoken.Encoding]:
-    """Return an encoding for each pattern in use, with merges that reveal where the pattern splits.
+def nasty_tokenizers() -> dict[str, Tokenizer]:
+    """Return a tokenizer for each pattern in use, with merges that reveal where the pattern splits,
+    and one that normalizes.
 
     The merges are trained on the nasty characters without a pattern. Most neighbouring characters
     therefore become one token unless the pattern separates them.
@@ -66,22 +67,19 @@ def nasty_encodings() -> dict[str, tiktoken.Encoding]:
     trainer = rustbpe.Tokenizer()
     trainer.train_from_iterator(iter([text]), 3000, pattern=r"(?s:.{1,40})")
     ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
-    with pytest.MonkeyPatch.context() as patch:
-        for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
-            patch.setattr(tiktoken_ext.openai_public, loader, lambda *_, **__: {})
-        patterns = {
-            name: make()["pat_str"]
-            for name, make in tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS.items()
-            if name in ("gpt2", "cl100k_base", "o200k_base")
-        }
-    patterns["bpe"] = BPE.tiktoken
-    return {
-        name: tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-        for name, pattern in patterns.items()
-    }
+    made = {}
+    for number, pattern in enumerate(PATTERNS):
+        if pattern is BYTE:  # which has no merges
+            continue
+        encoding = tiktoken.Encoding(
+            "nasty", pat_str=pattern.tiktoken, mergeable_ranks=ranks, special_tokens={}
+        )
+        made[str(number)] = Tokenizer(encoding)
+    made["NFC"] = Tokenizer(encoding, normalizer="NFC")
+    return made
 
 
-ENCODINGS = nasty_encodings()
+TOKENIZERS = nasty_tokenizers()
 
 
 @given(
@@ -97,17 +95,17 @@ def test_pieces_encode_to_the_tokens_of_the_whole_text(seed: int, size: int, joi
     pieces = list(cut([text], size))
     assert "".join(pieces) == text
     assert len(pieces) >= len(text) // (2 * size)
-    for name, encoding in ENCODINGS.items():
-        joined = [token for piece in pieces for token in encoding.encode_ordinary(piece)]
-        assert joined == encoding.encode_ordinary(text), name
+    for name, tokenizer in TOKENIZERS.items():
+        joined = [token for piece in pieces for token in tokenizer.encode(piece)]
+        assert joined == tokenizer.encode(text), name
 
 
 def test_the_nasty_encodings_detect_cuts_in_the_wrong_place() -> None:
     text = "".join(random.Random(1).choices(NASTY, k=400))
     pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
-    for name, encoding in ENCODINGS.items():
-        joined = [token for piece in pieces for token in encoding.encode_ordinary(piece)]
-        assert joined != encoding.encode_ordinary(text), name
+    for name, tokenizer in TOKENIZERS.items():
+        joined = [token for piece in pieces for token in tokenizer.encode(piece)]
+        assert joined != tokenizer.encode(text), name
 
 
 @given(texts=st.lists(st.text(max_size=50)), size=st.integers(1, 20))
@@ -115,6 +113,27 @@ def test_pieces_are_bounded_and_join_to_the_text(texts: list[str], size: int) ->
     pieces = list(cut(texts, size))
     assert "".join(pieces) == "".join(texts)
     assert all(1 <= len(piece) <= 2 * size for piece in pieces)
+
+
+@given(texts=st.lists(st.text("ab \n\u0301\u0323e\u1161\u1112\u0958", max_size=40), max_size=9))
+def test_pieces_are_normalized_as_the_whole_text_is(texts: list[str]) -> None:
+    """Marks are moved and composed only within a word; a line can begin with some."""
+    tokenizer, text = TOKENIZERS["NFC"], "x y\n\u0301z ".join(texts)
+    joined = [token for piece in cut([text], 8) for token in tokenizer.encode(piece)]
+    if max(map(len, texts), default=0) < 8:
+        assert joined == tokenizer.encode(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+def test_the_bytes_of_a_normalized_text_are_counted(tmp_path: Path) -> None:
+    """Its normal form can be longer."""
+    text = "\u0958 e\u0301 \n" * 50
+    dataset = prepare(StubCorpus(text, text, floor=700.0), TOKENIZERS["NFC"], tmp_path, 8)
+    normal = unicodedata.normalize("NFC", text)
+    assert dataset.tokenizer.decode(dataset.val.tolist()) == normal
+    assert dataset.floor_bpb == pytest.approx(700.0 / len(normal.encode()))
+    again = prepare(StubCorpus(text, text, floor=700.0), TOKENIZERS["NFC"], tmp_path, 8)
+    assert (again.val == dataset.val).all()
 
 
 @pytest.mark.parametrize("config", [TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)])
@@ -331,10 +350,10 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     assert peaks[1] < peaks[0] + 30_000  # kB; the text alone would be 60 MB more
 
 
-@pytest.mark.parametrize("name", sorted(ENCODINGS))
+@pytest.mark.parametrize("name", sorted(TOKENIZERS))
 def test_documents_start_where_their_text_does(name: str) -> None:
     """Unless the mark between two documents ends inside a token."""
-    tokenizer = Tokenizer(ENCODINGS[name])
+    tokenizer = TOKENIZERS[name]
     documents = ["Once a.\n\n", "\u00e9 b!\n\n", "\n\n", "(c)\n\n", "d"]
     text = "".join(documents)
     tokens = np.array(tokenizer.encode(text), np.uint16)
