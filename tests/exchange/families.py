@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from functools import cache
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 
 from configs.schema import preset
+from data.tales import tale
 from data.tokenizer import Tokenizer, train_bpe
 from model import GPT, ModelConfig
 
@@ -63,5 +66,7 @@ def configs(draw: st.DrawFn, family: str) -> ModelConfig:
     return make_config(family, **settings)
 
 
+@cache
 def bpe() -> Tokenizer:
-    return train_bpe([TALE * 20], 300)
+    rng = random.Random(3)
+    return train_bpe([TALE * 20, *(tale(rng).text + "\n\n" for _ in range(300))], 700)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tiktoken
+import tiktoken_ext.openai_public as openai_public  # type: ignore[import-untyped]
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.tales import tale
-from data.tokenizer import Tokenizer, fixed_tokenizer
+from data.tokenizer import BPE_PATTERN, Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import LLAMA3, QWEN2, pre_tokenizer
 from inference import open_run
@@ -67,9 +68,8 @@ def write(
 
 
 def greedy(model: GPT, prompt: list[int], n_tokens: int = 30) -> list[int]:
-    return [
-        each.item() for each in generate(model, torch.tensor([prompt]), n_tokens, temperature=0.0)
-    ]
+    stream = generate(model, torch.tensor([prompt]), n_tokens, temperature=0.0)
+    return torch.cat([*stream]).tolist()
 
 
 def their_greedy(llama: Any, prompt: list[int], n_tokens: int = 30) -> list[int]:
@@ -171,6 +171,23 @@ def test_the_same_tokens(opened: tuple[Tokenizer, Any], pieces: list[str]) -> No
     assert text_ids(llama, text) == tokenizer.encode(text)
 
 
+@pytest.mark.parametrize("name", ["bpe", "cl100k_base", "o200k_base"])
+def test_the_same_tokens_of_plain_text(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of patterns that llama.cpp does not have exactly."""
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
+    pattern = BPE_PATTERN if name == "bpe" else getattr(openai_public, name)()["pat_str"]
+    tokenizer = with_pattern(pattern)
+    assert not pre_tokenizer(tokenizer).is_same
+    model = make_model(make_config("llama"), tokenizer.vocab_size)
+    llama = write(tmp_path, model, tokenizer)
+    rng = random.Random(7)
+    for _ in range(100):
+        text = "".join(tale(rng).text + "\n\n" for _ in range(3))
+        assert text_ids(llama, text.strip()) == tokenizer.encode(text.strip())
+
+
 def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
     ranks = bpe()._encoding._mergeable_ranks
     special = {"<|end of tale|>": len(ranks) + 3}
@@ -214,8 +231,3 @@ def test_a_trained_run_writes_the_same_text(family: str, tmp_path: Path) -> None
     assert len({*text.split()}) > 8
     for token in range(run.tokenizer.vocab_size):
         assert llama.detokenize([token]) == run.tokenizer.decode_bytes([token])
-
-    rng = random.Random(7)  # the corpus of the run, of which bpe's cut is the same
-    for _ in range(100):
-        text = "".join(tale(rng).text + "\n\n" for _ in range(3))
-        assert text_ids(llama, text) == run.tokenizer.encode(text)
