@@ -13,7 +13,7 @@ train: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto -m "not long" $(ARGS)
 
-test-long: $(VENV)/.installed-test
+test-long: $(VENV)/.installed-long
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.installed-test
@@ -59,5 +59,11 @@ $(VENV)/.installed: pyproject.toml tensorboard_attention/pyproject.toml constrai
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) --editable ".[test]"
+	$(INSTALL_TAB)
+	@touch $@
+
+# There is no wheel of llama-cpp-python: llama.cpp is compiled, once, for some minutes.
+$(VENV)/.installed-long: $(VENV)/.installed-test
+	$(PIP) --editable ".[llama]"
 	$(INSTALL_TAB)
 	@touch $@

@@ -1,0 +1,72 @@
+"""Random models of the three families that other programs know, and tokenizers."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from configs.schema import preset
+from data.tales import tale
+from data.tokenizer import Tokenizer, train_bpe
+from model import GPT, ModelConfig
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        **{"norm": "layernorm", "position": "learned", "mlp": "gelu"},
+        **{"qk_norm": False, "bias": True},
+    },
+    "llama": {"qk_norm": False},
+    "qwen3": {"qk_norm": True, "bias": False},
+}
+TALE = "Once upon a time there was a hen who had a red hat.\n\nThe hen's hat wasn't old, at 25.\n"
+
+
+def make_config(family: str, **settings: Any) -> ModelConfig:
+    sizes = {"n_layers": 2, "n_heads": 4, "d_model": 32, "context_length": 64}
+    return preset("model", "nano", **{**sizes, **FAMILIES[family], **settings})
+
+
+def make_model(config: ModelConfig, vocab_size: int, seed: int = 0, std: float = 0.4) -> GPT:
+    """A model in which every parameter is random, including biases and norms."""
+    torch.manual_seed(seed)
+    model = GPT(config, vocab_size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(mean=1.0 if parameter.dim() == 1 else 0.0, std=std)
+    return model.eval()
+
+
+@st.composite
+def configs(draw: st.DrawFn, family: str) -> ModelConfig:
+    """Sizes of all kinds: odd widths, and rows of 32 and 64, which q8_0 can hold."""
+    n_heads = draw(st.integers(1, 6))
+    settings: dict[str, Any] = {
+        "n_layers": draw(st.integers(1, 3)),
+        "n_heads": n_heads,
+        "context_length": draw(st.integers(5, 64)),
+        "d_mlp": draw(st.sampled_from([7, 24, 32, 64])),
+        "tied_embeddings": draw(st.booleans()),
+        "norm_eps": draw(st.sampled_from([1e-5, 1e-6])),
+    }
+    if family != "qwen3":
+        settings["bias"] = draw(st.booleans())
+    if family == "gpt2":
+        settings["d_model"] = n_heads * draw(st.sampled_from([1, 5, 8, 32]))
+    else:
+        settings["d_model"] = draw(st.sampled_from([9, 31, 32, 64]))
+        settings["n_kv_heads"] = draw(
+            st.sampled_from([each for each in range(1, n_heads + 1) if n_heads % each == 0])
+        )
+        settings["d_head"] = draw(st.sampled_from([2, 6, 10, 16]))
+        settings["rope_theta"] = draw(st.sampled_from([500.0, 10_000.0, 1e6]))
+    return make_config(family, **settings)
+
+
+@cache
+def bpe() -> Tokenizer:
+    rng = random.Random(3)
+    return train_bpe([TALE * 20, *(tale(rng).text + "\n\n" for _ in range(300))], 700)

@@ -1,0 +1,402 @@
+"""GGUF files, read back with the package gguf: every tensor, every key; and files that fail."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import tiktoken
+import tiktoken_ext.openai_public  # type: ignore[import-untyped]
+import torch
+from gguf import GGMLQuantizationType, GGUFReader, LlamaFileType, TokenType
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from data.tokenizer import Tokenizer, fixed_tokenizer
+from errors import UserError
+from exchange.gguf import write_gguf
+from exchange.gguf_tokenizer import pre_tokenizer
+from model import GPT, ModelConfig
+from tests.conftest import ROOT, begin, files
+from tests.exchange.families import FAMILIES, TALE, bpe, configs, make_config, make_model
+
+FILE_TYPES = {
+    "float32": LlamaFileType.ALL_F32,
+    "float16": LlamaFileType.MOSTLY_F16,
+    "bfloat16": LlamaFileType.MOSTLY_BF16,
+    "q8_0": LlamaFileType.MOSTLY_Q8_0,
+}
+LETTERS = bytes_to_unicode()
+
+
+def parameters(model: GPT) -> dict[str, Tensor]:
+    return {name: each.detach() for name, each in model.named_parameters()}
+
+
+def write(file: Path, model: GPT, tokenizer: Tokenizer, dtype: str, end: int | None = None) -> None:
+    write_gguf(file, model.config, tokenizer, parameters(model), dtype, name="A hen", end=end)
+
+
+def tensors(model: Any, family: str) -> dict[str, Tensor]:
+    """Every tensor of the file under llama.cpp's name, module by module."""
+    config = model.config
+    found: dict[str, Tensor] = {"token_embd.weight": model.token_embedding.weight}
+    if not config.tied_embeddings:
+        found["output.weight"] = model.unembedding.weight
+
+    def add(name: str, *modules: Any, is_norm: bool = False) -> None:
+        weight = torch.cat([each.weight for each in modules])
+        found[f"{name}.weight"] = weight
+        if config.bias and not (is_norm and family != "gpt2"):
+            found[f"{name}.bias"] = torch.cat([each.bias for each in modules])
+        elif family == "gpt2":
+            found[f"{name}.bias"] = torch.zeros(len(weight))
+
+    add("output_norm", model.final_norm, is_norm=True)
+    if family == "gpt2":
+        found["position_embd.weight"] = model.position.weight
+    for index, block in enumerate(model.blocks):
+        attention, mlp, layer = block.attention, block.mlp, f"blk.{index}"
+        add(f"{layer}.attn_norm", block.attention_norm, is_norm=True)
+        add(f"{layer}.ffn_norm", block.mlp_norm, is_norm=True)
+        add(f"{layer}.attn_output", attention.output)
+        add(f"{layer}.ffn_up", mlp.up)
+        add(f"{layer}.ffn_down", mlp.down)
+        if family == "gpt2":
+            add(f"{layer}.attn_qkv", attention.query, attention.key, attention.value)
+            continue
+        add(f"{layer}.ffn_gate", mlp.gate)
+        add(f"{layer}.attn_q", attention.query)
+        add(f"{layer}.attn_k", attention.key)
+        add(f"{layer}.attn_v", attention.value)
+        if family == "qwen3":
+            found[f"{layer}.attn_q_norm.weight"] = attention.query_norm.weight
+            found[f"{layer}.attn_k_norm.weight"] = attention.key_norm.weight
+    if family == "llama":
+        for name in found:
+            if ".attn_q." in name or ".attn_k." in name:
+                found[name] = neighbours(found[name], config.d_head)
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def neighbours(tensor: Tensor, d_head: int) -> Tensor:
+    """Row by row: component i of a head's first half comes before component i of the second."""
+    rows = []
+    for head in range(0, len(tensor), d_head):
+        for component in range(d_head // 2):
+            rows += [tensor[head + component], tensor[head + component + d_head // 2]]
+    return torch.stack(rows)
+
+
+def assert_stored(stored: gguf.ReaderTensor, tensor: Tensor, dtype: str) -> None:
+    """A tensor of the file has the type that llama.cpp expects, and the values of `tensor`."""
+    assert stored.shape.tolist() == list(tensor.shape[::-1])
+    is_matrix = tensor.dim() == 2 and stored.name != "position_embd.weight"
+    kind = stored.tensor_type
+    if not is_matrix or dtype == "float32" or (dtype == "q8_0" and tensor.shape[1] % 32):
+        assert kind == GGMLQuantizationType.F32
+        assert np.array_equal(stored.data, tensor.numpy())
+    elif dtype == "float16":
+        assert kind == GGMLQuantizationType.F16
+        assert np.array_equal(stored.data, tensor.half().numpy())
+    elif dtype == "bfloat16":
+        assert kind == GGMLQuantizationType.BF16
+        assert np.array_equal(stored.data.view(np.int16), tensor.bfloat16().view(torch.int16))
+    else:
+        assert kind == GGMLQuantizationType.Q8_0
+        assert np.array_equal(stored.data, gguf.quantize(tensor.numpy(), kind))
+        blocks = tensor.numpy().reshape(-1, 32)
+        error = gguf.dequantize(stored.data, kind).reshape(-1, 32) - blocks
+        # Half a step of rounding, and the rounding of the scale to float16.
+        steps = np.abs(blocks).max(axis=1, keepdims=True) / 127
+        assert (np.abs(error) <= (0.5 + 127 * 2**-11 + 1e-3) * steps).all()
+
+
+def sizes(config: ModelConfig, arch: str, vocab_size: int) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "context_length": config.context_length,
+        "embedding_length": config.d_model,
+        "block_count": config.n_layers,
+        "feed_forward_length": config.d_mlp,
+        "attention.head_count": config.n_heads,
+        "attention.head_count_kv": config.n_kv_heads,
+        "attention.key_length": config.d_head,
+        "attention.value_length": config.d_head,
+    }
+    if arch == "gpt2":
+        values["attention.layer_norm_epsilon"] = np.float32(config.norm_eps)
+    else:
+        values["attention.layer_norm_rms_epsilon"] = np.float32(config.norm_eps)
+        values["rope.dimension_count"] = config.d_head
+        values["rope.freq_base"] = config.rope_theta
+    return {f"{arch}.{name}": value for name, value in values.items()}
+
+
+def keys(reader: GGUFReader, prefix: str = "") -> dict[str, Any]:
+    return {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if name.startswith(prefix) and not name.startswith("GGUF.")
+    }
+
+
+@pytest.mark.parametrize("dtype", FILE_TYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_every_tensor_and_key(family: str, dtype: str, data: st.DataObject) -> None:
+    config = data.draw(configs(family))
+    model = make_model(config, 256)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "a hen.gguf"
+        write(file, model, fixed_tokenizer("byte"), dtype)
+        assert list(Path(folder).iterdir()) == [file]
+        reader = GGUFReader(file)
+        expected = tensors(model, family)
+        assert {each.name for each in reader.tensors} == expected.keys()
+        for stored in reader.tensors:
+            assert_stored(stored, expected[stored.name], dtype)
+        spelled = [LETTERS[byte] for byte in range(256)]
+        assert keys(reader) == {
+            **sizes(config, family, 256),
+            "general.architecture": family,
+            "general.type": "model",
+            "general.name": "A hen",
+            "general.file_type": FILE_TYPES[dtype],
+            "general.quantization_version": 2,
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": "qwen2",
+            "tokenizer.ggml.tokens": spelled,
+            "tokenizer.ggml.token_type": [TokenType.NORMAL] * 256,
+            "tokenizer.ggml.merges": [f"{spelled[255]} {spelled[255]}"],
+            "tokenizer.ggml.bos_token_id": ord("\n"),
+            "tokenizer.ggml.eos_token_id": 255,
+            "tokenizer.ggml.add_bos_token": False,
+        }
+        del reader
+
+
+def test_tokenizer(tmp_path: Path) -> None:
+    """Tokens in the alphabet of GPT-2, special and unused ones, and merges that give the tokens."""
+    ranks = bpe()._encoding._mergeable_ranks
+    tokenizer = Tokenizer(
+        tiktoken.Encoding(
+            "bpe",
+            pat_str=bpe()._encoding._pat_str,
+            mergeable_ranks=ranks,
+            special_tokens={"<|end of tale|>": len(ranks) + 3},
+        )
+    )
+    end = len(ranks) + 3
+    write(tmp_path / "x", make_model(make_config("qwen3"), end + 1), tokenizer, "float32", end)
+    found = keys(GGUFReader(tmp_path / "x"), "tokenizer.ggml.")
+    spelled = {rank: "".join(LETTERS[byte] for byte in token) for token, rank in ranks.items()}
+    padding = [f"[PAD{each}]" for each in range(len(ranks), end)]
+    assert found["tokenizer.ggml.tokens"] == [
+        *(spelled[rank] for rank in range(len(ranks))),
+        *padding,
+        "<|end of tale|>",
+    ]
+    assert found["tokenizer.ggml.token_type"] == [
+        *[TokenType.NORMAL] * len(ranks),
+        *[TokenType.UNUSED] * 3,
+        TokenType.CONTROL,
+    ]
+    assert found["tokenizer.ggml.bos_token_id"] == found["tokenizer.ggml.eos_token_id"] == end
+    pairs = [tuple(each.split(" ")) for each in found["tokenizer.ggml.merges"]]
+    assert len(pairs) == len(ranks) - 256
+    for word in {*TALE.replace(" ", "| ").split("|"), " thenhathen", "aaaaaaa", "\n\n", "Ünïcode"}:
+        merged = merge([LETTERS[byte] for byte in word.encode()], pairs)
+        ours = tokenizer._encoding._encode_single_piece(word.encode())
+        assert merged == [spelled[rank] for rank in ours], word
+
+
+def merge(parts: list[str], pairs: list[tuple[str, ...]]) -> list[str]:
+    """Byte pair encoding of one piece: the first of `pairs` that there is, again and again."""
+    while found := [pair for pair in itertools.pairwise(parts) if pair in pairs]:
+        at = [*itertools.pairwise(parts)].index(min(found, key=pairs.index))
+        parts = [*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]]
+    return parts
+
+
+def test_how_llama_cpp_cuts_text() -> None:
+    encoding = bpe()._encoding
+
+    def of(pattern: str) -> tuple[str, bool]:
+        other = tiktoken.Encoding(
+            "x", pat_str=pattern, mergeable_ranks=encoding._mergeable_ranks, special_tokens={}
+        )
+        return pre_tokenizer(Tokenizer(other))
+
+    assert of(tiktoken_ext.openai_public.r50k_pat_str) == ("gpt-2", True)
+    assert of(encoding._pat_str) == ("llama-bpe", False)
+    assert pre_tokenizer(fixed_tokenizer("byte")).is_same
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "setting"),
+    [
+        ("gpt2", {"position": "rotary"}, "position"),
+        ("gpt2", {"mlp": "swiglu"}, "mlp"),
+        ("gpt2", {"qk_norm": True}, "qk_norm"),
+        ("gpt2", {"d_head": 6}, "d_head"),
+        ("llama", {"position": "learned"}, "position"),
+        ("llama", {"mlp": "gelu"}, "mlp"),
+        ("llama", {"rope_theta": 1e39}, "rope_theta"),
+        ("qwen3", {"bias": True}, "bias"),
+        ("qwen3", {"n_layers": 513}, "n_layers"),
+    ],
+)
+def test_what_llama_cpp_does_not_know_is_refused(
+    family: str, changes: dict[str, Any], setting: str, tmp_path: Path
+) -> None:
+    config = make_config(family, **changes)
+    with pytest.raises(ValueError, match=rf"^model\.{setting}: "):
+        write_gguf(
+            tmp_path / "x", config, fixed_tokenizer("byte"), {}, "float32", name="x", end=None
+        )
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float16", 70_000.0),
+        ("float16", -70_000.0),
+        ("bfloat16", 3.4e38),
+        ("q8_0", 1e7),
+        ("float32", float("inf")),
+        ("float16", float("nan")),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(dtype: str, value: float, tmp_path: Path) -> None:
+    model = make_model(make_config("llama"), 256)
+    with torch.no_grad():
+        model.get_parameter("blocks.1.mlp.up.weight")[3, 2] = value
+    (tmp_path / "x").write_text("what was here")
+    with pytest.raises(ValueError, match=r"^dtype: blocks\.1\.mlp\.up\.weight has values from"):
+        write(tmp_path / "x", model, fixed_tokenizer("byte"), dtype)
+    assert files(tmp_path) == {"x": b"what was here"}
+
+
+def test_tokens_that_are_spelled_alike_are_refused(tmp_path: Path) -> None:
+    """llama.cpp would end the whole process."""
+    encoding = fixed_tokenizer("byte")._encoding
+    tokenizer = Tokenizer(
+        tiktoken.Encoding(
+            "x",
+            pat_str=encoding._pat_str,
+            mergeable_ranks=encoding._mergeable_ranks,
+            special_tokens={"[PAD256]": 257},
+        )
+    )
+    with pytest.raises(ValueError, match="same spelling"):
+        write(tmp_path / "x", make_model(make_config("llama"), 258), tokenizer, "float32")
+    assert files(tmp_path) == {}
+
+
+class OneAtATime(Mapping[str, Tensor]):
+    """Weights as a file gives them: each access reads anew. Counts how many are in memory."""
+
+    def __init__(self, model: GPT) -> None:
+        self.stored = parameters(model)
+        self.arrays: list[weakref.ref[np.ndarray]] = []
+        self.most = 0
+        self.read: list[str] = []
+
+    def __getitem__(self, name: str) -> Tensor:
+        array = self.stored[name].numpy().copy()  # lives as long as any view of the tensor
+        self.read.append(name)
+        self.arrays.append(weakref.ref(array))
+        self.most = max(self.most, sum(each() is not None for each in self.arrays))
+        return torch.from_numpy(array)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+
+@pytest.mark.parametrize("dtype", FILE_TYPES)
+@pytest.mark.parametrize(("family", "most"), [("gpt2", 3), ("llama", 1), ("qwen3", 1)])
+def test_weights_are_in_memory_one_at_a_time(
+    family: str, most: int, dtype: str, tmp_path: Path
+) -> None:
+    """But for GPT-2's query, key and value, which are one tensor."""
+    model = make_model(make_config(family), 256)
+    weights = OneAtATime(model)
+    write_gguf(
+        *(tmp_path / "x", model.config, fixed_tokenizer("byte"), weights, dtype), name="x", end=None
+    )
+    assert weights.most == most
+    assert {*weights.read} == weights.stored.keys()
+
+
+def test_nothing_is_left_if_reading_fails(tmp_path: Path) -> None:
+    class Failing(OneAtATime):
+        def __getitem__(self, name: str) -> Tensor:
+            if len(self.read) == 5:
+                raise OSError("the disk is gone")
+            return super().__getitem__(name)
+
+    model = make_model(make_config("llama"), 256)
+    with pytest.raises(OSError, match="the disk is gone"):
+        write_gguf(
+            *(tmp_path / "x", model.config, fixed_tokenizer("byte"), Failing(model), "float32"),
+            name="x",
+            end=None,
+        )
+    assert files(tmp_path) == {}
+
+
+STOPPED = """
+import sys, time
+from training.signals import stop_at_once
+stop_at_once()
+from pathlib import Path
+from data.tokenizer import fixed_tokenizer
+from exchange.gguf import write_gguf
+from tests.exchange.families import make_config, make_model
+
+class Slow(dict):
+    def __getitem__(self, name):
+        if name.startswith("blocks.1."):
+            print("writing", flush=True)
+            time.sleep(60)
+        return super().__getitem__(name)
+
+model = make_model(make_config("llama"), 256)
+weights = Slow((name, each.detach()) for name, each in model.named_parameters())
+write_gguf(Path(sys.argv[1]), model.config, fixed_tokenizer("byte"), weights, "float32", name="x",
+           end=None)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGTERM")
+def test_nothing_is_left_if_the_process_is_stopped(tmp_path: Path) -> None:
+    with begin("-c", STOPPED, str(tmp_path / "x"), cwd=ROOT, PYTHONPATH=str(ROOT)) as process:
+        assert process.stdout and process.stdout.readline() == "writing\n"
+        assert files(tmp_path), "the file is being written"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) != 0
+    assert files(tmp_path) == {}
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(UserError, match="pip install gguf"):
+        write(tmp_path / "x", make_model(make_config("llama"), 256), bpe(), "float32")
+    assert files(tmp_path) == {}

@@ -1,0 +1,233 @@
+"""llama.cpp opens the GGUF files and continues texts as we do: `make test-long` installs it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiktoken
+import tiktoken_ext.openai_public as openai_public  # type: ignore[import-untyped]
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.tales import tale
+from data.tokenizer import BPE_PATTERN, Tokenizer, fixed_tokenizer
+from exchange.gguf import write_gguf
+from exchange.gguf_tokenizer import LLAMA3, QWEN2, pre_tokenizer
+from inference import open_run
+from inference.generation import generate
+from model import GPT
+from tests.conftest import succeed
+from tests.exchange.families import FAMILIES, bpe, make_config, make_model
+
+pytestmark = pytest.mark.long
+llama_cpp = pytest.importorskip(
+    "llama_cpp", reason="llama-cpp-python is not installed; `make test-long` installs it"
+)
+
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    *((family, {}) for family in FAMILIES),
+    *((family, {"tied_embeddings": False}) for family in FAMILIES),
+    ("gpt2", {"bias": False, "n_heads": 3, "d_model": 33}),
+    ("gpt2", {"n_layers": 5, "n_heads": 1, "d_mlp": 40, "norm_eps": 1e-3}),
+    ("llama", {"bias": True, "n_kv_heads": 2, "d_head": 10, "d_model": 31}),
+    ("llama", {"n_kv_heads": 1, "rope_theta": 500.0, "norm_eps": 1e-3}),
+    ("qwen3", {"n_kv_heads": 2, "d_head": 6, "d_model": 31}),
+    ("qwen3", {"n_heads": 6, "n_kv_heads": 3, "d_head": 12, "rope_theta": 1e6}),
+]
+PROMPT = "Once there was a hen"
+# Of the tables of llama.cpp, which stores GELU as float16; other activations are exact.
+TOLERANCE = {"gpt2": 5e-3, "llama": 2e-5, "qwen3": 2e-5}
+
+
+def write(
+    folder: Path, model: GPT, tokenizer: Tokenizer, dtype: str = "float32", end: int | None = None
+) -> Any:
+    """The model as llama.cpp opens it, with a cache in float32 and the exact attention."""
+    weights = {name: each.detach() for name, each in model.named_parameters()}
+    file = folder / "model.gguf"
+    write_gguf(file, model.config, tokenizer, weights, dtype, name="a model", end=end)
+    return llama_cpp.Llama(
+        str(file),
+        n_ctx=model.config.context_length,
+        n_threads=1,
+        n_gpu_layers=0,
+        logits_all=True,
+        type_k=llama_cpp.GGML_TYPE_F32,
+        type_v=llama_cpp.GGML_TYPE_F32,
+        flash_attn=False,
+        verbose=False,
+    )
+
+
+def greedy(model: GPT, prompt: list[int], n_tokens: int = 30) -> list[int]:
+    stream = generate(model, torch.tensor([prompt]), n_tokens, temperature=0.0)
+    return torch.cat([*stream]).tolist()
+
+
+def their_greedy(llama: Any, prompt: list[int], n_tokens: int = 30) -> list[int]:
+    return list(islice(llama.generate(prompt, temp=0.0, repeat_penalty=1.0), n_tokens))
+
+
+def logits(llama: Any, tokens: list[int]) -> np.ndarray:
+    llama.reset()
+    llama.eval(tokens)
+    return np.array(llama.scores[: len(tokens)])
+
+
+def text_ids(llama: Any, text: str) -> list[int]:
+    return llama.tokenize(text.encode(), add_bos=True, special=False)
+
+
+@pytest.mark.parametrize(("family", "choices"), MODELS)
+def test_the_same_function(family: str, choices: dict[str, Any], tmp_path: Path) -> None:
+    model = make_model(make_config(family, **choices), 256, seed=1)
+    llama = write(tmp_path, model, fixed_tokenizer("byte"))
+    ids = list(PROMPT.encode())
+    assert text_ids(llama, PROMPT) == ids
+    with torch.no_grad():
+        ours = model(torch.tensor([ids]))[0].numpy()
+    error = np.abs(logits(llama, ids) - ours).max()
+    assert error <= TOLERANCE[family] * ours.std()
+    assert their_greedy(llama, ids) == greedy(model, ids)
+
+
+# The mean error, relative to the deviation of the logits. Of an unpermuted query it is about 1.
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float16", 0.005), ("bfloat16", 0.05), ("q8_0", 0.1)]
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_dtypes(family: str, dtype: str, tolerance: float, tmp_path: Path) -> None:
+    """llama.cpp rounds activations to the type of the weights before it multiplies."""
+    model = make_model(make_config(family), 256, std=0.1)
+    llama = write(tmp_path, model, fixed_tokenizer("byte"), dtype)
+    ids = list(PROMPT.encode())
+    with torch.no_grad():
+        ours = model(torch.tensor([ids]))[0].numpy()
+    error = np.square(logits(llama, ids) - ours).mean() ** 0.5
+    assert 0 < error <= tolerance * ours.std()
+
+
+def gpt2() -> Tokenizer:
+    if "TIKTOKEN_CACHE_DIR" not in os.environ:
+        pytest.skip("TIKTOKEN_CACHE_DIR is not set")
+    return fixed_tokenizer("gpt2")
+
+
+def with_pattern(pattern: str) -> Tokenizer:
+    ranks = bpe()._encoding._mergeable_ranks
+    return Tokenizer(
+        tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    )
+
+
+TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
+    "byte": lambda: fixed_tokenizer("byte"),
+    "gpt2": gpt2,
+    "llama 3": lambda: with_pattern(LLAMA3),
+    "qwen2": lambda: with_pattern(QWEN2),
+}
+# Characters of this Python's Unicode, which llama.cpp's tables contain.
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cn"])
+PIECES = [
+    "'s",
+    "'S",
+    "it's",
+    " 12345",
+    "\n\n",
+    "   ",
+    "\t",
+    "!\n",
+    "hen",
+    " Hen",
+    "\r\n",
+    "é",
+    "日本",
+]
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def opened(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Tokenizer, Any]:
+    tokenizer = TOKENIZERS[request.param]()
+    model = make_model(make_config("llama", d_model=8, n_layers=1), tokenizer.vocab_size)
+    return tokenizer, write(tmp_path_factory.mktemp("gguf"), model, tokenizer)
+
+
+@settings(max_examples=500, deadline=None)
+@given(pieces=st.lists(st.sampled_from(PIECES) | st.text(CHARACTERS, max_size=6), max_size=12))
+def test_the_same_tokens(opened: tuple[Tokenizer, Any], pieces: list[str]) -> None:
+    tokenizer, llama = opened
+    text = "".join(pieces)
+    assert pre_tokenizer(tokenizer).is_same
+    assert text_ids(llama, text) == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("name", ["bpe", "cl100k_base", "o200k_base"])
+def test_the_same_tokens_of_plain_text(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of patterns that llama.cpp does not have exactly."""
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
+    pattern = BPE_PATTERN if name == "bpe" else getattr(openai_public, name)()["pat_str"]
+    tokenizer = with_pattern(pattern)
+    assert not pre_tokenizer(tokenizer).is_same
+    model = make_model(make_config("llama"), tokenizer.vocab_size)
+    llama = write(tmp_path, model, tokenizer)
+    rng = random.Random(7)
+    for _ in range(100):
+        text = "".join(tale(rng).text + "\n\n" for _ in range(3))
+        assert text_ids(llama, text.strip()) == tokenizer.encode(text.strip())
+
+
+def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
+    ranks = bpe()._encoding._mergeable_ranks
+    special = {"<|end of tale|>": len(ranks) + 3}
+    tokenizer = Tokenizer(
+        tiktoken.Encoding("x", pat_str=LLAMA3, mergeable_ranks=ranks, special_tokens=special)
+    )
+    end = special["<|end of tale|>"]
+    model = make_model(make_config("qwen3"), tokenizer.vocab_size)
+    llama = write(tmp_path, model, tokenizer, end=end)
+    text = "a hen<|end of tale|>[PAD300]"
+    assert text_ids(llama, text) == tokenizer.encode(text)
+    assert (llama.token_bos(), llama.token_eos()) == (end, end)
+    assert llama.tokenize(b"<|end of tale|>", add_bos=False, special=True) == [end]
+
+
+TRAINING = (
+    *("model.n_layers=2", "model.n_heads=2", "model.d_model=32", "model.context_length=64"),
+    *("tokenizer.vocab_size=512", "data.n_bytes=300000", "trainer.max_steps=600"),
+    *("trainer.batch_size=16", "trainer.eval_every=600", "trainer.checkpoint_every=600"),
+    *("observe.attention.every=600", "observe.samples.every=600", "trainer.eval_tokens=2000"),
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_trained_run_writes_the_same_text(family: str, tmp_path: Path) -> None:
+    """As sample.py at temperature 0, also with the text cut by llama.cpp."""
+    choices = [f"model.{name}={value}" for name, value in FAMILIES[family].items()]
+    succeed("train", *TRAINING, *choices, "run_dir=run", cwd=tmp_path)
+    sampling = ("run=run", "prompt=Once", "temperature=0", "max_new_tokens=30")
+    sample = succeed("sample", *sampling, cwd=tmp_path)
+
+    run = open_run(tmp_path / "run", "best")
+    (end,) = run.tokenizer.encode("\n\n")
+    llama = write(tmp_path, run.model, run.tokenizer, end=end)
+    ids = run.tokenizer.encode("\n\nOnce")
+    assert text_ids(llama, "\n\nOnce") == ids
+    found = their_greedy(llama, ids)
+    assert found == greedy(run.model, ids)
+    text = "Once" + llama.detokenize(found).decode(errors="replace")
+    assert text.partition("\n\n")[0] == sample.removesuffix("\n")
+    assert len({*text.split()}) > 8
+    for token in range(run.tokenizer.vocab_size):
+        assert llama.detokenize([token]) == run.tokenizer.decode_bytes([token])
