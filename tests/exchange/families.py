@@ -55,9 +55,10 @@ def configs(draw: st.DrawFn, family: str) -> ModelConfig:
     if family != "qwen3":
         settings["bias"] = draw(st.booleans())
     if family == "gpt2":
-        settings["d_model"] = n_heads * draw(st.sampled_from([1, 5, 8, 32]))
+        settings["d_model"] = n_heads * draw(st.sampled_from([3, 5, 8, 32]))
     else:
-        settings["d_model"] = draw(st.sampled_from([9, 31, 32, 64]))
+        wide = [9, 31, 32, 64] if family == "qwen3" else [n_heads * each for each in (3, 5, 8, 32)]
+        settings["d_model"] = draw(st.sampled_from(wide))
         settings["n_kv_heads"] = draw(
             st.sampled_from([each for each in range(1, n_heads + 1) if n_heads % each == 0])
         )

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from configs.schema import preset
 from exchange.config import from_config, read_config, to_config
-from model import ModelConfig
 from model.hugging_face import family
-from tests.exchange.conftest import configs
+from tests.exchange.families import FAMILIES, configs
 
 LLAMA = {
     **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50},
@@ -23,11 +23,13 @@ QWEN3 = {**LLAMA, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 8
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 12, "n_positions": 16}
 
 
-@given(config=configs())
-def test_the_settings_come_back(config: ModelConfig) -> None:
-    expected = config
-    if family(config) == "gpt2":  # whose biases are zero where there were none
-        expected = preset("model", "nano_gpt2", **{**vars(config), "bias": True})
+@pytest.mark.parametrize("name", FAMILIES)
+@given(data=st.data())
+def test_the_settings_come_back(name: str, data: st.DataObject) -> None:
+    config = expected = data.draw(configs(name))
+    assert family(config) == name
+    if name == "gpt2":  # whose biases are zero where there were none
+        expected = preset("model", "nano_gpt2", **{**vars(config), "bias": True, "rope_theta": 1e4})
     assert from_config(json.loads(json.dumps(to_config(config, 77)))) == (expected, 77)
 
 

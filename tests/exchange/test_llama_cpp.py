@@ -17,10 +17,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.patterns import BPE, LLAMA3, QWEN2, SMOLLM
 from data.tales import tale
-from data.tokenizer import BPE_PATTERN, Tokenizer, fixed_tokenizer
+from data.tokenizer import Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
-from exchange.gguf_tokenizer import LLAMA3, QWEN2, pre_tokenizer
+from exchange.gguf_tokenizer import pre_tokenizer
 from inference import open_run
 from inference.generation import generate
 from model import GPT
@@ -131,8 +132,9 @@ def with_pattern(pattern: str) -> Tokenizer:
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
     "byte": lambda: fixed_tokenizer("byte"),
     "gpt2": gpt2,
-    "llama 3": lambda: with_pattern(LLAMA3),
-    "qwen2": lambda: with_pattern(QWEN2),
+    "llama 3": lambda: with_pattern(LLAMA3.tiktoken),
+    "qwen2": lambda: with_pattern(QWEN2.tiktoken),
+    "smollm": lambda: with_pattern(SMOLLM.tiktoken),
 }
 # Characters of this Python's Unicode, which llama.cpp's tables contain.
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cn"])
@@ -177,7 +179,7 @@ def test_the_same_tokens_of_plain_text(
 ) -> None:
     """Of patterns that llama.cpp does not have exactly."""
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
-    pattern = BPE_PATTERN if name == "bpe" else getattr(openai_public, name)()["pat_str"]
+    pattern = BPE.tiktoken if name == "bpe" else getattr(openai_public, name)()["pat_str"]
     tokenizer = with_pattern(pattern)
     assert not pre_tokenizer(tokenizer).is_same
     model = make_model(make_config("llama"), tokenizer.vocab_size)
@@ -192,7 +194,9 @@ def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
     ranks = bpe()._encoding._mergeable_ranks
     special = {"<|end of tale|>": len(ranks) + 3}
     tokenizer = Tokenizer(
-        tiktoken.Encoding("x", pat_str=LLAMA3, mergeable_ranks=ranks, special_tokens=special)
+        tiktoken.Encoding(
+            "x", pat_str=LLAMA3.tiktoken, mergeable_ranks=ranks, special_tokens=special
+        )
     )
     end = special["<|end of tale|>"]
     model = make_model(make_config("qwen3"), tokenizer.vocab_size)

@@ -23,14 +23,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from configs.schema import preset
 from exchange import weights as exchange_weights
 from exchange.config import read_config, to_config
 from exchange.tensors import Tensors, write_tensors
 from exchange.weights import read_weights, write_weights
 from inference import generate
-from model import GPT, ModelConfig
-from tests.exchange.conftest import configs, random_model, store
+from model import GPT
+from tests.exchange.families import FAMILIES, configs, make_config, make_model
 
 VOCAB = 29
 
@@ -38,7 +37,10 @@ VOCAB = 29
 def export(model: GPT, folder: Path, dtype: str | None = None) -> Path:
     """Write the model without a tokenizer, as transformers opens it."""
     folder.mkdir()
-    weights = Tensors([store(model, folder.with_suffix(".ours"))])
+    file = folder.with_suffix(".ours")
+    parameters = {name: each.detach() for name, each in model.named_parameters()}
+    safetensors.torch.save_file(parameters, file)
+    weights = Tensors([file])
     write_weights(folder, model.config, weights, dtype)
     ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     (folder / "config.json").write_text(json.dumps(to_config(model.config, VOCAB) | ids))
@@ -67,12 +69,14 @@ def assert_same_logits(ours: nn.Module, theirs: nn.Module, length: int) -> None:
     assert expected.std() > 0.01, "the logits must not be almost constant"
 
 
-@settings(max_examples=20)
-@given(config=configs(), seed=st.integers(0, 1000))
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=10)
+@given(data=st.data())
 def test_transformers_computes_the_same_and_the_weights_come_back(
-    config: ModelConfig, seed: int
+    family: str, data: st.DataObject
 ) -> None:
-    model = random_model(config, VOCAB, seed)
+    config = data.draw(configs(family))
+    model = make_model(config, VOCAB, seed=data.draw(st.integers(0, 1000)), std=0.2)
     with tempfile.TemporaryDirectory() as folder:
         there = export(model, Path(folder, "there"))
         theirs = AutoModelForCausalLM.from_pretrained(there)
@@ -115,7 +119,7 @@ THEIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
-def make(name: str) -> Any:
+def make_theirs(name: str) -> Any:
     kind, config, values = THEIRS[name]
     torch.manual_seed(1)
     return kind(config(**values)).eval()
@@ -124,7 +128,7 @@ def make(name: str) -> Any:
 @pytest.mark.parametrize("name", THEIRS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_what_transformers_saved_opens_here(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
-    theirs = make(name).to(dtype)
+    theirs = make_theirs(name).to(dtype)
     for parameter in theirs.parameters():
         parameter.data.add_(torch.randn(parameter.shape) * 0.2)
     theirs.save_pretrained(tmp_path / "theirs")
@@ -135,7 +139,7 @@ def test_what_transformers_saved_opens_here(tmp_path: Path, name: str, dtype: to
 
 
 def test_a_model_without_its_head_and_with_old_buffers_opens(tmp_path: Path) -> None:
-    theirs = make("gpt2")
+    theirs = make_theirs("gpt2")
     theirs.transformer.save_pretrained(tmp_path / "theirs")
     file = tmp_path / "theirs/model.safetensors"
     tensors = safetensors.torch.load_file(file)
@@ -150,7 +154,7 @@ def test_a_model_without_its_head_and_with_old_buffers_opens(tmp_path: Path) -> 
 
 def test_large_weights_are_sharded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange_weights, "SHARD", 5000)
-    theirs = make("llama")
+    theirs = make_theirs("llama")
     theirs.save_pretrained(tmp_path / "theirs", max_shard_size=7000)
     assert len([*(tmp_path / "theirs").glob("model-*.safetensors")]) > 2
     ours, _ = load(tmp_path / "theirs")
@@ -165,7 +169,7 @@ def test_large_weights_are_sharded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_weights_are_rounded_to_the_dtype(tmp_path: Path, dtype: str) -> None:
-    model = random_model(nano(), VOCAB)
+    model = make_model(make_config("qwen3"), VOCAB)
     export(model, tmp_path / "there", dtype)
     _, stored = load(tmp_path / "there")
     for name, parameter in model.named_parameters():
@@ -173,12 +177,8 @@ def test_weights_are_rounded_to_the_dtype(tmp_path: Path, dtype: str) -> None:
 
 
 def test_weights_beyond_float16_are_refused(tmp_path: Path) -> None:
-    model = random_model(nano(), VOCAB)
+    model = make_model(make_config("qwen3"), VOCAB)
     with torch.no_grad():
         dict(model.named_parameters())["final_norm.weight"][3] = 1e5
     with pytest.raises(ValueError, match=r"^dtype: model\.norm\.weight has values beyond"):
         export(model, tmp_path / "there", "float16")
-
-
-def nano() -> ModelConfig:
-    return preset("model", "nano", n_layers=1, d_model=16, context_length=8)
