@@ -107,24 +107,11 @@ def write_gguf(
     check_range("model.n_layers", config.n_layers, most=MOST_LAYERS)
     check_range("model.rope_theta", config.rope_theta, most=float(np.finfo(np.float32).max))
     logging.getLogger("gguf").setLevel(logging.WARNING)
-    tensors = stored_tensors(config, tokenizer.vocab_size)
-    kinds = {each: _type(each, stored.shape, dtype) for each, stored in tensors.items()}
     with replace_file(file) as temporary, closing(GGUFWriter(temporary, arch)) as writer:
         _add_general(writer, name, dtype)
         _add_sizes(writer, config, tokenizer.vocab_size)
         add_tokenizer(writer, tokenizer, end)
-        for each, stored in tensors.items():
-            n_bytes = _n_bytes(stored.shape, kinds[each])
-            writer.add_tensor_info(each, stored.shape, np.dtype("f4"), n_bytes, kinds[each])
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        for each, stored in tensors.items():
-            tensor = _read(stored, weights, kinds[each])
-            if arch == "llama" and (".attn_q." in each or ".attn_k." in each):
-                tensor = _pair_up(tensor, config.d_head)
-            writer.write_tensor_data(_encode(tensor, kinds[each]))
-            del tensor  # before the next one is read
+        _write_tensors(writer, config, stored_tensors(config, tokenizer.vocab_size), weights, dtype)
 
 
 def stored_tensors(config: ModelConfig, vocab_size: int) -> dict[str, Stored]:
@@ -176,6 +163,30 @@ def _add_sizes(writer: GGUFWriter, config: ModelConfig, vocab_size: int) -> None
         writer.add_layer_norm_rms_eps(config.norm_eps)
         writer.add_rope_dimension_count(config.d_head)
         writer.add_rope_freq_base(config.rope_theta)
+
+
+def _write_tensors(
+    writer: GGUFWriter,
+    config: ModelConfig,
+    tensors: Mapping[str, Stored],
+    weights: Mapping[str, Tensor],
+    dtype: str,
+) -> None:
+    """Write everything: the keys that were added, the table of tensors, and the tensors."""
+    kinds = {name: _type(name, stored.shape, dtype) for name, stored in tensors.items()}
+    for name, stored in tensors.items():
+        n_bytes = _n_bytes(stored.shape, kinds[name])
+        writer.add_tensor_info(name, stored.shape, np.dtype("f4"), n_bytes, kinds[name])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    is_llama = family(config) == "llama"
+    for name, stored in tensors.items():
+        tensor = _read(stored, weights, kinds[name])
+        if is_llama and (".attn_q." in name or ".attn_k." in name):
+            tensor = _pair_up(tensor, config.d_head)
+        writer.write_tensor_data(_encode(tensor, kinds[name]))
+        del tensor  # before the next one is read
 
 
 def _type(name: str, shape: tuple[int, ...], dtype: str) -> GGMLQuantizationType:
