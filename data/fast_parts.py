@@ -17,7 +17,7 @@ from errors import printable
 from files import read_text
 
 MOST = 1 << 25  # bytes of a file; the tokenizer.json of o200k_base has 28 MB
-_MOST_ITEMS = 4_000_000  # in lists and objects; it has a third of it
+_MOST_ITEMS = 2_000_000  # in lists and objects; it has half of it
 
 
 def refuse(what: str, file: str = "tokenizer.json") -> NoReturn:

@@ -58,9 +58,11 @@ QWEN2 = Pattern(  # and Qwen3
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 # Single digits first, then GPT-2's pattern on what is between them, where white space before a
-# digit is at the end.
+# digit is at the end. `tokenizers` knows digits of a newer Unicode here than in its patterns.
+_DIGITS = r"\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}"
 SMOLLM = Pattern(
-    r"\p{N}|'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?[^\s\p{L}\p{N}]++|\s+(?=\p{N})|\s+(?!\S)|\s+"
+    rf"[{_DIGITS}]|'(?:[sdmt]|ll|ve|re)| ?\p{{L}}++| ?[^\s\p{{L}}{_DIGITS}]++"
+    rf"|\s+(?=[{_DIGITS}])|\s+(?!\S)|\s+"
 )
 
 PATTERNS = (BPE, BYTE, GPT2, CL100K, O200K, LLAMA3, QWEN2, SMOLLM)

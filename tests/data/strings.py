@@ -144,3 +144,13 @@ def patterned() -> dict[str, Tokenizer]:
 def trained() -> Tokenizer:
     story = "Once there was a hen who had a red hat.\n\nThe hen's hat wasn't old.\n\n"
     return train_bpe([story * 20], 400)
+
+
+PATTERNED = patterned()
+NAMES = ["bpe", "byte", "gpt2", *PATTERNED]
+
+
+def make(name: str) -> Tokenizer:
+    if name in PATTERNED:
+        return PATTERNED[name]
+    return {"bpe": trained, "byte": lambda: fixed_tokenizer("byte"), "gpt2": gpt2}[name]()

@@ -1,0 +1,131 @@
+"""Hugging Face tokenizers: the ids that begin and end documents, and special tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.fast_tokenizer import read_fast, write_fast
+from tests.data.fast import LONG, added, open_fast, save, small, template
+from tests.data.strings import gpt2, make, trained
+
+
+def test_markup_that_is_not_special_becomes_special(tmp_path: Path) -> None:
+    about = small()
+    about["added_tokens"].append(added("<think>", 270, special=False))
+    save(tmp_path, about)
+    tokenizer = read_fast(tmp_path, 300)
+    assert tokenizer.encode("<think>") == [*b"<think>"] and tokenizer.decode([270]) == ""
+    write_fast(tokenizer, tmp_path, LONG, None)
+    fast = open_fast(tmp_path)
+    assert fast("<think>")["input_ids"] == [*b"<think>"] and fast.decode([270]) == "<think>"
+    assert fast.decode([270], skip_special_tokens=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "files", "start", "ends"),
+    [
+        # GPT-2's own files, and those of a model that was saved without a tokenizer_config.json.
+        (None, {"config": {"bos_token_id": 259, "eos_token_id": 259}}, 259, (259,)),
+        (None, {"tokenizer_config": {"bos_token": "<|end|>", "eos_token": "<|end|>"}}, 259, (259,)),
+        # Qwen's: no first token, and another id in config.json.
+        (
+            None,
+            {
+                "tokenizer_config": {"bos_token": None, "eos_token": {"content": "<|end|>"}},
+                "config": {"bos_token_id": 259, "eos_token_id": 7},
+            },
+            None,
+            (259, 7),
+        ),
+        # Llama 3's.
+        (
+            template("<|end|>", "A", ids=[259]),
+            {
+                "tokenizer_config": {"bos_token": "<|end|>", "eos_token": "abc"},
+                "generation_config": {"eos_token_id": [7, 258]},
+                "config": {"eos_token_id": 8},
+            },
+            259,
+            (258, 7),
+        ),
+        (
+            template("<|end|>", "A", ids=[259]),
+            {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": False}},
+            None,
+            (),
+        ),
+        (None, {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": True}}, 259, ()),
+        (template("A"), {}, None, ()),
+        # Ids that no token has are never generated.
+        (None, {"config": {"bos_token_id": 50256, "eos_token_id": [50256, 299]}}, None, ()),
+        (None, {"generation_config": {"eos_token_id": "x"}}, None, ()),
+        (None, {"tokenizer_config": {"bos_token": 3, "eos_token": ["<|end|>"]}}, None, ()),
+    ],
+)
+def test_the_ids_that_begin_and_end_documents(
+    post_processor: Any,
+    files: dict[str, Any],
+    start: int | None,
+    ends: tuple[int, ...],
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, {**small(), "post_processor": post_processor})
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    tokenizer = read_fast(tmp_path, 300)
+    assert (tokenizer.start, tokenizer.ends) == (start, ends)
+    (tmp_path / "again").mkdir()
+    assert write_fast(tokenizer, tmp_path / "again", LONG, None) == (ends[0] if ends else None)
+    fast = open_fast(tmp_path / "again")
+    assert fast.eos_token_id == (ends[0] if ends else None) and fast.bos_token_id == start
+    first = [start] if start is not None and start not in ends else []
+    assert fast("abc")["input_ids"] == [*first, 258]
+
+
+def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
+    tokenizer = trained()
+    (mark,) = tokenizer.encode("\n\n")
+    assert write_fast(tokenizer, tmp_path, 64, "\n\n") == mark
+    fast = open_fast(tmp_path)
+    assert fast.eos_token_id == fast.bos_token_id == mark and fast.eos_token == "ĊĊ"
+    ids = fast("A hen.\n\nA hat.\n\n")["input_ids"]
+    assert ids == tokenizer.encode("A hen.\n\nA hat.\n\n") and ids.count(mark) == 2
+    assert fast.decode(ids) == "A hen.\n\nA hat.\n\n"
+    assert fast.decode(ids, skip_special_tokens=True) == "A hen.A hat."
+    assert mark not in fast("ĊĊ")["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("name", "document_end"), [("byte", "\n\n"), ("bpe", None), ("gpt2", "\n\n")]
+)
+def test_documents_that_do_not_end_with_one_token(
+    name: str, document_end: str | None, tmp_path: Path
+) -> None:
+    """GPT-2's pattern cuts between two line ends that a word follows."""
+    tokenizer = make(name)
+    assert write_fast(tokenizer, tmp_path, 64, document_end) is None
+    fast = open_fast(tmp_path)
+    assert fast.eos_token is None and fast.bos_token is None
+    if document_end:
+        assert len(tokenizer.encode(f"A hen.{document_end}A hat.")[6:-6]) != 1
+
+
+def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
+    """As its own files: the tokens, their merges, and <|endoftext|> between documents."""
+    tokenizer = gpt2()
+    write_fast(tokenizer, tmp_path, 1024, None)
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
+    (tmp_path / "config.json").write_text('{"bos_token_id": 50256, "eos_token_id": 50256}')
+    again = read_fast(tmp_path, 50257)
+    assert (again.start, again.ends) == (50256, (50256,)) and again.digest == tokenizer.digest
+    about = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert not about["model"]["ignore_merges"] and len(about["model"]["merges"]) == 50000
+    assert about["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
+    assert write_fast(again, tmp_path, 1024, "\n\n") == 50256
+    fast = open_fast(tmp_path)
+    assert fast.eos_token == fast.bos_token == "<|endoftext|>"
+    assert fast("Hello world<|endoftext|>")["input_ids"] == again.encode("Hello world<|endoftext|>")

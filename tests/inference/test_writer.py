@@ -1,0 +1,96 @@
+"""Writing with a tokenizer whose ids begin and end documents."""
+
+from __future__ import annotations
+
+import pytest
+import tiktoken
+import torch
+
+from data import Tokenizer
+from data.patterns import BYTE
+from inference import SamplingConfig, Writer
+from inference.generation import generate
+from model import GPT
+from tests.conftest import small_config
+
+START = 256
+
+
+def tokenizer(**more: object) -> Tokenizer:
+    """Bytes, and a special token that begins documents."""
+    encoding = tiktoken.Encoding(
+        "imported",
+        pat_str=BYTE.tiktoken,
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+        special_tokens={"<start>": START},
+    )
+    return Tokenizer(encoding, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def model() -> GPT:
+    torch.manual_seed(0)
+    return GPT(small_config(1, 2, 16, 64, tied_embeddings=False), 257).eval()
+
+
+def greedy(model: GPT, context: list[int], n: int = 40) -> list[int]:
+    steps = generate(model, torch.tensor([context]), n, temperature=0.0)
+    return [int(step) for step in steps]
+
+
+def settings(prompt: str, temperature: float = 0.0) -> SamplingConfig:
+    return SamplingConfig(prompt, 40, temperature, None, None, seed=1)
+
+
+@pytest.mark.parametrize("prompt", ["", "Once"])
+def test_a_document_begins_with_its_token(model: GPT, prompt: str) -> None:
+    started = tokenizer(start=START)
+    tokens = greedy(model, [START, *prompt.encode()])
+    assert Writer(model, started, None).write(settings(prompt)) == prompt + started.decode(tokens)
+    assert tokens != greedy(model, [*(prompt or "\n").encode()])
+
+
+@pytest.mark.parametrize("start", [None, START])
+def test_a_text_that_separates_documents_comes_first(model: GPT, start: int | None) -> None:
+    """The tokenizer's own ids are those of another corpus."""
+    tokens = greedy(model, [*b"\n\nOnce"])
+    assert b"\n\n" not in bytes(each for each in tokens if each < 256)
+    written = Writer(model, tokenizer(start=start, ends=(tokens[5],)), "\n\n").write(
+        settings("Once")
+    )
+    assert written == "Once" + tokenizer().decode(tokens)
+
+
+def test_a_sample_ends_at_any_of_the_ends(model: GPT) -> None:
+    tokens = greedy(model, [START, *b"Once"])
+    for place in (0, 5, 20):
+        length = tokens.index(tokens[place])
+        ended = tokenizer(start=START, ends=(tokens[place], 7))
+        writer = Writer(model, ended, None)
+        pieces = [piece for (piece,) in writer.stream(settings("Once"))]
+        assert "".join(pieces) == ended.decode(tokens[:length])
+        assert len(pieces) == length + 1  # nothing is generated after it
+
+
+def test_each_sample_ends_by_itself(model: GPT) -> None:
+    ends = tuple(range(0, 257, 8))
+    writer = Writer(model, tokenizer(start=START, ends=ends), None)
+    endless = Writer(model, tokenizer(start=START), None)
+    columns = list(zip(*writer.stream(settings("Once", 1.0), 4), strict=True))
+    assert len(columns) == 4
+    texts = ["".join(column) for column in columns]
+    others = zip(*endless.stream(settings("Once", 1.0), 4), strict=True)
+    for text, column in zip(texts, others, strict=True):
+        assert "".join(column).startswith(text.rstrip("\ufffd")) and not {*text.encode()} & {*ends}
+    assert len({*map(len, texts)}) > 1
+
+
+def test_a_character_that_is_cut_by_the_end_is_shown(
+    model: GPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = [*b"a\xf0\x9f", START, *b"b"]
+    monkeypatch.setattr(
+        "inference.writer.generate", lambda *_, **__: (torch.tensor([each]) for each in tokens)
+    )
+    writer = Writer(model, tokenizer(ends=(START,)), None)
+    assert writer.write(settings("")) == "a\ufffd"
