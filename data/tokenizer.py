@@ -27,6 +27,7 @@ from files import SUMS, find_damage, read_json, read_text, write_sums
 FILES = ("tokenizer.json", "tokenizer.tiktoken")
 MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
+IMPORTED = "hugging_face"  # the tokenizer of a converted model, which only its run has
 
 # Merges never cross the boundaries of these pieces: a contraction, a word or symbols with a leading
 # space, up to three digits, line ends with the white space before them, other white space.
@@ -50,7 +51,8 @@ KNOWN_PATTERNS = {
 class TokenizerConfig:
     """Which tokenizer.
 
-    name: bpe (trained on the training split), byte, gpt2, cl100k_base or o200k_base.
+    name: bpe (trained on the training split), byte, gpt2, cl100k_base or o200k_base; hugging_face
+        is stored in converted runs, and cannot be chosen.
     vocab_size: the number of tokens for bpe, 257 to 65536; None for all others.
     """
 
@@ -58,7 +60,8 @@ class TokenizerConfig:
     vocab_size: int | None
 
     def __post_init__(self) -> None:
-        check_choice("name", self.name, ("bpe", "byte", *PRETRAINED))
+        if self.name != IMPORTED:
+            check_choice("name", self.name, ("bpe", "byte", *PRETRAINED))
         if self.vocab_size is None:
             return
         if self.name != "bpe":
