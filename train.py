@@ -133,7 +133,7 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
         start.run.point_latest()
         start.run.start_log()
         if settings.base:
-            log.info("finetuning %s", weights)
+            report_start(config, weights)
         start.run.store_settings(settings.yaml)
         observed = observe_run(settings, start, model, corpus, dataset, ranks)
         observers = build_observers(config.observe, observed)
@@ -242,6 +242,19 @@ def _is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
 def find_base_weights(base: Base, ranks: Ranks) -> Path:
     """The checkpoint to start from, checked by the main process."""
     return Path(ranks.broadcast(str(base.find_weights()) if ranks.is_main else ""))
+
+
+def report_start(config: TrainConfig, weights: Path | None) -> None:
+    """Say where finetuning starts, and which learning rate may have been forgotten."""
+    log.info("finetuning %s", weights)
+    print(printable(f"starting from {weights}"))
+    given, others_lr = given_settings(), config.optimizer.adamw_lr
+    if others_lr is not None and "optimizer.lr" in given and "optimizer.adamw_lr" not in given:
+        print(
+            f"note: optimizer.adamw_lr is still {others_lr}, for embeddings, norms and biases; "
+            "set it too, or choose optimizer=adamw",
+            file=sys.stderr,
+        )
 
 
 def build_model(
