@@ -9,12 +9,14 @@ from training.signals import Stopped, stop_at_once
 if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
 
+import logging
 import math
 import os
 import re
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,15 +25,19 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from configs.cli import run_script
+from configs.finetuning import experiment_settings, finetuned_config
 from configs.schema import TrainConfig, build, flat, literal, resumed_config
 from configs.sweep import named_output
-from data import Corpus, Dataset, Tokenizer, open_corpus, prepare
+from data import Corpus, Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.batches import Batches, Windows
+from data.tokenizer import IMPORTED
 from data.tokens import document_starts
 from errors import UserError, printable
 from inference import Writer
+from inference.base import Base, open_base
 from model import GPT
 from observe.build import build_observers
 from observe.observed import ObservedRun
@@ -45,6 +51,8 @@ from training.run import Run, check_new
 from training.trainer import Diverged, Reports, Trainer, TrainingData
 from training.weights import check_weights, load_optimizer, load_weights
 
+log = logging.getLogger("training")
+
 
 class Settings(NamedTuple):
     """The settings of this run, as Hydra composed them and as checked dataclasses."""
@@ -52,6 +60,7 @@ class Settings(NamedTuple):
     composed: DictConfig
     config: TrainConfig
     trusts_data: bool  # `data` comes from the command line, and not with a run
+    base: Base | None = None  # the run whose model and tokenizer a new one starts with
 
     @property
     def yaml(self) -> str:
@@ -89,7 +98,6 @@ def train(cfg: DictConfig) -> float | None:
     config = settings.config
     device = choose_device(config.trainer.device)
     keep_freed_memory()
-    check_model_memory(config, device)
     with join_ranks(device) as ranks:
         check_ranks(config, ranks)
         try:
@@ -104,6 +112,8 @@ def train(cfg: DictConfig) -> float | None:
 def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     """Build the parts and train; returns the validation bits per byte."""
     config = settings.config
+    weights = find_base_weights(settings.base, ranks) if settings.base else None
+    check_model_memory(config, ranks.device)
     corpus, dataset = load_data(settings, resumed, ranks)
     vocab_size = dataset.tokenizer.vocab_size
     start = resume_run(resumed, config, dataset, ranks) if resumed else None
@@ -111,13 +121,9 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
         return None
     if start and start.checkpoint:
         check_weights(config.model, vocab_size, start.checkpoint)
-    torch.manual_seed(config.seed)
-    model = GPT(config.model, vocab_size)
+        weights = start.checkpoint
+    model, parallel_model = build_model(config, vocab_size, weights, ranks)
     start = start or create_run(settings, dataset, ranks)
-
-    if start.checkpoint:
-        load_weights(model, start.checkpoint)
-    parallel_model = ranks.parallelize(model, config.trainer.parallel)
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
     if start.checkpoint:
         load_optimizer(optimizer, start.checkpoint)
@@ -126,6 +132,8 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     if ranks.is_main:
         start.run.point_latest()
         start.run.start_log()
+        if settings.base:
+            report_start(config, weights)
         start.run.store_settings(settings.yaml)
         observed = observe_run(settings, start, model, corpus, dataset, ranks)
         observers = build_observers(config.observe, observed)
@@ -146,9 +154,22 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     if isinstance(cfg.data.get("path"), str) and cfg.data.path not in ("", "-"):
         cfg.data.path = literal(lasting_path(cfg.data.path))
     if cfg.resume is None:
-        settings = Settings(cfg, build(cfg, TrainConfig), trusts_data=True)
+        base = None if cfg.init_from is None else open_base(cfg.init_from)
+        if base:
+            cfg.init_from = literal(lasting_path(str(base.run.path)))
+            cfg = finetuned_config(cfg, base.model_config, base.tokenizer_config, given_settings())
+        elif cfg.tokenizer.name == IMPORTED:
+            raise UserError(
+                f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
+            )
+        settings = Settings(cfg, build(cfg, TrainConfig), trusts_data=True, base=base)
         check_new(cfg.run_dir)
         return None, settings
+    if cfg.init_from is not None:
+        raise UserError(
+            "init_from: cannot be combined with resume, which continues with the run's own "
+            "weights; leave one of them out"
+        )
     run = Run.open(cfg.resume, "resume")
     if cfg.run_dir is not None:
         raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
@@ -163,6 +184,15 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
 def overridden() -> list[str]:
     """The names of the settings, and of their groups, that the command line sets."""
     return [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
+
+
+def given_settings() -> set[str]:
+    """The names of the settings, and of their groups, that the command line or the experiment
+    sets."""
+    runtime = HydraConfig.get().runtime
+    folders = [Path(each.path) for each in runtime.config_sources if each.schema == "file"]
+    experiment = runtime.choices.get("experiment")
+    return {*overridden(), *(experiment_settings(experiment, folders) if experiment else ())}
 
 
 def lasting_path(path: str) -> str:
@@ -209,6 +239,41 @@ def _is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
     return ranks.world_size > 1 and config.trainer.parallel == "fsdp"
 
 
+def find_base_weights(base: Base, ranks: Ranks) -> Path:
+    """The checkpoint to start from, checked by the main process."""
+    return Path(ranks.broadcast(str(base.find_weights()) if ranks.is_main else ""))
+
+
+def report_start(config: TrainConfig, weights: Path | None) -> None:
+    """Say where finetuning starts, and which learning rate may have been forgotten."""
+    log.info("finetuning %s", weights)
+    print(printable(f"starting from {weights}"))
+    given, others_lr = given_settings(), config.optimizer.adamw_lr
+    if others_lr is not None and "optimizer.lr" in given and "optimizer.adamw_lr" not in given:
+        print(
+            f"note: optimizer.adamw_lr is still {others_lr}, for embeddings, norms and biases; "
+            "set it too, or choose optimizer=adamw",
+            file=sys.stderr,
+        )
+
+
+def build_model(
+    config: TrainConfig, vocab_size: int, weights: Path | None, ranks: Ranks
+) -> tuple[GPT, nn.Module]:
+    """The model, with the weights of a checkpoint or with new ones, and the module to call in
+    training. If it is sharded, no rank holds all weights of a checkpoint at once."""
+    is_lazy = weights is not None and _is_sharded(config, ranks)
+    torch.manual_seed(config.seed)
+    with torch.device("meta") if is_lazy else nullcontext():
+        model = GPT(config.model, vocab_size)
+    parallel_model = ranks.parallelize(model, config.trainer.parallel)
+    if is_lazy:
+        model.allocate(ranks.device)
+    if weights:
+        load_weights(model, weights)
+    return model, parallel_model
+
+
 def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Corpus, Dataset]:
     """The corpus and its tokens; the main process prepares them."""
     config = settings.config
@@ -216,7 +281,11 @@ def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Co
         corpus = open_corpus(config.data, settings.trusts_data)
         if ranks.is_main and corpus.description:
             print(printable(corpus.description))
-        tokenizer = Tokenizer.load(resumed.tokenizer_folder) if resumed else config.tokenizer
+        tokenizer: Tokenizer | TokenizerConfig = config.tokenizer
+        if resumed:
+            tokenizer = Tokenizer.load(resumed.tokenizer_folder)
+        elif settings.base:
+            tokenizer = settings.base.tokenizer
         return corpus, prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
 
 
@@ -255,7 +324,8 @@ def create_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
             dataset.tokenizer.save,
         )
     folder = ranks.broadcast(str(run.path) if run else "")
-    return Start(run or Run.open(folder, "run_dir"), Progress(), None)
+    progress = Progress(evaluated=None if settings.base else 0)
+    return Start(run or Run.open(folder, "run_dir"), progress, None)
 
 
 def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Start:
@@ -271,6 +341,11 @@ def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) ->
         if run.checkpoints:
             found = str(run.checkpoints.find("last", "resume"))
     found = ranks.broadcast(found)
+    if not found and config.init_from is not None:
+        raise UserError(
+            f"resume: {run.path} was stopped before it had saved the weights of init_from; "
+            f"start a new run with init_from={config.init_from}"
+        )
     checkpoint = Path(found) if found else None
     progress = load_progress(checkpoint) if checkpoint else Progress()
     if refusal and progress.step < config.trainer.max_steps:

@@ -24,7 +24,7 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from configs.messages import is_users_mistake, one_line, unknown_setting
-from configs.schema import SCRIPTS, all_settings, literal, no_such_setting, register
+from configs.schema import SCRIPTS, Run, all_settings, literal, no_such_setting, register
 from configs.sweep import count_runs, sweep_overrides
 from errors import UserError, printable
 
@@ -197,8 +197,23 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
             raise UserError(
                 f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations"
             )
+        arguments = [_settled(each) for each in arguments]
         return [*arguments, *sweep_overrides(known.overrides)]
     return [_quote(argument, groups, free_text) for argument in arguments]
+
+
+def _settled(argument: str) -> str:
+    """An argument of a sweep, with `runs/latest` in `init_from` replaced by the folder of that run:
+    each run of the sweep becomes the latest."""
+    if not argument.lstrip("+").startswith("init_from="):
+        return argument
+
+    def folder(match: re.Match[str]) -> str:
+        if Path(match[2]).name != "latest":
+            return match[0]
+        return _in_quotes(str(Run.open(match[2], "init_from").path))
+
+    return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 
 
 def _refuse_flags(message: str) -> NoReturn:
@@ -235,6 +250,11 @@ def _quote(argument: str, groups: Collection[str], free_text: Collection[str]) -
     # An unknown name of a group is also quoted: Hydra lists those that it knows.
     if not equals or not (is_literal or (key.lstrip("+") in groups and not is_name)):
         return argument
-    # Hydra's grammar: in quotes, a quote is escaped, and so are backslashes directly before one.
-    value = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(value))
-    return f"{key}='{value}'"
+    return f"{key}={_in_quotes(value)}"
+
+
+def _in_quotes(text: str) -> str:
+    """`text` as Hydra's grammar has it literally: in quotes, a quote is escaped, and so are
+    backslashes directly before one."""
+    text = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(text))
+    return f"'{text}'"

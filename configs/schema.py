@@ -67,6 +67,7 @@ class TrainConfig:
     seed: int = field(metadata={"fixed": True})
     run_dir: str | None = field(metadata=FREE_TEXT)
     resume: str | None = field(metadata=FREE_TEXT)
+    init_from: str | None = field(metadata={"free_text": True, "fixed": True})
     cache_dir: str = field(metadata=FREE_TEXT)
     data: Any = field(metadata=FIXED_GROUP)  # the config of one of CORPORA
     tokenizer: TokenizerConfig = field(metadata=FIXED_GROUP)
@@ -336,7 +337,7 @@ def load_run_config(file: Path) -> DictConfig:
         typed = OmegaConf.merge(
             OmegaConf.structured(TrainConfig),
             {"data": OmegaConf.structured(CORPORA[corpus].config)},
-            {name: defaults[name] for name in ("trainer", "observe")},
+            {name: defaults[name] for name in ("init_from", "trainer", "observe")},
             _all_literal(stored),  # they were resolved before they were stored
         )
         assert isinstance(typed, DictConfig)

@@ -32,6 +32,7 @@ MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
 MOST_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
 MOST_SPECIAL = 1 << 16  # characters of all special tokens, for which tiktoken makes one pattern
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
+IMPORTED = "hugging_face"  # the tokenizer of a converted model, which only its run has
 NORMALIZERS = ("NFC",)
 
 
@@ -39,7 +40,8 @@ NORMALIZERS = ("NFC",)
 class TokenizerConfig:
     """Which tokenizer.
 
-    name: bpe (trained on the training split), byte, gpt2, cl100k_base or o200k_base.
+    name: bpe (trained on the training split), byte, gpt2, cl100k_base or o200k_base; hugging_face
+        is stored in converted runs, and cannot be chosen.
     vocab_size: the number of tokens for bpe, 257 to 65536; None for all others.
     """
 
@@ -47,7 +49,8 @@ class TokenizerConfig:
     vocab_size: int | None
 
     def __post_init__(self) -> None:
-        check_choice("name", self.name, ("bpe", "byte", *PRETRAINED))
+        if self.name != IMPORTED:
+            check_choice("name", self.name, ("bpe", "byte", *PRETRAINED))
         if self.vocab_size is None:
             return
         if self.name != "bpe":

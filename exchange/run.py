@@ -13,7 +13,7 @@ import yaml
 
 from data import Tokenizer, TokenizerConfig
 from data.fast_tokenizer import read_fast
-from data.tokenizer import fixed_tokenizer
+from data.tokenizer import IMPORTED, fixed_tokenizer
 from errors import UserError
 from exchange.config import read_config
 from exchange.tensors import Entry, write_tensors
@@ -68,7 +68,7 @@ def write_run(
     settings = {
         "converted_from": name,
         "data": None,
-        "tokenizer": {"name": "hugging_face", "vocab_size": None},
+        "tokenizer": {"name": IMPORTED, "vocab_size": None},
         "model": asdict(model),
     }
     with replace_folder(target) as folder:

@@ -124,6 +124,15 @@ def read_config(run: Run) -> RunConfig:
         raise UserError(f"{run.config_file}: {error}") from error
 
 
+def read_section(run: Run, name: str, kind: type[Config]) -> Config:
+    """One group of the stored settings of a run, of which nothing else is read. Raises UserError if
+    it is missing or damaged."""
+    try:
+        return _build(kind, _section(read_settings(run.config_file), name), f"{name}.")
+    except ValueError as error:
+        raise UserError(f"{run.config_file}: {error}") from error
+
+
 def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(section := stored.get(name), dict):
         raise ValueError(f"{name}: is missing; choose another run")

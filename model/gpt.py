@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from model.block import Block, build_norm
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.position import LearnedPosition, build_position
+from model.position import LearnedPosition, Rotary, build_position
 
 
 class GPT(nn.Module):
@@ -76,6 +76,16 @@ class GPT(nn.Module):
                 f"the vocabulary has ids 0 to {self.vocab_size - 1}"
             ) from None
         return self.embedding_dropout(self.position(x, start))
+
+    def allocate(self, device: torch.device) -> None:
+        """Give a model that was built on the meta device its memory. The values of its parameters
+        are undefined."""
+        self.to_empty(device=device)
+        if self.config.tied_embeddings:  # `to_empty` makes two matrices of one
+            self.unembedding.weight = self.token_embedding.weight
+        for module in self.modules():
+            if isinstance(module, Rotary):
+                module.cos, module.sin = (each.to(device) for each in module.tables())
 
     @property
     def n_parameters(self) -> int:

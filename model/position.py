@@ -46,10 +46,17 @@ class Rotary(nn.Module):
 
     def __init__(self, context_length: int, d_head: int, theta: float) -> None:
         super().__init__()
-        frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32) / d_head)
-        angle = torch.outer(torch.arange(context_length, dtype=torch.float32), frequency)
-        self.register_buffer("cos", angle.cos(), persistent=False)
-        self.register_buffer("sin", angle.sin(), persistent=False)
+        self.context_length, self.d_head, self.theta = context_length, d_head, theta
+        cos, sin = self.tables()
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def tables(self) -> tuple[Float[Tensor, "token pair"], Float[Tensor, "token pair"]]:
+        """The cosines and sines of all angles."""
+        d_head = self.d_head
+        frequency = self.theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32) / d_head)
+        angle = torch.outer(torch.arange(self.context_length, dtype=torch.float32), frequency)
+        return angle.cos(), angle.sin()
 
     def forward(
         self, x: Float[Tensor, "batch head token d_head"], start: int

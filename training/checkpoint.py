@@ -23,7 +23,7 @@ from pathlib import Path
 
 import safetensors.torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 
 from errors import UserError
 from files import (
@@ -68,13 +68,13 @@ class Checkpoints:
         `writes` touches the disk. Raises UserError if the disk refuses; the earlier checkpoints are
         then unchanged.
         """
-        contents = {
-            file: {name: full_tensor(each.detach()).cpu().contiguous() for name, each in tensors}
-            for file, tensors in (
-                (MODEL, model.named_parameters()),
-                (OPTIMIZER, optimizer.state_tensors().items()),
-            )
-        }
+        contents: dict[str, dict[str, Tensor]] = {MODEL: {}, OPTIMIZER: {}}
+        for file, tensors in contents.items():
+            parts = model.named_parameters() if file == MODEL else optimizer.state_tensors().items()
+            for name, each in parts:
+                full = full_tensor(each.detach())
+                if writes:  # no other rank keeps the whole model
+                    tensors[name] = full.cpu().contiguous()
         target = self.folder / f"step-{progress.step:06d}"
         if not writes:
             return target

@@ -15,7 +15,6 @@ from torch.optim.adamw import adamw
 
 from errors import check_choice, check_range
 from training.muon import Muon
-from training.ranks import shard_like
 
 OPTIMIZERS = ("adamw", "muon")
 
@@ -147,23 +146,13 @@ class Optimizer:
             parameter.grad = None
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """All state as flat tensors, named `<parameter>/<state>`."""
+        """All state as flat tensors, named `<parameter>/<state>`; to be read or filled."""
         return {
             f"{self._names[parameter]}/{key}": tensor
             for rule in self.rules
             for parameter, state in rule.state.items()
             for key, tensor in state.items()
         }
-
-    def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """The inverse of `state_tensors`, for the same model and optimizer.
-
-        Raises ValueError if a tensor is missing or of another shape.
-        """
-        for name, tensor in self.state_tensors().items():
-            if name not in tensors or tensors[name].shape != tensor.shape:
-                raise ValueError(f"{name} is missing or of another shape")
-            tensor.copy_(shard_like(tensors[name].to(tensor.device), tensor))
 
 
 def _sort_parameters(

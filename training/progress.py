@@ -24,15 +24,17 @@ STATE, EVALUATED = "state.json", "evaluated.json"
 class Progress:
     """How far a run has come. `seconds` is wall-clock time of training, over all its sessions;
     `best_val_tokens` is how many tokens the best evaluation scored (None in older runs), and
-    `evaluated` the step of the last evaluation; `bad_steps` counts steps that were skipped because
-    a number in them was not finite, `bad_in_a_row` those since the last step that was applied."""
+    `evaluated` the step of the last evaluation: 0 before the first, but None if the initial weights
+    are worth one, since they come from another run; `bad_steps` counts steps that were skipped
+    because a number in them was not finite, `bad_in_a_row` those since the last step that was
+    applied."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     best_val_loss: float | None = None
     best_val_tokens: int | None = None
-    evaluated: int = 0
+    evaluated: int | None = 0
     bad_steps: int = 0
     bad_in_a_row: int = 0
 
@@ -62,7 +64,7 @@ def _read_state(path: Path) -> Progress:
         raise ValueError("unexpected content")
     for name, value in state.items():
         kinds = (int, float) if name in ("seconds", "best_val_loss") else (int,)
-        if value is None and name in ("best_val_loss", "best_val_tokens"):
+        if value is None and name in ("best_val_loss", "best_val_tokens", "evaluated"):
             continue
         if type(value) not in kinds:
             raise ValueError(f"{name} is not a number")

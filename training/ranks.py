@@ -72,7 +72,7 @@ class Ranks:
 
         `ddp` keeps a full model on every rank and wraps it. `fsdp` (FSDP2, `fully_shard`) shards
         every parameter of `model` in place, and gathers them block by block, so that no device
-        holds the full model.
+        holds the full model. A model on the meta device stays there.
         """
         if self.world_size == 1:
             return model.to(self.device)
@@ -93,6 +93,20 @@ class Ranks:
 def full_tensor(tensor: Tensor) -> Tensor:
     """The tensor itself, or the full tensor of a DTensor, gathered from all ranks."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
+    """The part of a tensor that this rank holds, and which rows of the full tensor it is: all of
+    them if the tensor is not a DTensor."""
+    if not hasattr(tensor, "device_mesh"):
+        return tensor, slice(0, tensor.shape[0] if tensor.ndim else 0)
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    local, mesh = tensor.to_local(), tensor.device_mesh
+    share = -(-tensor.shape[0] // mesh.size())  # as torch.chunk splits: the last ranks have less
+    first = min(mesh.get_local_rank() * share, tensor.shape[0])
+    return local, slice(first, first + local.shape[0])
 
 
 def shard_like(tensor: Tensor, other: Tensor) -> Tensor:

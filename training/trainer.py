@@ -118,6 +118,8 @@ class Trainer:
         self.reports.send("on_start", progress.step)
         self.clock.start()
         try:
+            if progress.evaluated is None and progress.step == 0:
+                self._save()  # the run that the weights come from may be deleted or trained further
             # A run can be stopped between a checkpoint and the evaluation at its step.
             self._evaluate_if_due()
             while progress.step < config.max_steps:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
-import safetensors.torch
 import torch
 from safetensors import safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from errors import UserError
 from model import GPT, ModelConfig
 from training.optimizer import Optimizer
 from training.progress import readable
+from training.ranks import own_rows
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 FLOATS = ("F64", "F32", "F16", "BF16")
+LEARNED_POSITIONS = "position.weight"
 
 
 def _on_meta(config: ModelConfig, vocab_size: int) -> GPT:
@@ -59,22 +62,47 @@ def check_weights(config: ModelConfig, vocab_size: int, checkpoint: Path) -> int
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+def check_finite(checkpoint: Path) -> None:
+    """Raises UserError unless all weights are finite. Takes the memory of one of them at a time."""
+    with readable(checkpoint / MODEL) as path, safe_open(path, "pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            _check_finite(name, file.get_tensor(name))
+
+
 def load_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Load weights into a model. Raises UserError if they are damaged, do not fit, or are not
+    """Load weights into a model: into a sharded one, those of this rank; into one with a shorter
+    context, the first positions. Raises UserError if they are damaged, do not fit, or are not
     finite."""
     with readable(checkpoint / MODEL) as path:
-        safetensors.torch.load_model(model, path)
-        for name, parameter in model.named_parameters():
-            if not parameter.isfinite().all():
-                raise ValueError(f"{name} has values that are not finite")
+        _load(path, dict(model.named_parameters()))
 
 
 def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
-    """Load the state of an optimizer. Raises UserError if it is damaged, does not fit, or is not
-    finite."""
+    """Load the state of an optimizer: of a sharded model, that of this rank. Raises UserError if it
+    is damaged, does not fit, or is not finite."""
     with readable(checkpoint / OPTIMIZER) as path:
-        tensors = safetensors.torch.load_file(path)
-        for name, tensor in tensors.items():
-            if not tensor.is_floating_point() or not tensor.isfinite().all():
-                raise ValueError(f"{name} has values that are not finite floating-point numbers")
-        optimizer.load_state_tensors(tensors)
+        _load(path, optimizer.state_tensors())
+
+
+@torch.no_grad()
+def _load(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        own, rows = own_rows(tensor)
+        # Opened anew for each tensor: pages of a mapped file that were read count as memory.
+        with safe_open(path, "pt") as file:
+            stored = file.get_slice(name)
+            shape, expected = stored.get_shape(), list(tensor.shape)
+            if name == LEARNED_POSITIONS:
+                shape = [min(shape[0], expected[0]), *shape[1:]]
+            if shape != expected:
+                raise ValueError(f"{name} has the shape {shape} instead of {expected}")
+            values = stored[rows] if shape else file.get_tensor(name)
+            _check_finite(name, values)
+            own.copy_(values)
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    is_float = values.is_floating_point()
+    # Not `isfinite`, which takes more memory than the values.
+    if not is_float or (values.numel() and not sum(map(math.isfinite, values.aminmax())) == 2):
+        raise ValueError(f"{name} has values that are not finite floating-point numbers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 from configs.schema import preset
 from model import GPT
 from tests.conftest import small_config
+from training.checkpoint import Checkpoints
 from training.evaluation import cross_entropy
 from training.optimizer import Optimizer, OptimizerConfig, lr_scale
+from training.progress import Progress
+from training.weights import load_optimizer
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=4, decay_fraction=0.5)
 MUON = OptimizerConfig("muon", 1e-2, 0.1, 0.9, 0.95, 4, 0.5, adamw_lr=3e-3, momentum=0.95)
@@ -79,15 +83,15 @@ def test_a_muon_step_has_the_size_of_an_adamw_step() -> None:
 
 
 @pytest.mark.parametrize("config", [ADAMW, MUON], ids=["adamw", "muon"])
-def test_state_is_restored(config: OptimizerConfig) -> None:
+def test_state_is_restored(tmp_path: Path, config: OptimizerConfig) -> None:
     one = model()
     first = Optimizer(one, config, max_steps=10)
     backward(one, 0)
     first.step(1)
     two = copy.deepcopy(one)
     second = Optimizer(two, config, max_steps=10)
-    state = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
-    second.load_state_tensors(state)
+    checkpoints = Checkpoints(tmp_path)
+    load_optimizer(second, checkpoints.save(one, first, Progress(step=1), is_best=False, keep=1))
     for gpt, optimizer in ((one, first), (two, second)):
         backward(gpt, 1)
         optimizer.step(2)

@@ -1,0 +1,59 @@
+"""The run that another one starts from: its model, its tokenizer and its newest weights.
+
+Promises: nothing is written into it, and nothing else of it is read. An error names `init_from`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from data import Tokenizer, TokenizerConfig
+from errors import UserError
+from inference.opening import read_section
+from model import ModelConfig
+from training.run import Run
+from training.weights import check_finite, check_weights
+
+
+@dataclass(frozen=True)
+class Base:
+    """A run to start from, with its settings; `tokenizer` is the whole tokenizer."""
+
+    run: Run
+    model_config: ModelConfig
+    tokenizer_config: TokenizerConfig
+    tokenizer: Tokenizer
+
+    def find_weights(self) -> Path:
+        """The newest intact checkpoint. Raises UserError if there is none, or if its weights are
+        not those of such a model, or not finite."""
+        with _about_init_from():
+            checkpoint = self.run.checkpoints.find("last", "init_from")
+            check_weights(self.model_config, self.tokenizer.vocab_size, checkpoint)
+            check_finite(checkpoint)
+            return checkpoint
+
+
+def open_base(path: str) -> Base:
+    """The run in the folder `path`. Raises UserError if it is none, or if its settings or its
+    tokenizer are missing or damaged."""
+    with _about_init_from():
+        run = Run.open(path, "init_from")
+        return Base(
+            run,
+            read_section(run, "model", ModelConfig),
+            read_section(run, "tokenizer", TokenizerConfig),
+            Tokenizer.load(run.tokenizer_folder),
+        )
+
+
+@contextmanager
+def _about_init_from() -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        message = str(error).removeprefix("init_from: ")
+        raise UserError(f"init_from: {message}") from error

@@ -1,0 +1,458 @@
+"""Finetuning from the command line: `train.py init_from=RUN` with the model of another run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from files import write_sums
+from model import GPT
+from tests.conftest import ROOT, begin, command, files, finish, small_config, succeed
+from tests.test_ranks import launch
+from training import checkpoint
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+
+MODEL = (
+    "model.n_layers=2",
+    "model.n_heads=2",
+    "model.d_model=32",
+    "model.context_length=32",
+)
+TRAINER = (
+    "trainer.batch_size=8",
+    "trainer.eval_tokens=all",
+    "trainer.log_every=1",
+    "observe.tensorboard=false",
+    "observe.samples.max_new_tokens=5",
+)
+TEXT = ("data=text", "data.path=notes.txt")
+FINETUNE = (*TEXT, *TRAINER, "optimizer=adamw", "optimizer.lr=2e-3", "optimizer.warmup_steps=5")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run trained on tales and with another text."""
+    folder = tmp_path_factory.mktemp("finetune")
+    text = "\n".join(each.read_text() for each in sorted(ROOT.glob("docs/*.md")))
+    (folder / "notes.txt").write_text(text[:60_000])
+    settings = ("data.n_bytes=200000", "tokenizer=byte", "trainer.max_steps=300")
+    succeed("train", *MODEL, *TRAINER, *settings, "run_dir=runs/base", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, tmp_path: Path) -> Path:
+    """A copy of that folder."""
+    return Path(shutil.copytree(trained, tmp_path / "here", symlinks=True))
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    dropped = ("tokens_per_second", "floor_bpb")  # which differs, and which is null
+    return [{k: v for k, v in line.items() if k not in dropped} for line in lines]
+
+
+def weights(run: Path, checkpoint: str = "last") -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints" / checkpoint / "model.safetensors")
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def configure(run: Path, change: Callable[[dict], object]) -> None:
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    change(settings)
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+
+
+def rewrite(run: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Change the weights of the last checkpoint of a run, and the checksums with them."""
+    tensors = weights(run)
+    change(tensors)
+    folder = run / "checkpoints/last"
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    write_sums(folder, checkpoint.FILES)
+
+
+def assert_refused(here: Path, *settings: str, words: tuple[str, ...]) -> None:
+    before = files(here)
+    done = command("train", *FINETUNE, "run_dir=new", *settings, cwd=here)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for word in ("error: ", *words):
+        assert word in done.stderr
+    assert files(here) == before
+
+
+def test_finetuning_starts_from_the_base_and_ends_below_training_from_nothing(here: Path) -> None:
+    before = files(here / "runs/base")
+    steps = (*FINETUNE, "trainer.max_steps=100", "trainer.checkpoint_every=0")
+    output = succeed("train", "init_from=runs/latest", *steps, "run_dir=fine", cwd=here)
+    assert files(here / "runs/base") == before
+    evaluated = succeed(
+        "evaluate", "run=runs/base", "checkpoint=last", *TEXT, "split=val", cwd=here
+    )
+    start, end = (
+        [line for line in metrics(here / "fine") if "val_loss" in line][i] for i in (0, -1)
+    )
+    found = re.search(r"val: ([\d.]+) nats per token", evaluated)
+    assert found and start["step"] == 0
+    assert start["val_loss"] == pytest.approx(float(found[1]), abs=6e-5)
+    assert f"step 0/100  validation: {start['val_loss']:.3f}" in output
+    assert same(weights(here / "fine", "step-000000"), weights(here / "runs/base"))
+
+    succeed("train", *MODEL, "tokenizer=byte", *steps, "run_dir=nothing", cwd=here)
+    assert "val_loss" not in metrics(here / "nothing")[0]
+    nothing = metrics(here / "nothing")[-1]
+    assert end["step"] == nothing["step"] == 100
+    assert end["val_loss"] < nothing["val_loss"] - 0.1
+    assert end["val_loss"] < start["val_loss"]
+
+
+def test_the_settings_of_the_new_run_are_those_of_the_base(here: Path) -> None:
+    settings = ("model.dropout=0.1", "model.context_length=16", "trainer.max_steps=2")
+    succeed("train", "init_from=runs/base", *FINETUNE, *settings, "run_dir=fine", cwd=here)
+    base, fine = (
+        yaml.safe_load((here / run / "config.yaml").read_text()) for run in ("runs/base", "fine")
+    )
+    assert fine["init_from"] == str((here / "runs/base").resolve())
+    assert fine["tokenizer"] == base["tokenizer"] == {"name": "byte", "vocab_size": None}
+    assert fine["model"]["dropout"] == 0.1 and fine["model"]["context_length"] == 16
+    kept = {name: value for name, value in base["model"].items() if value is not None}
+    assert fine["model"] == fine["model"] | kept | {"dropout": 0.1, "context_length": 16}
+    assert same(weights(here / "fine", "step-000000"), weights(here / "runs/base"))
+    tokenizers = (here / run / "tokenizer/tokenizer.tiktoken" for run in ("runs/base", "fine"))
+    assert len({each.read_bytes() for each in tokenizers}) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["model.n_layers=2"], ["model.n_layers: ", "init_from"]),
+        (["model.norm=layernorm", "model.bias=true"], ["model.bias, model.norm: "]),
+        (["model=nano"], ["model: ", "init_from"]),
+        (["tokenizer=bpe"], ["tokenizer: ", "init_from"]),
+        (["tokenizer.vocab_size=300"], ["tokenizer.vocab_size: ", "init_from"]),
+        (["tokenizer.name=hugging_face"], ["tokenizer.name: ", "init_from"]),
+        (["experiment=shakespeare_fast"], ["model.n_layers", "tokenizer.vocab_size: "]),
+        (["model.context_length=33"], ["model.context_length: 33", "init_from", "at most 32"]),
+        (["model.context_length=0"], ["model.context_length: 0"]),
+        (["model.dropout=1"], ["model.dropout: 1"]),
+        (["resume=runs/base"], ["init_from: ", "resume"]),
+        (["init_from=nowhere"], ["init_from: nowhere is not a run"]),
+        (["init_from=notes.txt"], ["init_from: notes.txt is not a run"]),
+        (["init_from="], ["init_from: is empty"]),
+        (["init_from=null", "tokenizer.name=hugging_face"], ["comes with init_from only"]),
+    ],
+    ids=lambda each: each[-1],
+)
+def test_settings_that_are_refused(here: Path, settings: list[str], words: list[str]) -> None:
+    assert_refused(here, "init_from=runs/base", *settings, words=tuple(words))
+
+
+BREAK: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no checkpoint": (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoint yet"),
+    "damaged weights": (
+        lambda run: [
+            each.write_bytes(b"x" * 100) for each in run.glob("checkpoints/*/model.safetensors")
+        ],
+        "damaged",
+    ),
+    "no settings": (lambda run: (run / "config.yaml").unlink(), "is not a run"),
+    "no tokenizer": (lambda run: shutil.rmtree(run / "tokenizer"), "tokenizer.json"),
+    "nested settings": (
+        lambda run: (run / "config.yaml").write_text("model: " + "[" * 20_000),
+        "config.yaml: cannot be read",
+    ),
+    "code": (
+        lambda run: configure(run, lambda each: each["model"].update(_target_="os.system")),
+        "_target_",
+    ),
+    "no model": (lambda run: configure(run, lambda each: each.pop("model")), "model: is missing"),
+    "a huge model": (
+        lambda run: configure(run, lambda each: each["model"].update(d_model=2 * 10**8)),
+        "config.yaml",
+    ),
+    "another model": (
+        lambda run: configure(run, lambda each: each["model"].update(n_layers=3)),
+        "is missing",
+    ),
+    "an unknown tokenizer": (
+        lambda run: configure(run, lambda each: each["tokenizer"].update(name="os.system")),
+        "tokenizer.name: 'os.system' is unknown",
+    ),
+    "infinite weights": (
+        lambda run: rewrite(run, lambda each: each["final_norm.weight"][3:4].fill_(math.inf)),
+        "final_norm.weight has values that are not finite",
+    ),
+    "weights that are no numbers": (
+        lambda run: rewrite(run, lambda each: each["final_norm.weight"][3:4].fill_(math.nan)),
+        "final_norm.weight has values that are not finite",
+    ),
+    "integers": (
+        lambda run: rewrite(
+            run, lambda each: each.update({"final_norm.weight": torch.ones(32, dtype=torch.int8)})
+        ),
+        "final_norm.weight has the type I8",
+    ),
+    "a missing tensor": (
+        lambda run: rewrite(run, lambda each: each.pop("final_norm.weight")),
+        "final_norm.weight is missing",
+    ),
+    "one tensor more": (
+        lambda run: rewrite(run, lambda each: each.update(extra=torch.ones(2))),
+        "extra is not a part of the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREAK)
+def test_a_base_that_is_damaged_or_lies(here: Path, name: str) -> None:
+    damage, words = BREAK[name]
+    damage(here / "runs/base")
+    assert_refused(here, "init_from=runs/base", words=("error: init_from: ", words))
+
+
+def test_the_newest_good_checkpoint_is_used(here: Path) -> None:
+    settings = ("trainer.max_steps=310", "trainer.checkpoint_every=0")
+    older = weights(here / "runs/base")
+    succeed("train", "resume=runs/base", *settings, cwd=here)
+    (here / "runs/base/checkpoints/last/model.safetensors").write_bytes(b"x")
+    (here / "runs/base/checkpoints/best").unlink()
+    done = command(
+        *("train", "init_from=runs/base", *FINETUNE, "trainer.max_steps=1", "run_dir=fine"),
+        cwd=here,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "damaged" in done.stderr and "using step-000300" in done.stderr
+    assert same(weights(here / "fine", "step-000000"), older)
+
+
+def test_a_resume_does_not_need_the_base(here: Path) -> None:
+    flat = ("optimizer.decay_fraction=0", "trainer.eval_every=3", "model.dropout=0.1")
+    settings = ("init_from=runs/base", *FINETUNE, *flat)
+    succeed("train", *settings, "trainer.max_steps=6", "run_dir=whole", cwd=here)
+    succeed("train", *settings, "trainer.max_steps=3", "run_dir=cut", cwd=here)
+    shutil.rmtree(here / "runs/base")
+    done = command("train", "resume=cut", "init_from=whole", cwd=here)
+    assert done.returncode == 2 and "init_from: cannot be combined with resume" in done.stderr
+    succeed("train", "resume=cut", "trainer.max_steps=6", cwd=here)
+    for name in ("model", "optimizer"):
+        one, other = (
+            (here / run / f"checkpoints/step-000006/{name}.safetensors").read_bytes()
+            for run in ("whole", "cut")
+        )
+        assert one == other
+    assert metrics(here / "whole")[-1] == metrics(here / "cut")[-1]
+
+
+@linux
+def test_a_run_that_is_killed_before_its_first_step_begins_with_the_same_weights(
+    here: Path,
+) -> None:
+    settings = (
+        *FINETUNE,
+        "init_from=runs/base",
+        "trainer.max_steps=3",
+        "trainer.checkpoint_every=0",
+    )
+    finish(begin(str(ROOT / "train.py"), *settings, "run_dir=whole", cwd=here))
+    process = begin(str(ROOT / "train.py"), *settings, "run_dir=cut", cwd=here)
+    while process.poll() is None and not (here / "cut/checkpoints/last").exists():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    shutil.rmtree(here / "runs/base")
+    finish(begin(str(ROOT / "train.py"), "resume=cut", cwd=here))
+    assert metrics(here / "cut") == metrics(here / "whole")
+    assert metrics(here / "cut")[0]["step"] == 0 and "val_loss" in metrics(here / "cut")[0]
+    for each in ("model", "optimizer"):
+        one, other = (
+            (here / run / f"checkpoints/last/{each}.safetensors").read_bytes()
+            for run in ("whole", "cut")
+        )
+        assert one == other
+
+
+def test_a_run_without_any_checkpoint_does_not_begin_with_other_weights(here: Path) -> None:
+    settings = (*FINETUNE, "init_from=runs/base", "trainer.max_steps=3")
+    succeed("train", *settings, "run_dir=cut", cwd=here)
+    shutil.rmtree(here / "cut/checkpoints")
+    (here / "cut/summary.json").unlink()
+    before = files(here)
+    done = command("train", "resume=cut", cwd=here)
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: resume: cut .*init_from=\S*runs/base\n", done.stderr)
+    assert files(here) == before
+
+
+def test_a_run_of_an_older_version_is_resumed(here: Path) -> None:
+    configure(here / "runs/base", lambda each: each.pop("init_from"))
+    succeed("train", "resume=runs/base", "trainer.max_steps=301", cwd=here)
+
+
+@pytest.mark.parametrize("value", ["runs/latest", "runs/latest,runs/base", "'runs/latest'"])
+def test_all_runs_of_a_sweep_start_from_the_same_run(here: Path, value: str) -> None:
+    settings = (*FINETUNE, "trainer.max_steps=1", "hydra.sweep.dir=sweep")
+    succeed("train", "-m", *settings, f"init_from={value}", "optimizer.lr=1e-4,1e-3", cwd=here)
+    stored = [yaml.safe_load(each.read_text()) for each in here.glob("sweep/*/config.yaml")]
+    assert len(stored) == (4 if "," in value else 2)
+    assert {each["init_from"] for each in stored} == {str((here / "runs/base").resolve())}
+    assert len({metrics(each.parent)[0]["val_loss"] for each in here.glob("sweep/*/lock")}) == 1
+
+
+def test_learned_positions_are_cut(here: Path) -> None:
+    learned = (*TRAINER, "model=nano_gpt2", *MODEL, "data.n_bytes=60000", "tokenizer=byte")
+    succeed("train", *learned, "trainer.max_steps=2", "run_dir=gpt2", cwd=here)
+    settings = (*FINETUNE, "model.context_length=11", "trainer.max_steps=1", "run_dir=fine")
+    succeed("train", "init_from=gpt2", *settings, cwd=here)
+    whole, cut = weights(here / "gpt2"), weights(here / "fine", "step-000000")
+    whole["position.weight"] = whole["position.weight"][:11]
+    assert same(whole, cut)
+    longer = (*settings, "run_dir=longer", "model.context_length=33")
+    done = command("train", "init_from=gpt2", *longer, cwd=here)
+    assert done.returncode == 2 and "has learned no more positions" in done.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_converted_run_can_be_finetuned(here: Path, dtype: torch.dtype) -> None:
+    """It has weights of half precision, no corpus, and a tokenizer that is in no group."""
+    base = here / "runs/base"
+    rewrite(base, lambda each: each.update({name: t.to(dtype) for name, t in each.items()}))
+    about = {"data": None, "tokenizer": {"name": "hugging_face", "vocab_size": None}}
+    configure(base, lambda each: each.update(about))
+    succeed(
+        *("train", "init_from=runs/base", *FINETUNE, "trainer.max_steps=2", "run_dir=fine"),
+        cwd=here,
+    )
+    expected = {name: each.float() for name, each in weights(base).items()}
+    assert same(weights(here / "fine", "step-000000"), expected)
+    succeed("train", "resume=fine", "trainer.max_steps=3", cwd=here)
+    again = ("init_from=fine", *FINETUNE, "trainer.max_steps=1", "run_dir=again")
+    succeed("train", *again, cwd=here)
+    assert same(weights(here / "again", "step-000000"), weights(here / "fine"))
+
+
+def test_the_experiment_and_what_overrides_it(here: Path) -> None:
+    few = ("trainer.max_steps=2", "optimizer.lr=7e-4", "model.context_length=16")
+    settings = ("experiment=finetune", "init_from=runs/latest", *TEXT, *few)
+    output = succeed("train", *settings, "run_dir=fine", cwd=here)
+    assert "step 0/2  validation: " in output
+    stored = yaml.safe_load((here / "fine/config.yaml").read_text())
+    experiment = yaml.safe_load((ROOT / "configs/experiment/finetune.yaml").read_text())
+    assert stored["optimizer"]["lr"] == 7e-4
+    assert stored["optimizer"]["warmup_steps"] == experiment["optimizer"]["warmup_steps"]
+    assert stored["trainer"]["batch_size"] == experiment["trainer"]["batch_size"]
+
+
+@linux
+def test_ranks_that_share_a_model_start_where_one_rank_does(here: Path) -> None:
+    steps = ("trainer.max_steps=4", "trainer.eval_every=2", "trainer.keep_checkpoints=9")
+    settings = ("init_from=runs/base", *FINETUNE, *steps)
+    succeed("train", *settings, "run_dir=one", cwd=here)
+    sharded = (*settings, "trainer.parallel=fsdp")
+    finish(launch(2, *sharded, "run_dir=two", cwd=here))
+    finish(launch(2, *sharded, "run_dir=cut", "trainer.checkpoint_every=2", cwd=here))
+    for name in ("step-000004", "last", "best"):
+        remove = here / "cut/checkpoints" / name
+        remove.unlink() if remove.is_symlink() else shutil.rmtree(remove)
+    (here / "cut/checkpoints/last").symlink_to("step-000002")
+    (here / "cut/summary.json").unlink()
+    shutil.rmtree(here / "runs/base")
+    finish(launch(2, "resume=cut", cwd=here))
+    one, two, cut = (metrics(here / run) for run in ("one", "two", "cut"))
+    assert one[0]["step"] == two[0]["step"] == 0
+    assert two[0]["val_loss"] == pytest.approx(one[0]["val_loss"], rel=1e-6)
+    assert same(weights(here / "two", "step-000000"), weights(here / "one", "step-000000"))
+    for mine, theirs in zip(one, two, strict=True):
+        assert mine == pytest.approx(theirs, rel=2e-3)
+    assert cut[-1] == pytest.approx(two[-1], rel=1e-6)
+
+
+MEASURE = """
+import ctypes, gc, json, sys, torch
+from pathlib import Path
+from hydra import compose, initialize_config_dir
+from safetensors.torch import load_file
+from configs.schema import TrainConfig, build, register
+from model import GPT
+from train import build_model
+from training.ranks import full_tensor, join_ranks
+
+register()
+initialize_config_dir(sys.argv[1] + "/configs", version_base="1.3")
+
+def load(folder, *settings):
+    config = build(compose("train", ["trainer.parallel=fsdp", *settings]), TrainConfig)
+    return build_model(config, 8191, Path(folder), ranks)
+
+def memory(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name))) * 1024
+
+with join_ranks(torch.device("cpu")) as ranks:
+    load("small", *sys.argv[2].split())  # whatever is set up once
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+    before = memory("VmRSS")
+    model, _ = load("large", *sys.argv[3].split())
+    peak = memory("VmHWM") - before
+    expected = load_file("large/model.safetensors")
+    context = model.config.context_length
+    for name, parameter in model.named_parameters():
+        rows = expected.pop(name)[: context if name == "position.weight" else None]
+        assert torch.equal(full_tensor(parameter.detach()), rows), name
+    assert not expected
+    fresh = dict(GPT(model.config, 8191).named_buffers())
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffer, fresh.pop(name)), name
+    assert not fresh
+    Path(f"peak-{ranks.rank}.json").write_text(str(peak))
+"""
+
+
+@linux
+@pytest.mark.parametrize(("ranks", "position"), [(2, "learned"), (3, "rotary")])
+def test_a_rank_takes_its_share_and_one_layer_to_load(
+    tmp_path: Path, ranks: int, position: str
+) -> None:
+    """The rows of the embedding cannot be shared evenly, and learned positions are cut."""
+    sizes = {"small": (1, 32), "large": (10, 512)}
+    arguments, largest, total = [], 0, 0
+    for name, (n_layers, d_model) in sizes.items():
+        torch.manual_seed(0)
+        model = GPT(small_config(n_layers, 4, d_model, 64, position=position), 8191)
+        tensors = {each: tensor.detach() for each, tensor in model.named_parameters()}
+        (tmp_path / name).mkdir()
+        safetensors.torch.save_file(tensors, tmp_path / name / "model.safetensors")
+        shape = f"model.n_layers={n_layers} model.d_model={d_model} model.position={position}"
+        arguments.append(f"{shape} model.context_length=48")
+        total = sum(each.nbytes for each in tensors.values())
+        block = sum(each.nbytes for key, each in tensors.items() if key.startswith("blocks.0."))
+        largest = max(block, tensors["token_embedding.weight"].nbytes)
+    assert total > 100e6
+    (tmp_path / "measure.py").write_text(MEASURE)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}")
+    script = (str(tmp_path / "measure.py"), str(ROOT), *arguments)
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tensorboard_attention")])
+    finish(begin(*torchrun, *script, cwd=tmp_path, PYTHONPATH=paths))
+    for rank in range(ranks):
+        peak = int((tmp_path / f"peak-{rank}.json").read_text())
+        assert total / ranks * 0.9 < peak < total / ranks + largest + 16e6
