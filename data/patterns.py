@@ -1,8 +1,8 @@
 r"""The patterns that cut text into pieces; merges never cross the boundaries of pieces.
 
-Promises: every pattern matches any text completely, and in time that grows with its length; each
-cuts every text in the same way in all its spellings. Only patterns of this table are ever used:
-matching an arbitrary one can take for ever, or crash.
+Promises: every pattern matches any text completely, without gaps, and cuts it in the same way in
+all its spellings. Only patterns of this table are ever used: matching an arbitrary one can take for
+ever, or crash.
 """
 
 from __future__ import annotations
