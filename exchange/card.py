@@ -82,11 +82,10 @@ def _results(run: Run) -> str:
             "validation loss (nats per token)": summary["val_loss"],
             "validation bits per byte": summary["val_bpb"],
             "floor: bits per byte that no model can beat": summary["floor_bpb"],
-            "steps": summary["steps"],
-            "tokens": summary["tokens"],
-            "parameters": summary["parameters"],
         }
-        return _table({name: value for name, value in rows.items() if value is not None})
+        known = {name: f"{value:.4f}" for name, value in rows.items() if value is not None}
+        counts = ("steps", "tokens", "parameters")
+        return _table(known | {name: f"{summary[name]:,}" for name in counts})
     except (OSError, ValueError, KeyError, TypeError):
         return "Its loss is not known: it was imported, or its training has not ended."
 
@@ -97,5 +96,5 @@ def _table(values: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    text = f"{value:.4f}" if isinstance(value, float) and value >= 0.1 else str(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value)
     return printable(text).replace("|", "\\|")

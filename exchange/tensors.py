@@ -16,6 +16,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from training.weights import check_values
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CODES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
@@ -45,8 +47,7 @@ class Tensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         with _opened(self._files[name]) as file:
             tensor = file.get_tensor(name)
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name}: has values that are not finite")
+        check_values(name, tensor)
         return tensor
 
     def __iter__(self) -> Iterator[str]:

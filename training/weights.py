@@ -66,7 +66,7 @@ def check_finite(checkpoint: Path) -> None:
     """Raises UserError unless all weights are finite. Takes the memory of one of them at a time."""
     with readable(checkpoint / MODEL) as path, safe_open(path, "pt") as file:
         for name in file.keys():  # noqa: SIM118
-            _check_finite(name, file.get_tensor(name))
+            check_values(name, file.get_tensor(name))
 
 
 def load_weights(model: nn.Module, checkpoint: Path) -> None:
@@ -97,11 +97,12 @@ def _load(path: Path, tensors: Mapping[str, Tensor]) -> None:
             if shape != expected:
                 raise ValueError(f"{name} has the shape {shape} instead of {expected}")
             values = stored[rows] if shape else file.get_tensor(name)
-            _check_finite(name, values)
+            check_values(name, values)
             own.copy_(values)
 
 
-def _check_finite(name: str, values: Tensor) -> None:
+def check_values(name: str, values: Tensor) -> None:
+    """Raises ValueError unless all are finite floating-point numbers."""
     is_float = values.is_floating_point()
     # Not `isfinite`, which takes more memory than the values.
     if not is_float or (values.numel() and not sum(map(math.isfinite, values.aminmax())) == 2):

@@ -2,60 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from werkzeug.serving import make_server
-from werkzeug.wrappers import Request, Response
 
 from exchange.hub import is_hub_name
 from tests.conftest import command
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub:
-    """Serves the files of `folder` as the model someone/small, as far as fetching it needs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.fetched = folder, list[str]()
-        self.server = make_server("127.0.0.1", 0, Request.application(self.answer), threaded=True)
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-
-    def answer(self, request: Request) -> Response:
-        if request.path == "/api/models/someone/small/revision/main":
-            names = [{"rfilename": each.name} for each in sorted(self.folder.iterdir())]
-            about = {"id": "someone/small", "sha": COMMIT, "siblings": names, "tags": []}
-            return _json(about)
-        if request.path == f"/api/models/someone/small/tree/{COMMIT}":
-            files = sorted(self.folder.iterdir())
-            return _json(
-                [
-                    {
-                        "type": "file",
-                        "path": each.name,
-                        "size": each.stat().st_size,
-                        "oid": "0" * 40,
-                    }
-                    for each in files
-                ]
-            )
-        _, _, name = request.path.partition(f"/someone/small/resolve/{COMMIT}/")
-        if not name or not (self.folder / name).is_file():
-            return Response("no such model", 404, {"X-Error-Code": "RepoNotFound"})
-        contents = (self.folder / name).read_bytes()
-        if request.method == "GET":
-            self.fetched.append(name)
-        tag = f'"{hashlib.sha1(contents).hexdigest()}"'
-        return Response(contents, 200, {"ETag": tag, "X-Repo-Commit": COMMIT})
-
-
-def _json(value: object) -> Response:
-    return Response(json.dumps(value), content_type="application/json")
+from tests.exchange.hub import Hub, environment, serve
 
 
 @pytest.fixture
@@ -65,17 +19,14 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     (folder / "config.json").write_text('{"model_type": "bert"}')
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
     (folder / "modeling.py").write_text("raise SystemExit")
-    hub = Hub(folder)
-    thread = threading.Thread(target=hub.server.serve_forever)
-    thread.start()
-    yield hub
-    hub.server.shutdown()
-    thread.join()
+    with serve("someone/small", folder) as hub:
+        yield hub
 
 
 def fetch(name: str, address: str, cwd: Path) -> str:
-    here = {"HF_ENDPOINT": address, "HF_HOME": str(cwd / "cache"), "HF_HUB_DISABLE_XET": "1"}
-    done = command("convert", f"source={name}", "to=imported", cwd=cwd, **here)
+    """The error of a conversion that fetches a model."""
+    where = environment(address, cwd / "cache")
+    done = command("convert", f"source={name}", "to=imported", cwd=cwd, **where)
     assert done.returncode == 2 and not (cwd / "imported").exists()
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
     return line
