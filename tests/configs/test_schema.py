@@ -78,7 +78,7 @@ def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions
     assert round(model.n_parameters / 1e6, 1) == millions
 
 
-# Parameters without embeddings, and in total.
+# Parameters without embeddings, and in total, of the experiments that have a baseline.
 LIMITS = {
     "shakespeare_fast": (810_000, 1_100_000),
     "shakespeare_bytes": (810_000, 1_100_000),
@@ -86,7 +86,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("experiment", options("experiment"))
+@pytest.mark.parametrize("experiment", LIMITS)
 def test_experiments_are_no_larger_than_their_baselines(experiment: str) -> None:
     config = build(composed(f"experiment={experiment}"), TrainConfig)
     gpt = GPT(config.model, config.tokenizer.vocab_size or 256)
@@ -99,7 +99,8 @@ def test_public_settings_exist() -> None:
     """Users rely on these names."""
     config = composed("data=text", "data.path=x")
     for name in (
-        *("seed", "run_dir", "resume", "data.path", "tokenizer.vocab_size", "model.n_layers"),
+        *("seed", "run_dir", "resume", "init_from", "data.path", "tokenizer.vocab_size"),
+        "model.n_layers",
         *("model.n_heads", "model.n_kv_heads", "model.d_model", "model.context_length"),
         *("model.dropout", "optimizer.lr", "optimizer.weight_decay", "trainer.max_steps"),
         *("trainer.batch_size", "trainer.eval_every", "trainer.checkpoint_every"),
