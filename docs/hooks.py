@@ -24,7 +24,7 @@ GROUPS = {
     "model": "The size and design of the model.",
     "optimizer": "How the weights are updated.",
 }
-SCRIPTS = ("sample", "evaluate", "look")
+SCRIPTS = ("sample", "evaluate", "look", "convert", "shapes")
 # Hydra's own keys, which are not settings of the project.
 NOT_SETTINGS = ("defaults", "hydra")
 
@@ -105,10 +105,7 @@ def settings() -> str:
         page += " ".join(f"`{name}={value}`" for name, value in given) + "\n\n"
     for script in SCRIPTS:
         page += f"## {script}.py\n\n" + table(read_settings(CONFIGS / f"{script}.yaml"))
-    page += (
-        "## shapes.py\n\nHas the settings of [`model`](#model): `model=...`, `model.n_heads=...`"
-    )
-    return page + ".\n"
+    return page + "And the settings of [`model`](#model): `model=...`, `model.n_heads=...`.\n"
 
 
 def scores() -> str:
