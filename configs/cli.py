@@ -24,7 +24,14 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from configs.messages import is_users_mistake, one_line, unknown_setting
-from configs.schema import SCRIPTS, Run, all_settings, literal, no_such_setting, register
+from configs.schema import (
+    SCRIPTS,
+    all_settings,
+    literal,
+    no_such_setting,
+    register,
+    run_folder,
+)
 from configs.sweep import count_runs, sweep_overrides
 from errors import UserError, printable
 
@@ -211,7 +218,7 @@ def _settled(argument: str) -> str:
     def folder(match: re.Match[str]) -> str:
         if Path(match[2]).name != "latest":
             return match[0]
-        return _in_quotes(str(Run.open(match[2], "init_from").path))
+        return _in_quotes(run_folder(match[2], "init_from"))
 
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 

@@ -316,6 +316,12 @@ def _load(name: str) -> DictConfig:
     return loaded
 
 
+def run_folder(path: str, setting: str) -> str:
+    """The folder of the run at `path`, also if that is `runs/latest`. Raises UserError, naming
+    `setting`, if there is none."""
+    return str(Run.open(path, setting).path)
+
+
 def load_run_config(file: Path) -> DictConfig:
     """The stored settings of a run, typed.
 
