@@ -28,22 +28,29 @@ from errors import UserError, check_path
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
+from files import real_path
 
 
 def main(cfg: DictConfig) -> None:
     config = build(cfg, ConvertConfig)
-    check_path("source", config.source)
-    target = check_target(config.to)
-    is_gguf = target.suffix == ".gguf"
+    source, target = check_paths(config)
+    try:
+        print(convert(config, source, target))
+    except FileExistsError:  # created meanwhile
+        raise UserError(f"to: {target} exists; give another one, or move it") from None
+    except FileNotFoundError as error:
+        raise UserError(f"to: {target} cannot be created ({error.strerror})") from error
+
+
+def convert(config: ConvertConfig, source: Path, target: Path) -> str:
+    """Convert in the direction that source and target ask for; returns what to tell the user."""
+    is_gguf = target.name.lower().endswith(".gguf")
     if config.dtype == "q8_0" and not is_gguf:
         raise UserError("dtype: q8_0 is for GGUF; give float32, bfloat16 or float16")
-    source = Path(config.source)
     if (source / "config.yaml").is_file():
         if config.tokenizer is not None:
             raise UserError("tokenizer: a run has its own; leave tokenizer out")
-        convert = to_gguf if is_gguf else to_folder
-        print(convert(source, target, config.checkpoint, config.dtype))
-        return
+        return (to_gguf if is_gguf else to_folder)(source, target, config.checkpoint, config.dtype)
     if is_gguf:
         raise UserError(
             f"source: {source} is not a run, and only a run becomes GGUF; convert it to a run "
@@ -56,21 +63,24 @@ def main(cfg: DictConfig) -> None:
         raise UserError(
             f"source: {source} {what}; give the folder of a run, or one that transformers saved"
         )
-    print(to_run(source, target, config.source, config.dtype, config.tokenizer))
-    quoted = shlex.quote(str(target))
-    print(f"Try: python sample.py run={quoted} prompt=...")
+    said = to_run(source, target, config.source, config.dtype, config.tokenizer)
+    return f"{said}\nTry: python sample.py run={shlex.quote(str(target))} prompt=Once"
 
 
-def check_target(to: str) -> Path:
-    """The path `to`. Raises UserError if it exists or cannot be created."""
-    check_path("to", to)
-    target = Path(to)
+def check_paths(config: ConvertConfig) -> tuple[Path, Path]:
+    """The paths `source` and `to`. Raises UserError if `to` exists or cannot be created."""
+    check_path("source", config.source)
+    check_path("to", config.to)
+    source, target = Path(config.source).expanduser(), Path(config.to).expanduser()
     if os.path.lexists(target):
         raise UserError(f"to: {target} exists; give another one, or move it")
     parent = next(each for each in target.absolute().parents if os.path.lexists(each))
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(f"to: {parent} is not a writable folder; choose another")
-    return target
+    is_model = any((source / name).is_file() for name in ("config.yaml", "config.json"))
+    if is_model and real_path(target).is_relative_to(real_path(source)):
+        raise UserError(f"to: {target} is inside source; choose another folder")
+    return source, target
 
 
 if __name__ == "__main__":

@@ -48,8 +48,14 @@ def read_json(path: Path, most: int = 1 << 20) -> Any:
     """The value in a JSON file. Raises as `read_text` does, and ValueError for damaged JSON."""
     try:
         return json.loads(read_text(path, most))
+    except json.JSONDecodeError:
+        raise
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except ValueError as error:
+        if "int_max_str_digits" in str(error):
+            raise ValueError("a number has too many digits") from None
+        raise
 
 
 def sha256(path: Path) -> str:
@@ -117,26 +123,57 @@ def replace_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a new temporary name beside `path`, and rename the file that the block writes there to
-    `path` at the end.
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a new temporary name beside `path`, and move the file that the block writes there to
+    `path` at the end. Folders on the way are created.
 
-    If the block raises, nothing is left. A killed process can leave a temporary file behind, whose
-    name starts with a dot.
+    Raises FileExistsError if there is something at `path` at the end. If the block raises, nothing
+    is left. A killed process can leave a temporary file behind, whose name starts with a dot.
     """
     temporary = _beside(path)
     _unfinished.add(temporary)
     try:
-        yield temporary
-        fsync(temporary)
-        temporary.replace(path)
-    except BaseException:
-        with _removal:
-            temporary.unlink(missing_ok=True)
-        raise
+        with _parents(path):
+            try:
+                yield temporary
+                fsync(temporary)
+                _move_to_nothing(temporary, path)
+                fsync(path.parent)
+            except BaseException:
+                with _removal:
+                    temporary.unlink(missing_ok=True)
+                raise
     finally:
         _unfinished.discard(temporary)
-    fsync(path.parent)
+
+
+def _move_to_nothing(file: Path, path: Path) -> None:
+    """Rename a file. Raises FileExistsError if there is something at `path`, which a rename would
+    replace: a hard link does not."""
+    try:
+        path.hardlink_to(file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        file.rename(path)
+    else:
+        file.unlink()
+
+
+@contextmanager
+def _parents(path: Path) -> Iterator[None]:
+    """Create the folders on the way to `path`; if the block raises, remove those that are empty."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for parent in missing:
+            with suppress(OSError):
+                parent.rmdir()
+        raise
 
 
 def replace_link(link: Path, target: str | Path) -> None:
@@ -155,45 +192,50 @@ def replace_link(link: Path, target: str | Path) -> None:
 
 
 @contextmanager
-def replace_folder(folder: Path) -> Iterator[Path]:
+def replace_folder(folder: Path, is_new: bool = False) -> Iterator[Path]:
     """Yield a new temporary folder beside `folder`, and rename it to `folder` at the end.
 
     If `folder` exists, its files are replaced one by one, so that a concurrent reader never finds
-    it missing. If the block raises, everything that was created is removed. A killed process can
-    leave a temporary folder behind, whose name starts with a dot.
+    it missing; with `is_new`, FileExistsError is raised unless it is empty. If the block raises,
+    everything that was created is removed. A killed process can leave a temporary folder behind,
+    whose name starts with a dot.
     """
-    missing_parents = [parent for parent in folder.parents if not parent.exists()]
     temporary = _beside(folder)
     _unfinished.add(temporary)
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        for file in temporary.iterdir():
-            fsync(file)
-        fsync(temporary)
-        if os.path.lexists(folder) and not folder.is_dir():  # not what it should be
-            remove(folder)
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if not folder.is_dir():
+        with _parents(folder):
+            try:
+                temporary.mkdir()
+                yield temporary
+                _move_into_place(temporary, folder, is_new)
+            except BaseException:
+                with _removal:
+                    shutil.rmtree(temporary, ignore_errors=True)
                 raise
-            for file in temporary.iterdir():
-                if (folder / file.name).is_dir():
-                    remove(folder / file.name)
-                file.replace(folder / file.name)
-            temporary.rmdir()
-            fsync(folder)
-        fsync(folder.parent)
-    except BaseException:
-        with _removal:
-            shutil.rmtree(temporary, ignore_errors=True)
-        for parent in missing_parents:
-            with suppress(OSError):
-                parent.rmdir()
-        raise
     finally:
         _unfinished.discard(temporary)
+
+
+def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
+    for file in temporary.iterdir():
+        fsync(file)
+    fsync(temporary)
+    if os.path.lexists(folder) and not folder.is_dir() and not is_new:  # not what it should be
+        remove(folder)
+    try:
+        temporary.rename(folder)
+    except OSError:
+        if is_new and os.path.lexists(folder):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder)) from None
+        if not folder.is_dir():
+            raise
+        for file in temporary.iterdir():
+            if (folder / file.name).is_dir():
+                remove(folder / file.name)
+            file.replace(folder / file.name)
+        temporary.rmdir()
+        fsync(folder)
+    fsync(folder.parent)
 
 
 def remove_unfinished() -> None:

@@ -126,7 +126,7 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
         # The reader of our output has closed it, as in `sample.py | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if isinstance(error, OSError) and (message := _refusal(error)):
+        if isinstance(error, OSError) and (message := _refusal(error, script)):
             fail(message)
         names = ("MemoryError", "OutOfMemoryError")
         is_memory = any(kind.__name__ in names for kind in type(error).__mro__)
@@ -139,10 +139,12 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
         fail(one_line(error))
 
 
-def _refusal(error: OSError) -> str | None:
+def _refusal(error: OSError, script: str) -> str | None:
     """What a file system refuses, and what to do; None for an error that may be a bug."""
     file = f"{error.filename or 'disk'}: "
-    again = "then run the command again; a run that had already started continues with resume=..."
+    again = "then run the command again"
+    if script == "train":
+        again += "; a run that had already started continues with resume=..."
     if error.errno in CANNOT_WRITE:
         return (
             f"{file}cannot be written ({error.strerror}); free some disk space or make its folder "

@@ -147,14 +147,14 @@ def read_fast(folder: Path, vocab_size: int) -> Tokenizer:
     if pattern is BYTE and len(ranks) > 256:
         refuse("the pre_tokenizer has no pattern")
     known = {spell(token): rank for token, rank in ranks.items()} | special
-    start, ends = _limits(folder, first_token(about), known)
+    start, ends = limits(folder, first_token(about), known)
     encoding = tiktoken.Encoding(
         "imported", pat_str=pattern.tiktoken, mergeable_ranks=ranks, special_tokens=special
     )
     return Tokenizer(encoding, vocab_size=vocab_size, start=start, ends=ends, normalizer=normalizer)
 
 
-def _limits(
+def limits(
     folder: Path, first: int | None, known: Mapping[str, int]
 ) -> tuple[int | None, tuple[int, ...]]:
     """The token that begins a document, and those that end one.

@@ -94,6 +94,21 @@ class Tokenizer:
         if not known.issuperset(ends if start is None else (start, *ends)):
             raise ValueError("ends: an id that begins or ends a document belongs to no token")
 
+    def with_limits(self, start: int | None, ends: tuple[int, ...]) -> Tokenizer:
+        """The same tokenizer, with other ids that begin and end documents."""
+        return Tokenizer(
+            self._encoding,
+            vocab_size=self.vocab_size,
+            start=start,
+            ends=ends,
+            normalizer=self.normalizer,
+        )
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The ids of special tokens by their names, which no text is encoded to."""
+        return dict(self._encoding._special_tokens)
+
     @property
     def name(self) -> str:
         return self._encoding.name

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from errors import printable
-from files import read_json
+from files import read_json, read_text
 from inference.opening import RunConfig
-from training.progress import load_progress
+from training.progress import Progress, load_progress
 from training.run import Run
+from training.settings import read_settings
+
+MOST = 1 << 26  # bytes of metrics.jsonl
 
 CARD = """\
 ---
@@ -45,9 +48,9 @@ print(tokenizer.decode(text[0], skip_special_tokens=True))
 
 {model}
 
-## Training text
+## Training
 
-{data}
+{training}
 """
 DOCUMENT = """
 In training, {end} ended every document, so a prompt that begins with it begins a new one.
@@ -57,37 +60,65 @@ In training, {end} ended every document, so a prompt that begins with it begins 
 def model_card(run: Run, config: RunConfig, checkpoint: Path, name: str, end: int | None) -> str:
     """The card as Markdown: what the model is, how good it is, and how to load it. `end` is the
     token that ends a document, if it is one token."""
-    step, mark = load_progress(checkpoint).step, config.document_end
-    data = {} if config.data is None else asdict(config.data)
-    for private in ("path", "exclude"):
-        data.pop(private, None)
+    progress, mark = load_progress(checkpoint), config.document_end
     is_text = mark is not None and end is None  # transformers can only stop at the text
     return CARD.format(
         name=printable(name),
-        step=f" for {step:,} steps" if step else "",
-        results=_results(run),
+        step=f" for {progress.step:,} steps" if progress.step else "",
+        results=_results(run, progress),
         prompt=json.dumps((mark or "") + "Once"),
         stop=f",\n    stop_strings=[{json.dumps(mark)}], tokenizer=tokenizer" * is_text,
         document="" if mark is None else DOCUMENT.format(end=f"`{json.dumps(mark)}`"),
         model=_table(asdict(config.model)),
-        data=_table(data) if data else "Not known: the model was imported.",
+        training=_table(_training(run, config)),
     )
 
 
-def _results(run: Run) -> str:
-    """The table of what summary.json holds; a sentence if there is none."""
+def _results(run: Run, progress: Progress) -> str:
+    """The table of the loss of this checkpoint, from summary.json if it is the last one, and
+    otherwise from the evaluation at its step; a sentence if there is none."""
+    rows: dict[str, Any] = {"steps": f"{progress.step:,}", "tokens": f"{progress.tokens:,}"}
     try:
         summary = read_json(run.summary_file)
-        rows = {
-            "validation loss (nats per token)": summary["val_loss"],
-            "validation bits per byte": summary["val_bpb"],
-            "floor: bits per byte that no model can beat": summary["floor_bpb"],
+        is_last = summary["steps"] == progress.step
+        found = summary if is_last else _evaluation(run, progress.step)
+        names = {
+            "val_loss": "validation loss (nats per token)",
+            "val_bpb": "bits per byte",
         }
-        known = {name: f"{value:.4f}" for name, value in rows.items() if value is not None}
-        counts = ("steps", "tokens", "parameters")
-        return _table(known | {name: f"{summary[name]:,}" for name in counts})
+        rows |= {label: f"{found[each]:.4f}" for each, label in names.items()}
+        if not is_last:
+            rows["measured on validation tokens"] = f"{found['val_tokens']:,}"
+        if summary["floor_bpb"] is not None:
+            rows["floor: bits per byte that no model can beat"] = f"{summary['floor_bpb']:.4f}"
+        rows["parameters"] = f"{summary['parameters']:,}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "Its loss is not known: it was imported, or its training has not ended."
+        if not progress.step:
+            return "Its loss is not known: it was imported."
+    return _table(rows)
+
+
+def _evaluation(run: Run, step: int) -> dict[str, Any]:
+    """What metrics.jsonl says of the evaluation at a step."""
+    lines = map(json.loads, read_text(run.path / "metrics.jsonl", MOST).splitlines())
+    return [line for line in lines if line["step"] == step and "val_loss" in line][-1]
+
+
+def _training(run: Run, config: RunConfig) -> dict[str, Any]:
+    """Corpus and settings of the training, as far as they are stored. Of paths, the last name."""
+    settings = read_settings(run.config_file)
+    data = {} if config.data is None else asdict(config.data)
+    found = {f"data.{name}": value for name, value in data.items()}
+    for name in ("tokenizer", "optimizer"):
+        section = settings.get(name)
+        found |= {f"{name}.{key}": each for key, each in (section or {}).items()}
+    trainer = settings.get("trainer") or {}
+    found |= {f"trainer.{key}": trainer.get(key) for key in ("max_steps", "batch_size")}
+    found |= {key: settings.get(key) for key in ("seed", "init_from", "converted_from")}
+    for name in ("data.path", "init_from", "converted_from"):
+        if isinstance(found.get(name), str):
+            found[name] = Path(found[name]).name
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _table(values: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from errors import check_choice, check_range
+from errors import check_range
 from files import read_json
 from model import ModelConfig
 from model.config import MAX_SIZE
@@ -101,8 +101,9 @@ def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise ValueError(
-            f"model_type: {kind!r:.80} cannot be converted; choose a model of one of "
-            f"{', '.join(ARCHITECTURES)}"
+            f"model_type: {kind!r:.80} cannot be converted"
+            f"{' (its query, key and value have biases)' if kind == 'qwen2' else ''}; choose a "
+            f"model of type {', '.join(ARCHITECTURES)}"
         )
     for key, allowed in ONLY[kind].items():
         if values.get(key, allowed[0]) not in allowed:
@@ -202,7 +203,11 @@ def _rope_theta(read: _Reader) -> float:
         return read.number("rope_theta", 10_000.0)
     if not isinstance(rope, dict):
         raise ValueError("rope_parameters: is not an object; choose another model")
-    check_choice("rope_parameters.rope_type", rope.get("rope_type", "default"), ("default",))
+    if (kind := rope.get("rope_type", "default")) != "default":
+        raise ValueError(
+            f"rope_parameters: rope scaling ({kind!r:.40}) cannot be represented; choose a model "
+            "without it"
+        )
     if rope.get("partial_rotary_factor", 1.0) != 1.0 or not rope.keys() <= {
         *("rope_type", "rope_theta", "partial_rotary_factor", "type"),
     }:

@@ -16,7 +16,7 @@ from data.fast_tokenizer import end_token, write_fast
 from errors import UserError
 from exchange.card import model_card
 from exchange.config import to_config
-from exchange.gguf import write_gguf
+from exchange.gguf import n_rounded, write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tensors import CODES, Tensors
 from exchange.weights import write_weights
@@ -57,7 +57,7 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
     stored = open_stored(source, checkpoint)
     model, tokenizer = stored.config.model, stored.tokenizer
     try:
-        with replace_folder(target) as folder:
+        with replace_folder(target, is_new=True) as folder:
             write_weights(folder, model, stored.weights, dtype)
             end = write_fast(tokenizer, folder, model.context_length, stored.config.document_end)
             start = tokenizer.start if tokenizer.start is not None else end
@@ -89,6 +89,12 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     except ValueError as error:
         raise UserError(str(error)) from error
     lines = [f"Wrote {target} ({kind}), from {stored.checkpoint}."]
+    n, of = n_rounded(model, tokenizer.vocab_size, kind)
+    if n < of:
+        lines.append(
+            f"note: {of - n} of {of} matrices are float32, since their rows are not multiples of 32 "
+            "numbers, which q8_0 needs"
+        )
     cut = pre_tokenizer(tokenizer)
     if not cut.is_same:
         lines.append(

@@ -9,7 +9,9 @@ Names and shapes are those that llama.cpp reads in src/models/: gpt2.cpp, llama.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import closing
 from math import prod
@@ -23,7 +25,7 @@ from torch import Tensor
 from data import Tokenizer
 from errors import UserError, check_choice, check_range, printable
 from exchange.gguf_tokenizer import add_tokenizer
-from files import replace_file
+from files import new_file
 from model import GPT, ModelConfig
 from model.hugging_face import family
 
@@ -94,7 +96,8 @@ def write_gguf(
     end: the token that ends a document, if there is one.
 
     Raises ValueError for a model that llama.cpp does not know and for a number that `dtype` cannot
-    represent, UserError if the package gguf is not installed, and OSError if the disk refuses.
+    represent, UserError if the package gguf is not installed, FileExistsError if the file exists at
+    the end, and OSError if the disk refuses.
     """
     try:
         from gguf import GGUFWriter
@@ -107,11 +110,30 @@ def write_gguf(
     check_range("model.n_layers", config.n_layers, most=MOST_LAYERS)
     check_range("model.rope_theta", config.rope_theta, most=float(np.finfo(np.float32).max))
     logging.getLogger("gguf").setLevel(logging.WARNING)
-    with replace_file(file) as temporary, closing(GGUFWriter(temporary, arch)) as writer:
-        _add_general(writer, name, dtype)
-        _add_sizes(writer, config, tokenizer.vocab_size)
-        add_tokenizer(writer, tokenizer, end)
-        _write_tensors(writer, config, stored_tensors(config, tokenizer.vocab_size), weights, dtype)
+    tensors = stored_tensors(config, tokenizer.vocab_size)
+    try:
+        with new_file(file) as temporary, closing(GGUFWriter(temporary, arch)) as writer:
+            _add_general(writer, name, dtype)
+            _add_sizes(writer, config, tokenizer.vocab_size)
+            add_tokenizer(writer, tokenizer, end)
+            _write_tensors(writer, config, tensors, weights, dtype)
+    except OSError as error:
+        if error.errno is None and "written" in str(error):  # NumPy's, on a full disk
+            full = errno.ENOSPC
+            raise OSError(full, os.strerror(full), str(file)) from error
+        raise
+
+
+def n_rounded(config: ModelConfig, vocab_size: int, dtype: str) -> tuple[int, int]:
+    """How many matrices of the model the file holds in `dtype`, and how many it has: q8_0 cannot
+    hold all."""
+    matrices = {
+        name: stored.shape
+        for name, stored in stored_tensors(config, vocab_size).items()
+        if len(stored.shape) == 2 and name != "position_embd.weight"
+    }
+    kinds = [_type(name, shape, dtype).name for name, shape in matrices.items()]
+    return kinds.count(DTYPES[dtype][0]), len(kinds)
 
 
 def stored_tensors(config: ModelConfig, vocab_size: int) -> dict[str, Stored]:
@@ -190,8 +212,8 @@ def _write_tensors(
 
 
 def _type(name: str, shape: tuple[int, ...], dtype: str) -> GGMLQuantizationType:
-    """What llama.cpp's own converter chooses, except for rows that q8_0 cannot hold, which it
-    writes as float16."""
+    """What llama.cpp's own converter chooses, except for rows that q8_0 cannot hold, which are
+    float16 there and float32 here."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     kind = GGMLQuantizationType[DTYPES[dtype][0]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from data import Tokenizer, TokenizerConfig
-from data.fast_tokenizer import read_fast
+from data.fast_tokenizer import limits, read_fast
 from data.tokenizer import IMPORTED, fixed_tokenizer
 from errors import UserError
 from exchange.config import read_config
@@ -47,6 +47,11 @@ def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None
         if config is not None:
             raise ValueError("tokenizer: the folder has its own; leave tokenizer out")
         return read_fast(folder, vocab_size)
+    if (folder / "tokenizer.model").exists():
+        raise ValueError(
+            "tokenizer.model: is a SentencePiece tokenizer, which cannot be represented; choose a "
+            "model whose tokenizer is byte-level BPE"
+        )
     if config is None:
         raise ValueError(
             "tokenizer.json: is missing; save it with "
@@ -58,7 +63,15 @@ def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None
             "tokenizer: bpe is trained on a corpus, which a folder does not have; "
             "give tokenizer=byte or another fixed one"
         )
-    return fixed_tokenizer(config.name, vocab_size)
+    try:
+        found = fixed_tokenizer(config.name, vocab_size)
+    except ValueError:
+        raise ValueError(
+            f"tokenizer: {config.name} has more tokens than the {vocab_size:,} of the model; give "
+            "the one that it was trained with"
+        ) from None
+    start, ends = limits(folder, None, found.special_tokens)
+    return found.with_limits(start, ends)
 
 
 def write_run(
@@ -71,7 +84,7 @@ def write_run(
         "tokenizer": {"name": IMPORTED, "vocab_size": None},
         "model": asdict(model),
     }
-    with replace_folder(target) as folder:
+    with replace_folder(target, is_new=True) as folder:
         (folder / "tokenizer").mkdir()
         tokenizer.save(folder / "tokenizer")
         Checkpoints(folder / "checkpoints").create(lambda path: write_tensors(path, entries))

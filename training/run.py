@@ -108,10 +108,10 @@ class Run:
         here = Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not config_file.is_file():
-            raise UserError(
-                f"{setting}: {path} is not a run (it has no config.yaml); "
-                "give the folder of a run, or make one with python train.py"
-            )
+            advice = "give the folder of a run, or make one with python train.py"
+            if (Path(path) / "config.json").is_file():
+                advice = f"convert it first: python convert.py source={path} to=runs/NAME"
+            raise UserError(f"{setting}: {path} is not a run (it has no config.yaml); {advice}")
         return run
 
     def check_contents(self, setting: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from transformers import (
 from data.batches import Windows
 from data.fast_tokenizer import write_fast
 from inference import open_run
-from tests.conftest import TINY, command, files, succeed
+from tests.conftest import ROOT, TINY, begin, command, files, succeed
 from training.device import autocast
 from training.evaluation import measure
 
@@ -135,6 +137,64 @@ def test_there_and_back(tales: Path, exported: Path, tmp_path: Path) -> None:
     succeed("convert", "source=runs/back", "to=again", cwd=tmp_path)
     for name in ("model.safetensors", "config.json", "tokenizer.json", "generation_config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes(), name
+
+
+def test_names_of_targets(tales: Path, tmp_path: Path) -> None:
+    """A GGUF file is known by its name in any case, folders on the way are made, and ~ is home."""
+    for target in ("deep/er/a b.GGUF", "~/in home"):
+        arguments = ("source=runs/tales", f"to={tmp_path / target if target[0] != '~' else target}")
+        done = command("convert", *arguments, cwd=tales, HOME=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "deep/er/a b.GGUF").is_file()
+    assert (tmp_path / "in home/config.json").is_file()
+
+
+def test_the_card_has_the_loss_of_the_checkpoint(tales: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(tales / "runs/tales", run, symlinks=True)
+    (run / "checkpoints/best").unlink()
+    (run / "checkpoints/best").symlink_to("step-000003")
+    succeed("convert", "source=run", "to=there", cwd=tmp_path)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (found,) = [each for each in lines if each["step"] == 3 and "val_loss" in each]
+    card = (tmp_path / "there/README.md").read_text(encoding="utf-8")
+    assert "trained for 3 steps" in card and f"| {found['val_loss']:.4f} |" in card
+    assert f"{json.loads((run / 'summary.json').read_text())['val_loss']:.4f}" not in card
+
+
+def test_a_target_inside_the_source_is_refused(tales: Path) -> None:
+    arguments = ("source=runs/tales", "to=runs/tales/there")
+    assert_refused(tales, "convert", *arguments, words="is inside source")
+
+
+@pytest.mark.parametrize("target", ["there", "there.gguf"])
+def test_a_full_disk(tales: Path, tmp_path: Path, target: str) -> None:
+    script = f"ulimit -f 20; exec {sys.executable} '{ROOT / 'convert.py'}' source=runs/tales to="
+    done = subprocess.run(
+        ["bash", "-c", script + str(tmp_path / "new" / target)],
+        cwd=tales,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "cannot be written" in line and "resume" not in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_conversions_to_one_target(tales: Path, tmp_path: Path) -> None:
+    """One of them wins, and its files are not mixed with those of the other."""
+    there = tmp_path / "new/there"
+    script = str(ROOT / "convert.py")
+    arguments = (script, "source=runs/tales", f"to={there}")
+    started = [begin(*arguments, f"dtype={each}", cwd=tales) for each in ("float32", "bfloat16")]
+    printed = [process.communicate(timeout=300)[1] for process in started]
+    assert sorted(process.returncode for process in started) == [0, 2]
+    (error,) = [text for text in printed if "error: " in text]
+    assert f"error: to: {there} exists" in error
+    config = json.loads((there / "config.json").read_text())
+    assert AutoModelForCausalLM.from_pretrained(there).dtype == getattr(torch, config["dtype"])
+    assert list((tmp_path / "new").iterdir()) == [there]
 
 
 # -- models that transformers itself saved --
