@@ -92,7 +92,7 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     n, of = n_rounded(model, tokenizer.vocab_size, kind)
     if n < of:
         lines.append(
-            f"note: {of - n} of {of} matrices are float32, since their rows are not multiples of 32 "
+            f"note: {of - n} of {of} matrices are float32: their rows are not multiples of 32 "
             "numbers, which q8_0 needs"
         )
     cut = pre_tokenizer(tokenizer)
