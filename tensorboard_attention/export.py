@@ -16,9 +16,9 @@ STYLE = "style.css"
 MODULES = [
     f"{name}.js"
     for name in (
-        *("dom", "colours", "maps", "source", "state", "controls", "grid", "picture", "table"),
-        *("words", "opening", "choice", "order", "panel", "scores", "notes", "theme", "keys"),
-        *("address", "compare", "play", "save", "difference", "app"),
+        *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
+        *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
+        *("theme", "keys", "address", "play", "save", "difference", "compare", "app"),
     )
 ]
 # The browser refuses any request that the page makes.

@@ -23,11 +23,13 @@ LARGEST = float(np.finfo(np.float32).max)
 
 class Header(NamedTuple):
     """What the index keeps of a header: scores as float32 (score, head), NaN for missing ones, and
-    where each was measured, "" if the log does not say so."""
+    where each was measured, "" if the log does not say so. text: the same number for the same
+    tokens, as long as this process runs."""
 
     names: tuple[str, ...]
     heads: tuple[int, ...]
     measured: tuple[str, ...]
+    text: int
     scores: bytes
 
 
@@ -55,7 +57,8 @@ def read_header(text: bytes) -> Header:
     if "sentences" in header:
         _check_sentences(header["sentences"], heads, len(header["tokens"]))
     measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
-    return Header(tuple(scores), tuple(heads), measured, np.array(rows, "<f4").tobytes())
+    same = hash((*header["tokens"], None, *header.get("keys", ())))
+    return Header(tuple(scores), tuple(heads), measured, same, np.array(rows, "<f4").tobytes())
 
 
 def _check_texts(header: dict[str, Any]) -> None:

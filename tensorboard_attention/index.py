@@ -93,11 +93,11 @@ class Index:
         return header, maps
 
     def scores(self, run: str, tag: str) -> tuple[dict[str, Any], bytes]:
-        """All scores of all heads: their names, the steps, and the number of heads per layer; and
-        float32 values (step, score, head), heads layer by layer, NaN for missing scores, and for
-        those measured on another text than that of the last step. Raises KeyError if there are
-        none. Of more than MOST_CURVES bytes, only every second (third, ...)
-        step is returned."""
+        """All scores of all heads: their names, the steps, for each step the same number for the
+        same text, and the number of heads per layer; and float32 values (step, score, head), heads
+        layer by layer, NaN for missing scores, and for those measured on another text than that of
+        the last step. Raises KeyError if there are none. Of more than MOST_CURVES bytes, only every
+        second (third, ...) step is returned."""
         steps = sorted(self._places(run, tag).items())
         if not steps:
             raise KeyError(tag)
@@ -105,7 +105,13 @@ class Index:
         every = max(1, -(-len(steps) * len(last.scores) // MOST_CURVES))
         steps = steps[(len(steps) - 1) % every :: every]  # with the last one
         values = b"".join(_row(place.about, last) for _, place in steps)
-        found = {"names": last.names, "steps": [step for step, _ in steps], "heads": last.heads}
+        texts: dict[int, int] = {}
+        found = {
+            "names": last.names,
+            "steps": [step for step, _ in steps],
+            "texts": [texts.setdefault(place.about.text, len(texts)) for _, place in steps],
+            "heads": last.heads,
+        }
         return found, values
 
     def _places(self, run: str, tag: str) -> dict[int, Place]:

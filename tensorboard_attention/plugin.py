@@ -5,7 +5,8 @@
                           steps change; notes [text], what is not shown and why; complete, false if
                           some of the log is still to be read
     maps?run=&tag=&step=  header and maps in the format of summary.py
-    scores?run=&tag=      JSON with names, steps and heads; then float32 (step, score, head)
+    scores?run=&tag=      JSON with names, steps, texts (for each step the same number for the same
+                          text) and heads; then float32 (step, score, head)
 
 The last two respond with the length of the JSON as a uint32, the JSON, and the binary data.
 Requests name runs, not files; unknown runs are not found. --logdir and the folders of --logdir_spec

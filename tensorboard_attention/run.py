@@ -158,10 +158,11 @@ class Run:
     def _keep(self, step: int, tag: str, place: Place, budget: Budget) -> None:
         """Raises ValueError if there is no room."""
         steps = self.tags.get(tag, {})
-        last = next(reversed(steps.values())).about if steps else Header((), (), (), b"")
+        last = next(reversed(steps.values())).about if steps else Header((), (), (), 0, b"")
         size = STEP_SIZE + len(place.about.scores)
         if place.about[:3] == last[:3]:
-            about = last._replace(scores=place.about.scores)  # one copy of the others in memory
+            # One copy of the others in memory.
+            about = last._replace(text=place.about.text, scores=place.about.scores)
             place = place._replace(about=about)
         else:
             size += 12 * len(f"{place.about[:3]}")

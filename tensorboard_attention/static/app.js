@@ -1,11 +1,11 @@
 // The Attention tab: holds the state and passes it to the parts, which do not know each other.
 
-import { el } from "./dom.js";
+import { bring, el } from "./dom.js";
 import { Store, Unreachable } from "./source.js";
 import { countViews, nearest, readLink, restore } from "./state.js";
 import { Picker, copyLink, showPickers, ZoomButtons } from "./controls.js";
 import { Grid, ordered } from "./grid.js";
-import { Viewport } from "./picture.js";
+import { Viewport } from "./viewport.js";
 import { Panel, emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
 import { Notes } from "./notes.js";
@@ -89,7 +89,7 @@ class App {
     this.panels = this.pickers.map((_, i) => new Panel(this.viewport, acts, save(i)));
     this.difference = new DifferencePanel(this.viewport, acts, save(2));
     this.buttons = new ZoomButtons((factor) => this.zoom(factor));
-    this.grid = new Grid((layer, head) => this.turnTo([layer, head], true));
+    this.grid = new Grid((layer, head) => this.turnTo([layer, head]));
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
@@ -133,6 +133,7 @@ class App {
     );
     addEventListener("keydown", (event) => this.maps && onKey(event, this));
     new ResizeObserver(() => this.#redraw()).observe(this.main);
+    addEventListener("resize", () => this.#redraw());
   }
 
   set(part) {
@@ -187,8 +188,7 @@ class App {
     const { layer, head } = this.state;
     this.order.show(Object.keys(this.maps[0].header.scores), this.state);
     this.compare.show(this.state, countViews(this.runs) > 1);
-    this.main.classList.toggle("comparing", this.maps.length === 2);
-    this.main.classList.toggle("differing", this.maps.length === 2 && this.state.difference);
+    this.compare.arrange(this.maps);
     this.grid.show(this.maps, this.state, this.palette);
     this.legend.replaceChildren(...legend(this.palette));
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
@@ -247,18 +247,18 @@ class App {
     return this.set({ token });
   }
 
-  // bring: also scroll to its map.
-  async turnTo([layer, head], bring = false) {
+  // Its map comes into view.
+  async turnTo([layer, head]) {
     const last = this.maps[0].header.heads.length - 1;
     await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
     this.grid.focus(this.state);
-    if (bring) this.panels[0].bring();
+    bring((this.main.classList.contains("differing") ? this.difference : this.panels[0]).view);
   }
 
   // Sort the heads, and choose the first of them.
   async sortBy(part) {
     const [layer, head] = ordered(this.maps[0], { ...this.state, ...part })[0];
-    await this.set(part.sort === "" ? part : { ...part, layer, head });
+    await this.set({ ...part, layer, head });
     this.grid.reveal(this.state);
   }
 
@@ -278,7 +278,7 @@ class App {
     this.address.follow();
   }
 
-  // Called again when the available width has changed.
+  // Called again when the available space has changed.
   #redraw() {
     [this.difference, ...this.panels].forEach((panel) => panel.draw());
   }

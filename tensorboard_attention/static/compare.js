@@ -1,5 +1,6 @@
 // Comparing two views: showing their difference, and moving both together.
 
+import { Difference } from "./difference.js";
 import { el } from "./dom.js";
 import { nearest } from "./state.js";
 
@@ -26,6 +27,14 @@ export class Compare {
     this.difference.setAttribute("aria-pressed", difference);
     this.together.checked = together;
     this.difference.hidden = this.both.hidden = !two;
+  }
+
+  // Makes room for one view, for two, or for the difference of two.
+  arrange(maps) {
+    const { layer, head, difference } = this.app.state;
+    const differ = maps.length === 2 && difference && !Difference.obstacle(...maps, layer, head);
+    this.app.main.classList.toggle("comparing", maps.length === 2);
+    this.app.main.classList.toggle("differing", differ);
   }
 
   toggle() {

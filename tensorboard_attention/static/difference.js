@@ -1,11 +1,13 @@
 // What a comparison adds: a map of the differences, and both views moving together.
 
 import { el } from "./dom.js";
+import { weightText } from "./broken.js";
 import { css, tickText } from "./colours.js";
 import { Picture } from "./picture.js";
 import { SaveMenu } from "./save.js";
 
 const SIGNED_TICKS = [-1, -0.25, -0.05, 0, 0.05, 0.25, 1];
+const UNKNOWN = "Weights that are not finite (NaN) have no difference.";
 const signed = (value, text) => `${value < 0 ? "−" : "+"}${text}`;
 
 // The weights of one view minus those of another. A picture shows it in place of Maps.
@@ -36,7 +38,11 @@ export class Difference {
     return [this.one, this.two].map((maps) => maps.headIndex(layer, head));
   }
 
-  // Null for later keys in causal maps.
+  isFinite(layer, head) {
+    return [this.one, this.two].every((maps) => maps.isFinite(layer, head));
+  }
+
+  // Null for later keys in causal maps; NaN where a weight was not finite.
   weight([one, two], query, key) {
     const weights = [this.one.weight(one, query, key), this.two.weight(two, query, key)];
     return weights.every((each) => each == null) ? null : weights[0] - weights[1];
@@ -45,26 +51,29 @@ export class Difference {
   describe(heads, query, key) {
     const weights = [this.one, this.two].map((maps, i) => maps.weight(heads[i], query, key) ?? 0);
     const difference = weights[0] - weights[1];
-    const [one, two, apart] = [...weights, Math.abs(difference)].map((each) => each.toFixed(3));
-    return `${one} − ${two} = ${signed(difference, apart)}`;
+    const [one, two, apart] = [...weights, Math.abs(difference)].map(weightText);
+    return `${one} − ${two} = ${Number.isNaN(difference) ? apart : signed(difference, apart)}`;
   }
 
   pixel(heads, query, key, palette) {
     const value = this.weight(heads, query, key);
-    return value == null ? palette.future : shade(value, palette);
+    return Number.isFinite(value) ? shade(value, palette) : palette.future;
   }
 
   // Each pixel shows the largest difference in a block of cells.
   image(heads, across, down, palette) {
     const [wide, high] = [Math.ceil(this.m / across), Math.ceil(this.n / down)];
     const largest = new Float32Array(wide * high).fill(NaN);
+    const lost = [this.one, this.two].map((maps, i) => maps.lostIn(heads[i]));
     for (let query = 0; query < this.n; query++) {
+      const [losesOne, losesTwo] = lost.map((queries) => queries?.has(query));
       const [one, ones] = this.one.row(heads[0], query);
       const [two, twos] = this.two.row(heads[1], query);
       const line = Math.floor(query / down) * wide;
       for (let key = 0; key < Math.max(ones, twos); key++) {
         const first = key < ones ? this.one.bytes[one + key] : 0;
         const second = key < twos ? this.two.bytes[two + key] : 0;
+        if ((losesOne && !first && key < ones) || (losesTwo && !second && key < twos)) continue;
         const value = (first ** 2 - second ** 2) / 255 ** 2;
         const at = line + Math.floor(key / across);
         if (!(Math.abs(value) <= Math.abs(largest[at]))) largest[at] = value;
@@ -114,17 +123,21 @@ export class DifferencePanel {
     this.more = el("p", { class: "more" });
     const legend = el("div", { class: "scale" }, el("div", { class: "ramped" }, this.ramp, this.ticks));
     this.shown = el("div", {}, this.picture.node, legend, this.more);
+    this.save = save;
     const heading = el("div", { class: "heading" }, this.title, save.node);
-    this.node = el("section", { class: "panel difference" }, heading, this.note, this.shown);
+    this.view = el("div", { class: "view" }, heading, this.note, this.shown);
+    this.node = el("section", { class: "panel difference" }, this.view);
   }
 
   // names: how the two views are told apart.
   show([one, two], names, { layer, head }, focus, cell, palette) {
     this.title.textContent = `Layer ${layer}, head ${head} · ${names[0]} minus ${names[1]}`;
-    this.note.textContent = Difference.obstacle(one, two, layer, head);
-    this.shown.hidden = this.note.textContent !== "";
-    if (this.shown.hidden) return;
+    const obstacle = Difference.obstacle(one, two, layer, head);
     if (this.maps?.one !== one || this.maps.two !== two) this.maps = new Difference(one, two);
+    this.note.textContent = obstacle || (this.maps.isFinite(layer, head) ? "" : UNKNOWN);
+    this.shown.hidden = obstacle !== "";
+    this.save.allow(!obstacle);
+    if (obstacle) return;
     this.picture.show(this.maps, layer, head, focus, cell, palette);
     const { colours, ticks, title } = this.maps.legend(palette);
     const stops = Array.from(colours.filter((_, i) => i % 17 === 0), css); // 255, zero, is one

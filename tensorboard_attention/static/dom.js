@@ -63,6 +63,12 @@ export function spokenToken(token) {
   return names[token] ?? tokenLabel(token.trim() || token);
 }
 
+// Scrolls to a part of the page unless all of it is on the screen.
+export function bring(part) {
+  const { top, bottom } = part.getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight) part.scrollIntoView();
+}
+
 // A weight or score with at most four digits; "–" if there is none.
 export function formatNumber(value) {
   if (value == null || Number.isNaN(value)) return "–";

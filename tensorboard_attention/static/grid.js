@@ -1,9 +1,9 @@
 // All heads as thumbnails, layer by layer or sorted by a score.
 
+import { NOT_FINITE, strike } from "./broken.js";
 import { el, formatNumber } from "./dom.js";
 
 const MOST_PIXELS = 64; // per side of a thumbnail
-export const NOT_FINITE = "This head has weights that are not finite (NaN).";
 const MANY = 8; // more heads in a layer than this are small: a browser would leave out thin lines
 
 export class Grid {
@@ -135,16 +135,6 @@ function paint(canvas, maps, layer, head, palette, pixels) {
   if (canvas.height !== image.height) canvas.height = image.height;
   const pen = canvas.getContext("2d");
   pen.putImageData(image, 0, 0);
-  if (maps.isFinite(layer, head)) return;
-  pen.strokeStyle = palette.from;
-  pen.lineWidth = Math.min(image.width, image.height) / 10;
-  for (const [from, to] of [
-    [0, image.width],
-    [image.width, 0],
-  ]) {
-    pen.beginPath();
-    pen.moveTo(from, 0);
-    pen.lineTo(to, image.height);
-    pen.stroke();
-  }
+  const size = [image.width, image.height];
+  if (!maps.isFinite(layer, head)) strike(pen, palette.from, 0, 0, ...size, 10);
 }

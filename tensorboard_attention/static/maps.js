@@ -1,7 +1,7 @@
 // The attention maps of one probe at one step, for all heads: one byte per weight, as packed by
 // summary.py.
 
-import { formatNumber } from "./dom.js";
+import { weightText } from "./broken.js";
 import { TICKS, tickText } from "./colours.js";
 
 const MOST_WEIGHTS = 512e6; // of one step; more than that would be too much for a page
@@ -26,6 +26,9 @@ export class Maps {
       throw new Error(
         `The maps of this step are too large: ${this.count} heads with ${this.texts.length} tokens.`,
       );
+    const broken = header.not_finite ?? [];
+    this.broken = new Set(broken.map(([layer, head]) => this.headIndex(layer, head)));
+    this.lost = new Map(); // what lostIn found
   }
 
   // The row of a token, and its column; -1 if it has none.
@@ -73,27 +76,52 @@ export class Maps {
       : [start + query * this.m, this.m];
   }
 
-  // The weight of a key for a query; null for later keys in a causal map.
+  // The weight of a key for a query; null for later keys in a causal map; NaN if it was not finite.
   weight(headIndex, query, key) {
     const [start, length] = this.row(headIndex, query);
-    return key < length ? (this.bytes[start + key] / 255) ** 2 : null;
+    if (key >= length) return null;
+    const byte = this.bytes[start + key];
+    return !byte && this.lostIn(headIndex)?.has(query) ? NaN : (byte / 255) ** 2;
+  }
+
+  // The queries with weights that were not finite, which are stored as 0: those whose weights do not
+  // sum to one. Undefined for a head without such weights.
+  lostIn(headIndex) {
+    if (!this.broken.has(headIndex)) return undefined;
+    if (!this.lost.has(headIndex)) {
+      const queries = Array.from({ length: this.n }, (_, query) => query);
+      this.lost.set(headIndex, new Set(queries.filter((each) => !this.#isWhole(headIndex, each))));
+    }
+    return this.lost.get(headIndex);
+  }
+
+  // Whether the weights of a query sum to one, but for their rounding to bytes and to bfloat16.
+  #isWhole(headIndex, query) {
+    const [start, length] = this.row(headIndex, query);
+    let [sum, rounding] = [0, 0.01];
+    for (const byte of this.bytes.subarray(start, start + length)) {
+      sum += (byte / 255) ** 2;
+      rounding += byte / 255 ** 2;
+    }
+    return Math.abs(sum - 1) <= rounding;
   }
 
   // The same in words.
   describe(headIndex, query, key) {
     const weight = this.weight(headIndex, query, key);
-    return weight == null ? "a future token, which it cannot attend to" : formatNumber(weight);
+    return weight == null ? "a future token, which it cannot attend to" : weightText(weight);
   }
 
-  // Whether all weights of a head were numbers when they were logged. Others are shown as 0.
+  // Whether all weights of a head were numbers when they were logged.
   isFinite(layer, head) {
-    return !this.header.not_finite?.some(([l, h]) => l === layer && h === head);
+    const there = head < this.header.heads[layer];
+    return !there || !this.broken.has(this.headIndex(layer, head));
   }
 
   // What is saved of a map: the colours of its cells and their legend, its weights and their columns.
   pixel(headIndex, query, key, { colours, future }) {
-    const [start, length] = this.row(headIndex, query);
-    return key < length ? colours[this.bytes[start + key]] : future;
+    const weight = this.weight(headIndex, query, key);
+    return Number.isFinite(weight) ? colours[Math.round(Math.sqrt(weight) * 255)] : future;
   }
 
   legend({ colours }) {
@@ -113,13 +141,15 @@ export class Maps {
     const wide = Math.ceil(this.m / across);
     const high = Math.ceil(this.n / down);
     const largest = new Int16Array(wide * high).fill(-1);
+    const lost = this.lostIn(headIndex);
     for (let query = 0; query < this.n; query++) {
       const [start, length] = this.row(headIndex, query);
       const line = Math.floor(query / down) * wide;
+      const least = lost?.has(query) ? 1 : 0; // 0 is then no weight
       for (let key = 0; key < length; key++) {
         const place = line + Math.floor(key / across);
         const byte = this.bytes[start + key];
-        if (byte > largest[place]) largest[place] = byte;
+        if (byte > largest[place] && byte >= least) largest[place] = byte;
       }
     }
     const image = new ImageData(wide, high);

@@ -1,23 +1,30 @@
 // The selected head of one view: its map, the text, and the weights of the token in focus.
 
+import { NOT_FINITE } from "./broken.js";
 import { el } from "./dom.js";
-import { NOT_FINITE } from "./grid.js";
 import { sentenceOf } from "./opening.js";
 import { Picture } from "./picture.js";
 import { Words } from "./words.js";
-
-const NARROW = "(max-width: 860px)"; // as in style.css
 
 export class Panel {
   constructor(viewport, { point, pick, moved }, save) {
     this.title = el("h2");
     this.sentence = el("p", { class: "sentence" });
     this.note = el("p", { class: "note" });
+    this.save = save;
     this.picture = new Picture(viewport, { point, pick, moved });
     this.words = new Words({ point, pick });
     const heading = el("div", { class: "heading" }, this.title, save.node);
-    const parts = [heading, this.sentence, this.note, this.picture.node, this.words.node];
-    this.node = el("section", { class: "panel" }, ...parts);
+    const parts = [heading, this.sentence, this.note, this.picture.node];
+    this.view = el("div", { class: "view" }, ...parts);
+    this.words.node.addEventListener("focusin", ({ target }) => this.#uncover(target));
+    this.node = el("section", { class: "panel" }, this.view, this.words.node);
+  }
+
+  // A token that gets the focus is not behind the map, which stays on the screen.
+  #uncover(token) {
+    const behind = this.view.getBoundingClientRect().bottom - token.getBoundingClientRect().top;
+    if (behind > 0) scrollBy(0, -behind);
   }
 
   show(maps, layer, head, focus, cell, palette) {
@@ -26,14 +33,10 @@ export class Panel {
     this.note.textContent = there ? maps.header.note + broken : "This model does not have this head.";
     this.sentence.textContent = sentenceOf(maps, layer, head);
     this.picture.node.hidden = this.words.node.hidden = !there;
+    this.save.allow(there);
     if (!there) return;
     this.picture.show(maps, layer, head, focus, cell, palette);
     this.words.show(maps, layer, head, focus, cell);
-  }
-
-  // Scrolls to the map if it is below the heads, as on a phone.
-  bring() {
-    if (matchMedia(NARROW).matches) this.node.scrollIntoView();
   }
 
   // Called again when the available width or the viewport has changed.

@@ -3,60 +3,14 @@
 
 import { el, tokenLabel } from "./dom.js";
 import { ZOOM } from "./controls.js";
+import { strike } from "./broken.js";
 
 const LABEL = 13; // pixels per label
 const FONT = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const WIDEST = 120; // pixels of a label
 const EDGE = 7; // pixels beyond the map, for half a label
-
-// The visible part of a map, shared by pictures side by side. x, y: the first visible key and query,
-// as fractions of all.
-export class Viewport {
-  zoom = 1;
-  x = 0;
-  y = 0;
-
-  // Zoom by a factor around a point, given as fractions of the visible part.
-  by(factor, at = { x: 0.5, y: 0.5 }, most = 64) {
-    const zoom = Math.min(most, Math.max(1, this.zoom * factor));
-    this.pan(at.x / this.zoom - at.x / zoom, at.y / this.zoom - at.y / zoom, zoom);
-  }
-
-  pan(x, y, zoom = this.zoom) {
-    this.zoom = zoom;
-    const inside = (value) => Math.min(1 - 1 / zoom, Math.max(0, value));
-    this.x = inside(this.x + x);
-    this.y = inside(this.y + y);
-  }
-
-  get place() {
-    return this.zoom > 1 ? [this.zoom, this.x, this.y] : undefined; // the whole map
-  }
-
-  restore([zoom, x, y] = [1, 0, 0]) {
-    this.x = this.y = 0;
-    this.pan(x, y, Math.min(64, Math.max(1, zoom)));
-  }
-
-  // Zoom at a point, given as fractions of all. Zooming in centres it if it is not visible.
-  towards(factor, { x, y }) {
-    const at = () => ({ x: (x - this.x) * this.zoom, y: (y - this.y) * this.zoom });
-    const seen = () => Object.values(at()).every((each) => each >= 0 && each <= 1);
-    if (factor > 1 && !seen())
-      this.pan(x - 0.5 / this.zoom - this.x, y - 0.5 / this.zoom - this.y);
-    this.by(factor, seen() ? at() : undefined);
-  }
-
-  // Centre the row of a token, or the column of a key of cross attention, if it is not visible.
-  reveal(maps, token) {
-    const query = maps.query(token);
-    const seen = 1 / this.zoom;
-    const x = (maps.key(token) + 0.5) / maps.m;
-    const y = (query + 0.5) / maps.n;
-    if (query < 0 && (x < this.x || x > this.x + seen)) this.pan(x - seen / 2 - this.x, 0);
-    if (query >= 0 && (y < this.y || y > this.y + seen)) this.pan(0, y - seen / 2 - this.y);
-  }
-}
+const BESIDE = 300; // pixels of the screen's height for what is above and below the map
+const [SMALLEST, LARGEST] = [240, 640]; // pixels of the map's longer side, if it is as wide
 
 export class Picture {
   // point(token, cell): the pointer is over the row of this token and over the cell {query, key};
@@ -83,6 +37,7 @@ export class Picture {
 
   show(maps, layer, head, focus, cell, palette) {
     Object.assign(this, { maps, focus, cell, palette, headIndex: maps.headIndex(layer, head) });
+    this.broken = !maps.isFinite(layer, head);
     this.canvas.setAttribute(
       "aria-label",
       `Attention map of layer ${layer}, head ${head}: queries in rows, keys in columns`,
@@ -100,7 +55,8 @@ export class Picture {
     if (!this.maps || !wide) return;
     const { n, m } = this.maps;
     // Cells are squares, unless a row or column would then be too thin for its label.
-    const room = Math.max(80, Math.min(wide - this.margin - EDGE, 640));
+    const tall = Math.max(SMALLEST, innerHeight - BESIDE - this.margin - EDGE);
+    const room = Math.max(80, Math.min(wide - this.margin - EDGE, tall, LARGEST));
     const along = (count) =>
       Math.max((room * count) / Math.max(n, m), Math.min(room, count * LABEL));
     [this.wide, this.high] = [along(m), along(n)];
@@ -124,7 +80,9 @@ export class Picture {
     const [w, h] = [m / across, n / down];
     pen.imageSmoothingEnabled = false;
     const from = [x * w, y * h, w / zoom, h / zoom];
-    pen.drawImage(cells, ...from, this.margin, this.margin, this.wide, this.high);
+    const at = [this.margin, this.margin, this.wide, this.high];
+    pen.drawImage(cells, ...from, ...at);
+    if (this.broken) strike(pen, this.palette.from, ...at);
     this.#drawFocus(pen);
     this.#drawLabels(pen);
     this.#describe();

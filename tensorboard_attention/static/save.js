@@ -2,6 +2,7 @@
 // and the scores of all heads as CSV.
 
 import { el, printable, svg, tokenLabel } from "./dom.js";
+import { NOT_FINITE, cross, strike } from "./broken.js";
 import { css } from "./colours.js";
 
 const CELL = 14; // pixels, so that each row and column has room for its label
@@ -12,7 +13,7 @@ const SHARP = 4_000; // up to this many pixels per side, a PNG has two for each 
 const MOST_SIDE = 16_384; // pixels per side that browsers can draw
 
 export class SaveMenu {
-  // subject(): what is saved, as below, or an Error.
+  // subject(): what is saved, as below.
   // say(text): tells what could not be done.
   constructor(subject, say) {
     const save = (make) => async () => {
@@ -24,12 +25,14 @@ export class SaveMenu {
       }
     };
     const file = (text, type) => new Blob([text], { type });
-    const choices = [
+    const ofHead = [
       ["Map (SVG)", (of) => [`${of.name}.svg`, file(drawSvg(of), "image/svg+xml")]],
       ["Map (PNG)", async (of) => [`${of.name}.png`, await drawPng(of)]],
       ["Weights (CSV)", (of) => [`${of.name}-weights.csv`, file(weightsCsv(of), "text/csv")]],
-      ["Scores of all heads (CSV)", (of) => [`${of.name}-scores.csv`, file(scoresCsv(of), "text/csv")]],
     ];
+    const scores = (of) => [`${of.name}-scores.csv`, file(scoresCsv(of), "text/csv")];
+    const item = ([text, make]) => el("button", { type: "button", onclick: save(make) }, text);
+    this.ofHead = ofHead.map(item);
     this.node = el(
       "details",
       { class: "save" },
@@ -37,9 +40,15 @@ export class SaveMenu {
       el(
         "div",
         {},
-        ...choices.map(([text, make]) => el("button", { type: "button", onclick: save(make) }, text)),
+        ...this.ofHead,
+        item(["Scores of all heads (CSV)", scores]),
       ),
     );
+  }
+
+  // shown: whether there is a map to save.
+  allow(shown) {
+    for (const each of this.ofHead) each.disabled = !shown;
   }
 }
 
@@ -50,8 +59,6 @@ export function subject({ state, maps, palette, difference }, which) {
   const view = which === 1 ? two : one;
   const scored = maps[which % 2];
   const shown = which === 2 ? difference.maps : scored;
-  if (which === 2 && difference.note.textContent) throw new Error(difference.note.textContent);
-  if (head >= (scored.header.heads[layer] ?? 0)) throw new Error("This model does not have this head.");
   const place = ({ run, tag, step }) => [...(run === "." ? [] : [run]), tag, `step ${step}`].join(", ");
   const other = which === 2 ? ` minus ${place(two)}` : "";
   return {
@@ -63,6 +70,7 @@ export function subject({ state, maps, palette, difference }, which) {
       ...(which === 2 ? ["minus", two.run, two.tag, two.step] : []),
     ),
     where: { maps: scored, ...view },
+    note: shown.isFinite(layer, head) ? "" : NOT_FINITE,
     palette,
   };
 }
@@ -75,7 +83,7 @@ function download(name, blob) {
 
 // Where everything of the picture is, in pixels: {wide, high, map: {x, y, rows, columns}, ramp, texts}.
 // A text has its anchor ("start", "middle", "end") and may be turned to read upwards.
-function plan({ maps, title, palette }) {
+function plan({ maps, title, note, palette }) {
   const rows = maps.tokens.map((token) => tokenLabel(token));
   const columns = maps.keys.map((token) => tokenLabel(token));
   const pen = new OffscreenCanvas(1, 1).getContext("2d");
@@ -87,7 +95,7 @@ function plan({ maps, title, palette }) {
   const heading = printable(title);
   const legend = maps.legend(palette);
   const x = SPACE + widest(rows) + SPACE;
-  const y = SPACE + 20 + widest(columns) + SPACE;
+  const y = SPACE + (note ? 38 : 20) + widest(columns) + SPACE;
   const below = y + rows.length * CELL + 3 * SPACE;
   const text = (at, down, words, anchor, more) => ({ x: at, y: down, words, anchor, size: 12, ...more });
   const ramp = { x: x, y: below + 16 };
@@ -96,6 +104,7 @@ function plan({ maps, title, palette }) {
       x + columns.length * CELL + 2 * SPACE,
       x + LEGEND.wide + 5 * SPACE,
       width(heading, 14) + 2 * SPACE,
+      width(note) + 2 * SPACE,
     ),
     high: ramp.y + LEGEND.high + 24,
     map: { x, y, rows: rows.length, columns: columns.length },
@@ -108,6 +117,7 @@ function plan({ maps, title, palette }) {
     })),
     texts: [
       text(SPACE, SPACE + 8, heading, "start", { size: 14 }),
+      ...(note ? [text(SPACE, SPACE + 26, note, "start")] : []),
       ...rows.map((label, i) => text(x - SPACE, y + (i + 0.5) * CELL, label, "end")),
       ...columns.map((label, i) =>
         text(x + (i + 0.5) * CELL, y - SPACE, label, "start", { turned: true }),
@@ -150,6 +160,7 @@ function drawSvg(of) {
       ...paths,
     ),
     svg("rect", { ...edge, fill: "none", stroke: palette.line }),
+    ...(of.note ? [crossed(map, palette)] : []),
     ...ramp.map((each) =>
       svg("rect", { x: each.x, y: each.y, width: each.wide + 0.5, height: each.high, fill: each.fill }),
     ),
@@ -174,6 +185,15 @@ function drawSvg(of) {
   return new XMLSerializer().serializeToString(picture);
 }
 
+function crossed(map, palette) {
+  const lines = cross(map.columns * CELL, map.rows * CELL);
+  return svg(
+    "g",
+    { class: "broken", transform: `translate(${map.x} ${map.y})`, stroke: palette.from, "stroke-width": 3 },
+    ...lines.map(([x1, y1, x2, y2]) => svg("line", { x1, y1, x2, y2 })),
+  );
+}
+
 async function drawPng(of) {
   const { maps, heads, palette } = of;
   const { wide, high, map, ramp, texts } = plan(of);
@@ -193,6 +213,7 @@ async function drawPng(of) {
   }
   pen.strokeStyle = palette.line;
   pen.strokeRect(map.x, map.y, map.columns * CELL, map.rows * CELL);
+  if (of.note) strike(pen, palette.from, map.x, map.y, map.columns * CELL, map.rows * CELL);
   for (const each of ramp) {
     pen.fillStyle = each.fill;
     pen.fillRect(each.x, each.y, each.wide + 0.5, each.high);
@@ -218,7 +239,7 @@ function weightsCsv({ maps, heads }) {
   const lines = [["query", "query_token", "key", "key_token", ...maps.columns]];
   maps.tokens.forEach((token, query) =>
     maps.keys.forEach((other, key) => {
-      const values = maps.values(heads, query, key);
+      const values = maps.values(heads, query, key)?.map((each) => (Number.isNaN(each) ? "nan" : each));
       if (values) lines.push([query, JSON.stringify(token), key, JSON.stringify(other), ...values]);
     }),
   );

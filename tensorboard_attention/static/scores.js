@@ -3,6 +3,8 @@
 
 import { el, formatNumber, svg } from "./dom.js";
 
+const HERE = ["this text", ""]; // places that may differ from step to step
+const MOST_NAMED = 3; // steps
 const WIDE = 200;
 const HIGH = 44;
 
@@ -24,6 +26,7 @@ export class Scores {
         const values = views
           .map(({ maps }) => formatNumber(maps.score(name, layer, head)))
           .join(" | ");
+        const having = views.filter(({ maps }) => has(maps, name, layer, head));
         return el(
           "div",
           { class: "score", "data-score": name },
@@ -34,7 +37,7 @@ export class Scores {
             el("small", {}, views.length > 1 ? "" : rank(first.maps, name, layer, head)),
             el("b", {}, values),
           ),
-          ...about(views.filter(({ maps }) => has(maps, name, layer, head)), name, same, first.maps),
+          ...about(having, name, same, first.maps, layer, head),
           ...this.#chart(views, name, layer, head, values),
         );
       }),
@@ -44,7 +47,9 @@ export class Scores {
   #chart(views, name, layer, head, values) {
     if (views.every(({ steps }) => steps < 2)) return [];
     const curves = views
-      .map(({ curves, step }) => (curves ? { step, ...curve(curves, name, layer, head) } : null))
+      .map(({ maps, curves, step }) =>
+        curves ? { step, ...curve(curves, name, layer, head, placeOf(maps, name)) } : null,
+      )
       .filter(Boolean);
     const finite = curves.flatMap(({ values }) => values.filter(Number.isFinite));
     // Until the curves are loaded, their place is kept.
@@ -103,27 +108,36 @@ export class Scores {
   }
 }
 
-// A curve, and a line at the step that is shown.
-function drawn({ steps, values, step }, i, x, y) {
-  const points = steps.flatMap((each, j) =>
-    Number.isFinite(values[j]) ? [`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`] : [],
-  );
-  if (points.length === 1) points.push(points[0]); // a dot
+// A curve, in a piece for each text, and a line at the step that is shown.
+function drawn({ steps, values, cuts, step }, i, x, y) {
+  const pieces = [[]];
+  steps.forEach((each, j) => {
+    if (cuts.includes(each)) pieces.push([]);
+    if (Number.isFinite(values[j]))
+      pieces.at(-1).push(`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`);
+  });
   const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
-  return [svg("line", mark), svg("polyline", { points: points.join(" "), class: `view${i}` })];
+  const lines = pieces.filter((points) => points.length);
+  for (const points of lines) if (points.length === 1) points.push(points[0]); // a dot
+  return [
+    svg("line", mark),
+    ...lines.map((points) => svg("polyline", { points: points.join(" "), class: `view${i}` })),
+  ];
 }
 
 function has(maps, name, layer, head) {
   return !Number.isNaN(maps.score(name, layer, head));
 }
 
+// Where a score was measured; "" if the log does not say so.
+function placeOf({ header: { measured = {} } }, name) {
+  return Object.hasOwn(measured, name) ? measured[name] : "";
+}
+
 // What a score means and where it was measured. Of two views that have it, whether it can be
-// compared.
-function about(views, name, sameText, first) {
-  const places = views.map(({ maps }) => {
-    const { measured = {} } = maps.header;
-    return Object.hasOwn(measured, name) ? measured[name] : "";
-  });
+// compared. Where its curve is cut.
+function about(views, name, sameText, first, layer, head) {
+  const places = views.map(({ maps }) => placeOf(maps, name));
   const [place] = places;
   const differ = places.some((each) => each !== place);
   const texts = [first.meaning(name), place && !differ && `on ${place}`].filter(Boolean).join("; ");
@@ -133,7 +147,11 @@ function about(views, name, sameText, first) {
     : views.length > 1 && place === "this text" && !sameText
       ? "not comparable, each measured on its own text"
       : "";
-  return Object.entries({ meaning: texts, differs: warning }).flatMap(([kind, text]) =>
+  const cuts = views.flatMap(({ curves }, i) =>
+    curves ? curve(curves, name, layer, head, places[i]).cuts : [],
+  );
+  const cut = cuts.length ? `cut ${atSteps(cuts)}, where the text changes` : "";
+  return Object.entries({ meaning: texts, differs: [warning, cut].filter(Boolean).join("; ") }).flatMap(([kind, text]) =>
     text ? [el("p", { class: kind }, text)] : [],
   );
 }
@@ -196,11 +214,19 @@ function nearestStep(curves, wanted) {
     .reduce((best, each) => (Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best));
 }
 
-// One head's score over the steps.
-function curve({ names, steps, heads, values }, name, layer, head) {
+// One head's score over the steps. cuts: the steps at which the text changes that it was measured on.
+function curve({ names, steps, texts, heads, values }, name, layer, head, where) {
   const place = names.indexOf(name);
   const count = heads.reduce((sum, each) => sum + each, 0);
-  if (place < 0 || head >= (heads[layer] ?? 0)) return { steps: [], values: [] };
+  if (place < 0 || head >= (heads[layer] ?? 0)) return { steps: [], values: [], cuts: [] };
   const at = place * count + heads.slice(0, layer).reduce((sum, each) => sum + each, 0) + head;
-  return { steps, values: steps.map((_, i) => values[i * names.length * count + at]) };
+  const cuts = steps.filter((_, i) => i && HERE.includes(where) && texts[i] !== texts[i - 1]);
+  return { steps, values: steps.map((_, i) => values[i * names.length * count + at]), cuts };
+}
+
+function atSteps(steps) {
+  const texts = [...new Set(steps)].map((each) => each.toLocaleString("en"));
+  return texts.length > MOST_NAMED
+    ? `at ${texts.length} steps`
+    : `at step${texts.length > 1 ? "s" : ""} ${texts.join(", ")}`;
 }

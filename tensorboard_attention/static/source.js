@@ -58,19 +58,23 @@ export class Embedded {
 
   async scores(run, tag) {
     const entries = this.entries.filter((each) => each.tag === tag).sort((a, b) => a.step - b.step);
-    const { scores, heads } = entries.at(-1).header;
-    const names = Object.keys(scores);
+    const last = entries.at(-1).header;
+    const { heads } = last;
+    const names = Object.keys(last.scores);
     const values = entries.flatMap(({ header }) =>
-      names.flatMap((name) =>
-        heads.flatMap((count, layer) =>
-          Array.from({ length: count }, (_, head) => header.scores[name]?.[layer]?.[head] ?? NaN),
-        ),
-      ),
+      names.flatMap((name) => {
+        const scores = header.measured?.[name] === last.measured?.[name] ? header.scores[name] : [];
+        return heads.flatMap((count, layer) =>
+          Array.from({ length: count }, (_, head) => scores?.[layer]?.[head] ?? NaN),
+        );
+      }),
     );
+    const texts = entries.map(({ header }) => JSON.stringify([header.tokens, header.keys]));
     return {
       names,
       heads,
       steps: entries.map(({ step }) => step),
+      texts: texts.map((text) => texts.indexOf(text)),
       values: Float32Array.from(values),
     };
   }

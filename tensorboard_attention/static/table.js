@@ -1,6 +1,7 @@
 // The weights of the token in focus as a table for screen readers.
 
-import { el, formatNumber, spokenToken } from "./dom.js";
+import { weightText } from "./broken.js";
+import { el, spokenToken } from "./dom.js";
 
 const QUIET = 300; // milliseconds without a change, so that moving through tokens or steps stays fast
 
@@ -28,7 +29,7 @@ export class WeightTable {
             "tbody",
             {},
             ...tokens.map((token, i) => {
-              const texts = [`${maps.placeOf(i)}`, spokenToken(token), formatNumber(to[i]), formatNumber(from[i])];
+              const texts = [`${maps.placeOf(i)}`, spokenToken(token), weightText(to[i]), weightText(from[i])];
               return el("tr", {}, ...cells("td", texts));
             }),
           ),

@@ -2,6 +2,7 @@
 // focus to what it attends to (solid) and to what attends to it (dashed); both are listed with their
 // weights.
 
+import { weightText } from "./broken.js";
 import { el, formatNumber, spokenToken, svg, tokenLabel } from "./dom.js";
 import { WeightTable } from "./table.js";
 
@@ -40,8 +41,7 @@ export class Words {
     const marked = cell?.key >= 0 ? maps.cross * maps.n + cell.key : -1;
     const weights = around(maps, maps.headIndex(layer, head), focus);
     this.spans.forEach((span, i) => {
-      const to = weights.to[i] ?? 0;
-      const from = weights.from[i] ?? 0;
+      const [to, from] = [weights.to[i] || 0, weights.from[i] || 0];
       span.style.setProperty("--to-share", `${(100 * Math.sqrt(to)).toFixed(0)}%`);
       span.style.setProperty("--from-share", `${(100 * Math.sqrt(from)).toFixed(0)}%`);
       span.classList.toggle("focus", i === focus);
@@ -137,10 +137,11 @@ export class Words {
     this.lists.replaceChildren(
       ...ways.map((way) => {
         const found = strongest(weights[way], LEAST_LISTED).slice(0, MOST_LISTED);
-        const others = weights[way].filter((weight) => weight != null).length - found.length;
+        const known = weights[way].filter(Number.isFinite);
+        const others = known.length - found.length;
+        const lost = weights[way].filter(Number.isNaN).length;
         const total = (sum, weight) => sum + weight;
-        const rest =
-          weights[way].reduce(total, 0) - found.map(([, weight]) => weight).reduce(total, 0);
+        const rest = known.reduce(total, 0) - found.map(([, weight]) => weight).reduce(total, 0);
         const rows = found.map(([i, weight]) => {
           const bar = el("i");
           bar.style.width = `${100 * weight}%`;
@@ -153,6 +154,7 @@ export class Words {
             bar,
           );
         });
+        if (lost) rows.push(el("li", { class: "rest" }, `${lost} ${weightText(NaN)}`));
         if (others)
           rows.push(
             el(

@@ -102,6 +102,14 @@ def shown_byte(weight: np.ndarray) -> np.ndarray:
     return (np.rint(np.sqrt(weight) * 255) / 255) ** 2
 
 
+def in_view(part: sync_api.Locator) -> bool:
+    """Wholly, in the frame of the tab."""
+    code = """node => { const box = node.getBoundingClientRect();
+        return box.width > 0 && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight + 1 &&
+            box.right <= innerWidth; }"""
+    return part.evaluate(code)
+
+
 def module(route: sync_api.Route) -> None:
     route.fulfill(path=STATIC / Path(route.request.url).name, content_type="text/javascript")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright import sync_api
 
-from tensorboard_attention.tests.conftest import Tab, causal_maps, log, shown_byte
+from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, log, shown_byte
 
 MINUS = "\u2212"
 
@@ -57,6 +57,32 @@ def test_texts_that_differ_have_no_difference(logs: Path, open_tab: Callable[...
         "Only maps of the same text have a difference."
     )
     assert panel.locator("canvas").is_hidden()
+    for map_of_one in (".panel >> nth=0", ".panel >> nth=1"):
+        assert in_view(tab[map_of_one].locator("canvas"))
+    items = {
+        i: [each.is_enabled() for each in tab[f".save >> nth={i}"].locator("button").all()]
+        for i in range(3)
+    }
+    assert items == {0: [True] * 4, 1: [True] * 4, 2: [False, False, False, True]}
+    assert tab.saved("Scores", ".panel.difference").startswith("run,probe,step,")
+
+
+def test_a_head_that_one_model_lacks_has_no_difference(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    log(logs / "three heads", 0, heads=3)
+    log(logs / "two heads", 0)
+    tab = open_tab(run="three heads", run2="two heads", difference=1, layer=0, head=2)
+    sync_api.expect(tab[".panel.difference .note"]).to_have_text(
+        "The other model does not have this head."
+    )
+    assert in_view(tab[".panel >> nth=0"].locator("canvas"))
+    rest = [each.is_enabled() for each in tab[".save >> nth=1"].locator("button").all()]
+    assert rest == [False, False, False, True]
+    tab[".head >> nth=1"].click()
+    sync_api.expect(tab[".panel.difference canvas"]).to_be_visible()
+    for each in tab[".save button"].all():
+        sync_api.expect(each).to_be_enabled()
 
 
 # Linear RGB as it is seen (Machado, Oliveira and Fernandes 2009), row by row; to LMS and OKLab

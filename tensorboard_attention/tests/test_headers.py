@@ -186,7 +186,8 @@ def test_scores_are_found_by_name(tmp_path: Path) -> None:
     index = Index(str(tmp_path))
     index.refresh()
     header, values = index.scores(".", "probe")
-    assert header == {"names": ("b", "a"), "steps": [0, 1, 2, 3], "heads": (2,)}
+    texts = [0, 0, 0, 0]
+    assert header == {"names": ("b", "a"), "steps": [0, 1, 2, 3], "texts": texts, "heads": (2,)}
     none = np.nan
     np.testing.assert_array_equal(
         np.frombuffer(values, "<f4").reshape(4, 4),

@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention, attention_summary
 from tensorboard_attention.scores import SCORES
-from tensorboard_attention.tests.conftest import Tab, causal_maps, tensorboard
+from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, tensorboard
 
 TOKENS = [" once", " there", " was", " a", " hen", "."] * 2
 N = len(TOKENS)
@@ -90,14 +90,6 @@ def focus(tab: Tab) -> int:
     return int(tab[".token.focus >> nth=0"].get_attribute("data-place") or -1)
 
 
-def in_view(part: sync_api.Locator) -> bool:
-    """Wholly, in the frame of the tab."""
-    code = """node => { const box = node.getBoundingClientRect();
-        return box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight + 1 &&
-            box.right <= innerWidth; }"""
-    return part.evaluate(code)
-
-
 def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
     """The newest run, the head with the highest score that means something, and an example."""
     tab = see()
@@ -132,10 +124,12 @@ def test_an_order_chooses_its_first_head(see: Callable[..., Tab]) -> None:
     sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("Layer 0, head 1")
     first = tab[".head >> nth=0"]
     assert first.get_attribute("aria-pressed") == "true"
-    before = heading(tab)
+    tab[".sorting button"].click()
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
     tab[".sorting select"].select_option("")
     sync_api.expect(tab[".layer"]).to_have_count(2)
-    assert heading(tab) == before, "layer by layer, the head stays"
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 0")
+    assert first.get_attribute("aria-pressed") == "true"
 
 
 def test_a_chosen_token_stays_when_heads_change(see: Callable[..., Tab]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import torch
 from playwright import sync_api
@@ -38,6 +41,79 @@ def test_heads_that_are_not_finite_are_marked(logs: Path, open_tab: Callable[...
     assert "not finite (NaN)" in tab[".note >> nth=0"].inner_text()
     tab[".head >> nth=3"].click()
     sync_api.expect(tab[".panel:not(.difference) .note >> nth=0"]).not_to_contain_text("This head")
+
+
+def test_weights_that_are_not_finite_are_not_zeros(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    """In files and lists, those of row 3 are unknown; the zeros of other rows are 0."""
+    maps = broken_maps()
+    maps[1][0, 0, 3] = torch.nan
+    maps[1][0, 0, 2] = torch.tensor([0.0, 0, 1] + [0] * 5)
+    with SummaryWriter(str(logs / "broken weights")) as writer:
+        add_attention(writer, "probe", broken_maps(), list("abcdefgh"), 0)
+        add_attention(writer, "probe", maps, list("abcdefgh"), 1)
+        add_attention(writer, "probe", causal_maps(2, n=8), list("abcdefgh"), 2)
+    tab = open_tab(run="broken weights", step=1, layer=1, head=0, token=3)
+    lines = [*csv.DictReader(io.StringIO(tab.saved("Weights")))]
+    cells = {(int(line["query"]), int(line["key"])): line["weight"] for line in lines}
+    assert {at for at, text in cells.items() if text == "nan"} == {(3, key) for key in range(4)}
+    assert cells[2, 0] == cells[2, 1] == "0" and cells[2, 2] == "1"
+    picture = ElementTree.fromstring(tab.saved("SVG"))
+    assert "not finite (NaN)" in "".join(picture.itertext())
+    assert len(picture.findall(".//{*}g[@class='broken']/{*}line")) == 2
+    assert tab[".lists .to li >> nth=0"].inner_text() == "4 not finite"
+    assert "0.000" not in tab[".lists .to >> nth=0"].inner_text()
+    box = tab["canvas.picture >> nth=0"].bounding_box()
+    assert box
+    unit = (box["width"] - 7 - 8 - 8) / 8  # labels have one character
+    at = {"x": box["width"] - 7 - 7.5 * unit, "y": box["height"] - 7 - 4.5 * unit}
+    tab["canvas.picture >> nth=0"].hover(position=at)  # type: ignore[arg-type]
+    assert tab[".readout >> nth=0"].inner_text() == "3 d → 0 a: not finite"
+    # A single weight is found by the sum of its row.
+    tab["input[type=range] >> nth=0"].fill("0")
+    tab.shown(["broken weights", "probe", 0])
+    lines = [*csv.DictReader(io.StringIO(tab.saved("Weights")))]
+    assert [(line["query"], line["key"]) for line in lines if line["weight"] == "nan"] == [
+        ("3", "1")
+    ]
+
+
+# Whether a line from corner to corner is drawn over a map: two of its cells, before and after.
+CROSSED = """canvas => { const { width, height } = canvas;
+    const { data } = canvas.getContext("2d").getImageData(width * 0.9, 0, width * 0.1, height);
+    const found = new Set();
+    for (let i = 0; i < data.length; i += 4) found.add(data.slice(i, i + 3).join());
+    return [...found]; }"""
+
+
+def test_maps_that_are_not_finite_are_crossed_out(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    with SummaryWriter(str(logs / "crossed")) as writer:
+        maps = broken_maps()
+        maps[1][0, 0] = torch.nan
+        add_attention(writer, "probe", maps, list("abcdefgh"), 0)
+        add_attention(writer, "probe", causal_maps(2, n=8), list("abcdefgh"), 2)
+    tab = open_tab(run="crossed", step=0, layer=1, head=0, token=-1)
+    cross = tab["main"].evaluate(
+        "() => getComputedStyle(document.documentElement).getPropertyValue('--from').trim()"
+    )
+    wanted = ",".join(str(int(cross[i : i + 2], 16)) for i in (1, 3, 5))
+    assert wanted in tab["canvas.picture >> nth=0"].evaluate(CROSSED)
+    tab[".head >> nth=3"].click()
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 1, head 1")
+    assert wanted not in tab["canvas.picture >> nth=0"].evaluate(CROSSED)
+    tab = open_tab(run="crossed", step=2, run2="crossed", step2=0, layer=1, head=0, difference=1)
+    panel = tab[".panel.difference"]
+    assert wanted in panel.locator("canvas").evaluate(CROSSED)
+    assert "not finite (NaN)" in panel.locator(".note").inner_text()
+    assert "not finite" not in tab[".panel .note >> nth=0"].inner_text(), "the first one is"
+    lines = [*csv.DictReader(io.StringIO(tab.saved("Weights", ".panel.difference")))]
+    assert (
+        {line["difference"] for line in lines}
+        == {line["compared_with"] for line in lines}
+        == {"nan"}
+    )
+    assert "nan" not in {line["weight"] for line in lines}
 
 
 def test_not_finite_heads_in_headers(tmp_path: Path) -> None:
