@@ -98,7 +98,7 @@ class HeadScores:
     def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:
         """Measure, log and return the current scores."""
         found = measure_heads(self.model, self.texts) | importance(self.model, self.held_out)
-        # Names that sort after `bpb` and `loss`, with which TensorBoard's first page then begins.
+        # Names that sort after those of the loss, with which TensorBoard's first page then begins.
         scalars = {
             f"score {name}/layer {layer}, largest head": float(np.nanmax(heads))
             for name, values in found.items()

@@ -19,10 +19,10 @@ WIDTH = 100  # characters of a line of text
 
 # TensorBoard draws one chart per tag, sorted by name, and opens the first two groups of its first
 # page: those of the loss. Its Custom Scalars tab combines the tags that begin with these. It draws
-# the charts of runs with other layouts again, so this is the layout of the first version.
+# the charts of runs with other layouts again.
 LAYOUT = {
     "Loss": {
-        "bits per byte, and the floor": ["Multiline", ["bpb/train", "bpb/val", "bpb/floor"]],
+        "bits per byte, and the floor": ["Multiline", ["loss_bpb/train", "loss_bpb/val"]],
         "nats per token": ["Multiline", ["loss/train", "loss/val"]],
     }
 }
@@ -44,19 +44,20 @@ class TensorBoard(Observer):
             return
         scalars = {
             "loss/train": metrics.train_loss,
-            "bpb/train": metrics.train_bpb,
+            "loss_bpb/train": metrics.train_bpb,
             "optimizer/lr": metrics.lr,
             "optimizer/grad_norm": metrics.grad_norm,
             "speed/tokens_per_second": metrics.tokens_per_second,
         }
         if self.floor_bpb is not None:
-            scalars["bpb/val_floor"] = self.floor_bpb
+            scalars["loss_bpb/val_floor"] = self.floor_bpb
         add_scalars(self.writer, scalars, step)
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
-        add_scalars(self.writer, {"loss/val": metrics.val_loss, "bpb/val": metrics.val_bpb}, step)
+        scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
+        add_scalars(self.writer, scalars, step)
         every = self.observed.sample_every
         if step == self.observed.max_steps or (every and step % every == 0):
             self.writer.add_text("sample", preformatted(self.observed.sample()), step)

@@ -1,4 +1,7 @@
-"""The Attention tab as a single HTML file that loads nothing else."""
+"""The Attention tab as a single HTML file that loads nothing else.
+
+The maps are compressed as they are logged, and so are the script and the values of all headers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import base64
 import html
 import json
 import re
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,21 @@ MODULES = [
 # The browser refuses any request that the page makes.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 NEEDS = "This page needs JavaScript to draw the maps. Turn it on; the page loads nothing else."
+
+# Inflates the script and adds it to the page. The modules cannot say that a browser is too old.
+LOADER = """
+if ("DecompressionStream" in window) {
+  const packed = Uint8Array.from(
+    atob(document.getElementById("packed").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const script = document.createElement("script");
+  script.type = "module";
+  script.textContent = await new Response(stream).text();
+  document.body.append(script);
+} else {
+  document.querySelector(".about").append("This page needs a newer browser, of 2023 or later.");
+}
+"""
 
 
 def script() -> str:
@@ -52,8 +71,10 @@ def page(
     title, about: the heading and the line below it, as plain text.
     run: the name of the run; "." for none.
     """
-    # Tokens can be any text: a "<" in them must not end the script element.
-    embedded = json.dumps(_embedded(entries, run)).replace("<", "\\u003c")
+    data, values = _embedded(entries, run)
+    # Tags can be any text: a "<" in them must not end the script element.
+    embedded = json.dumps(data).replace("<", "\\u003c")
+    packed = base64.b64encode(zlib.compress(f"{script()}\n{_start(values)}".encode(), 9)).decode()
     line = f"\n<p>{html.escape(about)}</p>" if about else ""
     Path(path).write_text(
         f"""<!doctype html>
@@ -69,10 +90,8 @@ def page(
 <noscript>{NEEDS}</noscript>
 </div>
 <script type="application/json" id="data">{embedded}</script>
-<script type="module">
-{script()}
-start(new Embedded(JSON.parse(document.getElementById("data").textContent)));
-</script>
+<script type="text/plain" id="packed">{packed}</script>
+<script type="module">{LOADER}</script>
 </body>
 </html>
 """,
@@ -80,9 +99,19 @@ start(new Embedded(JSON.parse(document.getElementById("data").textContent)));
     )
 
 
-def _embedded(entries: Iterable[tuple[str, int, list[bytes]]], run: str) -> dict[str, Any]:
-    """What a page shows. `values` has the values of all headers, each once; a header says by name
-    where they are."""
+def _start(values: list[Any]) -> str:
+    """The last statement of the script. The values are parsed from a text: in an object literal,
+    "__proto__" would not be a name like any other."""
+    data = 'JSON.parse(document.getElementById("data").textContent)'
+    text = json.dumps(json.dumps(values))
+    return f"start(new Embedded({{ ...{data}, values: JSON.parse({text}) }}));"
+
+
+def _embedded(
+    entries: Iterable[tuple[str, int, list[bytes]]], run: str
+) -> tuple[dict[str, Any], list[Any]]:
+    """What a page shows, and the values of all headers, each once: a header says by name where in
+    the values they are."""
     places: dict[str, int] = {}
     steps = []
     for tag, step, (header, maps) in entries:
@@ -97,4 +126,4 @@ def _embedded(entries: Iterable[tuple[str, int, list[bytes]]], run: str) -> dict
                 "maps": base64.b64encode(maps).decode(),
             }
         )
-    return {"run": run, "values": [json.loads(text) for text in places], "entries": steps}
+    return {"run": run, "entries": steps}, [json.loads(text) for text in places]

@@ -7,6 +7,7 @@ import datetime
 import json
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,15 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
 
 def embedded(page: Path) -> list[dict[str, Any]]:
     """The steps in a page, with the maps as they were logged."""
-    data = json.loads(page.read_text("utf-8").split('id="data">')[1].split("</script>")[0])
+    text = page.read_text("utf-8")
+    data, packed = (
+        text.split(f'id="{name}">')[1].split("</script>")[0] for name in ("data", "packed")
+    )
+    script = zlib.decompress(base64.b64decode(packed)).decode()
+    values = json.loads(json.loads(script.rsplit("values: JSON.parse(", 1)[1].split(") }));")[0]))
+    data = json.loads(data)
     for entry in data["entries"]:
-        entry["header"] = {key: data["values"][at] for key, at in entry["header"].items()}
+        entry["header"] = {key: values[at] for key, at in entry["header"].items()}
         entry["maps"] = base64.b64decode(entry["maps"])
     return data["entries"]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
+import math
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -137,6 +140,26 @@ def test_a_page_without_javascript_says_what_it_needs(
     context.close()
 
 
+def test_an_old_browser_is_told_what_the_page_needs(
+    browser: sync_api.Browser, tmp_path: Path
+) -> None:
+    page(tmp_path / "heads.html", ENTRIES)
+    view = browser.new_page()
+    view.add_init_script("delete window.DecompressionStream")
+    view.goto((tmp_path / "heads.html").as_uri())
+    view.get_by_text("This page needs a newer browser").wait_for()
+    view.close()
+
+
+def test_a_page_takes_little_more_than_its_maps(tmp_path: Path) -> None:
+    """Nine steps of two layers of four heads and 64 tokens, as the default run logs them."""
+    tokens = [f" w{i}" for i in range(64)]
+    entries = [("probe", step, encode(causal_maps(step, 2, 4, 64), tokens)) for step in range(9)]
+    page(tmp_path / "heads.html", entries)
+    maps = sum(4 * math.ceil(len(maps) / 3) for *_, (_, maps) in entries)
+    assert (tmp_path / "heads.html").stat().st_size - maps < 75_000
+
+
 def test_headers_are_stored_once_and_come_back(opened: Open, tmp_path: Path) -> None:
     """What all steps share is stored once; each step has only the fields of its own."""
     more = {"note": "N" * 500, "something": {"else": ["<", None, 1.5]}, "__proto__": 3}
@@ -147,7 +170,9 @@ def test_headers_are_stored_once_and_come_back(opened: Open, tmp_path: Path) -> 
         entries.append(("probe", i, [header, maps]))
     tab = opened(entries)
     text = (tmp_path / "heads.html").read_text("utf-8")
-    assert text.count("N" * 500) == 1
+    packed = text.split('id="packed">')[1].split("<")[0]
+    assert "N" * 500 not in text
+    assert zlib.decompress(base64.b64decode(packed)).decode().count("N" * 500) == 1
     note = tab[".panel:not([hidden]) .note"]
     assert note.inner_text() == "N" * 500
     tab["input[type=range] >> nth=0"].fill("28")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -53,9 +54,9 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     assert {tag: round(value, 4) for tag, value in scalars.items()} == {
         "loss/train": 2.0,
         "loss/val": 1.5,
-        "bpb/train": 0.7,
-        "bpb/val": 0.55,
-        "bpb/val_floor": 0.5,
+        "loss_bpb/train": 0.7,
+        "loss_bpb/val": 0.55,
+        "loss_bpb/val_floor": 0.5,
         "optimizer/lr": 0.01,
         "optimizer/grad_norm": 1.0,
         "speed/tokens_per_second": 3200.0,
@@ -64,16 +65,26 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     assert tensors["sample/text_summary"].string_val[0] == b"    Once *upon*\n    a time\n"
     assert b"seed: 1" in tensors["config/text_summary"].string_val[0]
     layout = tensors["custom_scalars__config__"].string_val[0]
+    shown = []
     for chart in LAYOUT["Loss"].values():
         for tag in chart[1]:
             assert tag.encode() in layout
+        # TensorBoard takes these for regular expressions, of how a tag begins.
+        shown.append({tag for tag in scalars if any(re.match(each, tag) for each in chart[1])})
+    assert shown == [
+        {"loss_bpb/train", "loss_bpb/val", "loss_bpb/val_floor"},
+        {"loss/train", "loss/val"},
+    ]
+    # TensorBoard sorts groups by name, and opens the first two of its first page.
+    groups = sorted({tag.partition("/")[0] for tag in scalars})
+    assert groups[:2] == ["loss", "loss_bpb"]
 
 
 def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
     board = TensorBoard(observed_run(tmp_path))
     board.on_step(10, METRICS)
     board.on_end(10, None)
-    assert "bpb/val_floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
+    assert "loss_bpb/val_floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
 
 
 def test_preformatted_text_keeps_its_markup() -> None:
