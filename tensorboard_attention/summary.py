@@ -68,7 +68,7 @@ def add_attention(
     measured: where the given scores were measured, such as "random tokens, repeated": for all of
         them, or by name. Shown beside them; all other scores are measured on "this text".
 
-    Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are shown as 0, and
+    Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
@@ -176,7 +176,7 @@ def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray]
     if is_cross and m > MAX_TOKENS:
         notes.append(f"Only the first {MAX_TOKENS} of {m} key tokens are shown; scores use all.")
     if not all(np.isfinite(each).all() for each in layers):
-        notes.append("Weights that are not finite are shown as 0; their heads have no scores.")
+        notes.append("Weights that are not finite are not shown; their heads have no scores.")
         layers = [np.nan_to_num(each, posinf=0, neginf=0) for each in layers]
     if any(each.min() < -ROUNDING or each.max() > 1 + ROUNDING for each in layers):
         notes.append("Weights outside 0 to 1 are shown as 0 or 1.")
