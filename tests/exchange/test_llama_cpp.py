@@ -38,7 +38,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     *((family, {"tied_embeddings": False}) for family in FAMILIES),
     ("gpt2", {"bias": False, "n_heads": 3, "d_model": 33}),
     ("gpt2", {"n_layers": 5, "n_heads": 1, "d_mlp": 40, "norm_eps": 1e-3}),
-    ("llama", {"bias": True, "n_kv_heads": 2, "d_head": 10, "d_model": 31}),
+    ("llama", {"bias": True, "n_kv_heads": 2, "d_head": 10, "d_model": 36}),
     ("llama", {"n_kv_heads": 1, "rope_theta": 500.0, "norm_eps": 1e-3}),
     ("qwen3", {"n_kv_heads": 2, "d_head": 6, "d_model": 31}),
     ("qwen3", {"n_heads": 6, "n_kv_heads": 3, "d_head": 12, "rope_theta": 1e6}),
