@@ -50,7 +50,8 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
     if (source / "config.yaml").is_file():
         if config.tokenizer is not None:
             raise UserError("tokenizer: a run has its own; leave tokenizer out")
-        return (to_gguf if is_gguf else to_folder)(source, target, config.checkpoint, config.dtype)
+        write = to_gguf if is_gguf else to_folder
+        return write(source, target, config.checkpoint or "best", config.dtype)
     if is_gguf:
         raise UserError(
             f"source: {source} is not a run, and only a run becomes GGUF; convert it to a run "
@@ -63,6 +64,8 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
         raise UserError(
             f"source: {source} {what}; give the folder of a run, or one that transformers saved"
         )
+    if config.checkpoint is not None:
+        raise UserError(f"checkpoint: {source} is no run and has one model; leave checkpoint out")
     said = to_run(source, target, config.source, config.dtype, config.tokenizer)
     return f"{said}\nTry: python sample.py run={shlex.quote(str(target))} prompt=Once"
 

@@ -136,7 +136,7 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
             raise
         if unknown := unknown_setting(error):
             fail(no_such_setting(unknown, all_settings(SCRIPTS[script])))
-        fail(one_line(error))
+        fail(one_line(error, sweeps=script == "train"))
 
 
 def _refusal(error: OSError, script: str) -> str | None:

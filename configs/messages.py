@@ -18,8 +18,11 @@ PLAIN = {
 }
 
 
-def one_line(error: BaseException) -> str:
-    """The innermost cause of an error in one line, which begins with the setting if it is known."""
+def one_line(error: BaseException, sweeps: bool = False) -> str:
+    """The innermost cause of an error in one line, which begins with the setting if it is known.
+
+    sweeps: whether the script can take several values of a setting.
+    """
     if isinstance(error, MissingConfigException):
         missing = (error.missing_cfg_file or "").rpartition("/")
         options = [each for each in error.options or () if not each.endswith("_schema")]
@@ -30,7 +33,8 @@ def one_line(error: BaseException) -> str:
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", text)
     if ambiguous:
         return (
-            f"{ambiguous[1]}: several values; add -m to train once with each, "
+            f"{ambiguous[1]}: several values; "
+            f"{'add -m to train once with each' if sweeps else 'give one of them'}, "
             "or quote a text that has a comma: 'setting=\"a, b\"'"
         )
     override = re.match(r"(?:Could not override|Error merging override) '?([^'\n]*)'?", text)

@@ -160,13 +160,14 @@ class ConvertConfig:
 
     source: str = field(metadata=FREE_TEXT)
     to: str = field(metadata=FREE_TEXT)
-    checkpoint: str
+    checkpoint: str | None
     dtype: str | None
     # Not in the YAML file, where it would override the chosen group.
     tokenizer: TokenizerConfig | None = field(default=None, metadata=GROUP)
 
     def __post_init__(self) -> None:
-        check_choice("checkpoint", self.checkpoint, ("best", "last"))
+        if self.checkpoint is not None:
+            check_choice("checkpoint", self.checkpoint, ("best", "last"))
         if self.dtype is not None:
             check_choice("dtype", self.dtype, ("float32", "bfloat16", "float16", "q8_0"))
 

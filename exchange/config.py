@@ -6,6 +6,7 @@ error that names the key, never an approximation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,30 @@ ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
+# Our names of the sizes, and the keys of config.json.
+SIZES = {
+    "gpt2": {
+        "n_layers": "n_layer",
+        "n_heads": "n_head",
+        "d_model": "n_embd",
+        "d_mlp": "n_inner",
+        "context_length": "n_positions",
+        "norm_eps": "layer_norm_epsilon",
+    },
+    "llama": {
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads",
+        "d_model": "hidden_size",
+        "d_head": "head_dim",
+        "d_mlp": "intermediate_size",
+        "context_length": "max_position_embeddings",
+        "norm_eps": "rms_norm_eps",
+    },
+}
+SIZES["qwen3"] = SIZES["llama"]
+
+
 def to_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
     """config.json of the model. Raises as `family` does."""
     kind = family(config)
@@ -44,31 +69,12 @@ def to_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "tie_word_embeddings": config.tied_embeddings,
         "initializer_range": 0.02,
         "use_cache": True,
+        **{key: getattr(config, name) for name, key in SIZES[kind].items()},
     }
     if kind == "gpt2":
         dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
-        return (
-            about
-            | dropouts
-            | {
-                "n_layer": config.n_layers,
-                "n_head": config.n_heads,
-                "n_embd": config.d_model,
-                "n_inner": config.d_mlp,
-                "n_positions": config.context_length,
-                "layer_norm_epsilon": config.norm_eps,
-                "activation_function": "gelu_new",
-            }
-        )
+        return about | dropouts | {"activation_function": "gelu_new"}
     about |= {
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "num_key_value_heads": config.n_kv_heads,
-        "hidden_size": config.d_model,
-        "head_dim": config.d_head,
-        "intermediate_size": config.d_mlp,
-        "max_position_embeddings": config.context_length,
-        "rms_norm_eps": config.norm_eps,
         "hidden_act": "silu",
         "attention_bias": config.bias,
         "attention_dropout": 0.0,
@@ -119,7 +125,11 @@ def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
     read = _Reader(values)
     vocab_size = read.integer("vocab_size", {"gpt2": 50257, "llama": 32000, "qwen3": 151936}[kind])
     check_range("vocab_size", vocab_size, 1, MAX_SIZE)
-    model = _gpt2(read) if kind == "gpt2" else _llama(read, kind)
+    try:
+        model = _gpt2(read) if kind == "gpt2" else _llama(read, kind)
+    except ValueError as error:
+        ours = rf"\b({'|'.join(SIZES[kind])})\b"
+        raise ValueError(re.sub(ours, lambda found: SIZES[kind][found[0]], str(error))) from error
     return model, vocab_size
 
 

@@ -169,9 +169,17 @@ def test_a_target_inside_the_source_is_refused(tales: Path) -> None:
 
 @pytest.mark.parametrize("target", ["there", "there.gguf"])
 def test_a_full_disk(tales: Path, tmp_path: Path, target: str) -> None:
-    script = f"ulimit -f 20; exec {sys.executable} '{ROOT / 'convert.py'}' source=runs/tales to="
+    arguments = ["source=runs/tales", f"to={tmp_path / 'new' / target}"]
     done = subprocess.run(
-        ["bash", "-c", script + str(tmp_path / "new" / target)],
+        [
+            "bash",
+            "-c",
+            'ulimit -f 20; exec "$@"',
+            "-",
+            sys.executable,
+            ROOT / "convert.py",
+            *arguments,
+        ],
         cwd=tales,
         capture_output=True,
         text=True,
@@ -307,6 +315,8 @@ def test_it_is_a_run_like_any_other(imported: Path) -> None:
         ("convert", ["source=theirs", "to=x", "dtype=int8"], "dtype: 'int8' is unknown"),
         ("convert", ["source=theirs", "to=x", "dtype=q8_0"], "dtype: q8_0 is for GGUF"),
         ("convert", ["source=runs/theirs", "to=x", "checkpoint=first"], "checkpoint: 'first'"),
+        ("convert", ["source=theirs", "to=x", "checkpoint=last"], "checkpoint: theirs is no run"),
+        ("convert", ["source=theirs", "to=x", "dtype=float16,float32"], "give one of them"),
     ],
 )
 def test_mistakes(imported: Path, script: str, arguments: list[str], words: str) -> None:

@@ -65,7 +65,10 @@ def assert_same_logits(ours: nn.Module, theirs: nn.Module, length: int) -> None:
     tokens = torch.randint(VOCAB, (3, length), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         expected = theirs(tokens).logits
-        torch.testing.assert_close(ours(tokens), expected, rtol=2e-5, atol=2e-5)
+    # Rounding errors grow with the logits.
+    torch.testing.assert_close(
+        ours(tokens).detach(), expected, rtol=0, atol=2e-5 * max(1.0, expected.abs().max().item())
+    )
     assert expected.std() > 0.01, "the logits must not be almost constant"
 
 
