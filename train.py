@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from configs.cli import run_script
+from configs.defaults import changed
 from configs.finetuning import experiment_settings, finetuned_config
 from configs.schema import TrainConfig, build, flat, literal, resumed_config
 from configs.sweep import named_output
@@ -373,11 +374,13 @@ def observe_run(
     trainer, is_sharded = settings.config.trainer, _is_sharded(settings.config, ranks)
     # Of a sweep, the settings that are the same in all runs.
     constant = HydraConfig.get().job.config.override_dirname.exclude_keys
+    values = flat(OmegaConf.to_container(settings.composed, resolve=True))
     return ObservedRun(
         folder=start.run.path,
-        settings=flat(OmegaConf.to_container(settings.composed, resolve=True)),
+        settings=values,
         settings_yaml=settings.yaml,
         varied=frozenset(overridden()).difference(constant),
+        changed=changed(values),
         model=model,
         corpus=corpus,
         dataset=dataset,

@@ -1,11 +1,13 @@
 """The hyperparameters and the result of a run, for TensorBoard's HParams tab.
 
-Promises: only settings that can change what is trained or how fast, with the values that were used;
-booleans are booleans. Settings that are null have no value.
+Promises: lists the settings that people compare, and of the others those that the run changes and
+that can change what is trained or how fast; with the values that were used. Booleans are booleans.
+Settings that are null have no value.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,14 +19,24 @@ if TYPE_CHECKING:
     from observe.observed import ObservedRun
     from training.observer import Summary
 
-# Names, or their beginnings. No paths, and no settings of what is saved, measured or shown.
-HYPERPARAMETERS = (
-    *("seed", "data.name", "data.n_bytes", "tokenizer.", "model.", "optimizer."),
-    *("trainer.max_steps", "trainer.batch_size", "trainer.grad_accumulation"),
-    *("trainer.max_grad_norm", "trainer.precision", "trainer.compile", "trainer.parallel"),
+# Those that people compare: always listed.
+COMPARED = (
+    *("seed", "data.name", "tokenizer.name", "tokenizer.vocab_size"),
+    *("model.n_layers", "model.n_heads", "model.d_model", "model.context_length"),
+    *("optimizer.name", "optimizer.lr", "trainer.max_steps", "trainer.batch_size"),
 )
+# Listed where a run changes them: names, or their beginnings. No paths, and no settings of what is
+# saved, measured or shown.
+CHANGEABLE = (
+    *("data.n_bytes", "tokenizer.", "model.", "optimizer."),
+    *("trainer.grad_accumulation", "trainer.max_grad_norm"),
+    *("trainer.precision", "trainer.compile", "trainer.parallel"),
+)
+# The tab takes the list of one run for all. So that no run seems to have a setting that it changes
+# at its default, each lists the changed others also as one text.
+OTHER = "other settings"
 # The tab shows five columns at first: what the command line varies, and then some of these.
-FIRST = ("optimizer.lr", "model.n_layers", "model.d_model", "model.n_heads", "data.name")
+FIRST = ("optimizer.lr", "model.n_layers", "model.d_model", "data.name", OTHER)
 # Tags of the result and their titles. The tab shows the first five at first.
 METRICS = {
     "result/bpb": "bits per byte",
@@ -57,11 +69,18 @@ def hyperparameters(observed: ObservedRun) -> dict[str, bool | int | float | str
     """
     model = {f"model.{name}": value for name, value in asdict(observed.model.config).items()}
     settings: dict[str, Any] = {**observed.settings, **model}
-    return {
+    found = {
         name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
         for name, value in settings.items()
-        if name.startswith(HYPERPARAMETERS) and value is not None
+        if name.startswith((*COMPARED, *CHANGEABLE)) and value is not None
     }
+    others = [name for name in found if name in observed.changed and name not in COMPARED]
+    texts = [f"{name.rpartition('.')[2]}={_text(found[name])}" for name in others]
+    return {**found, OTHER: ", ".join(texts) or "default"}
+
+
+def _text(value: bool | int | float | str) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def hparams_events(observed: ObservedRun) -> Event:
@@ -83,7 +102,7 @@ def hparams_events(observed: ObservedRun) -> Event:
     metrics = [
         MetricInfo(name=MetricName(tag=tag), display_name=title) for tag, title in METRICS.items()
     ]
-    experiment = Experiment(hparam_infos=_infos(values, observed.varied), metric_infos=metrics)
+    experiment = Experiment(hparam_infos=_infos(values, observed), metric_infos=metrics)
     ended = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"), end_time_secs=time.time())
     parts = {
         metadata.EXPERIMENT_TAG: HParamsPluginData(experiment=experiment),
@@ -102,19 +121,22 @@ def hparams_events(observed: ObservedRun) -> Event:
     )
 
 
-def _infos(values: Mapping[str, bool | int | float | str], varied: frozenset[str]) -> list[Any]:
-    """The names and types of hyperparameters.
+def _infos(values: Mapping[str, bool | int | float | str], observed: ObservedRun) -> list[Any]:
+    """The names and types of the hyperparameters that are listed.
 
-    The tab takes those of one run for all runs, and shows those first that are said to differ.
+    The tab takes those of one run for all runs, and shows those first that are said to differ. All
+    runs have the values of all hyperparameters, so that each has one wherever one is listed.
     """
     from tensorboard.plugins.hparams.api_pb2 import DataType, HParamInfo
 
     groups = {each.removesuffix(".name") for each in values if each.endswith(".name")}
-    given = {f"{each}.name" if each in groups else each for each in varied}
+    given = {f"{each}.name" if each in groups else each for each in observed.varied}
     given &= values.keys()
     first = [*dict.fromkeys([*given, *FIRST])][: max(len(given), len(FIRST))]
     infos = []
-    for name, value in values.items():
+    listed = {*COMPARED, OTHER, *given, *observed.changed}
+    for name in (name for name in values if name in listed):
+        value = values[name]
         kind = {bool: "BOOL", str: "STRING"}.get(type(value), "FLOAT64")
         info = HParamInfo(name=name, type=DataType.Value(f"DATA_TYPE_{kind}"))
         info.differs = name in first

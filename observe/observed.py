@@ -32,7 +32,8 @@ class ObservedRun:
 
     folder: the run's, into which observers write.
     settings: all settings by their full names; settings_yaml: the same as a file; varied: the names
-        of those, or of their groups, that the command line sets, and that differ within a sweep.
+        of those, or of their groups, that the command line sets, and that differ within a sweep;
+        changed: the names of those with other values than the default ones.
     first_step: completed steps at the start; pauses: the intervals, in steps, after which the loop
         evaluates or saves.
     sample: writes a text with the current model; sample_every: the steps between samples that are
@@ -44,6 +45,7 @@ class ObservedRun:
     settings: Mapping[str, Any]
     settings_yaml: str
     varied: frozenset[str]
+    changed: frozenset[str]
     model: GPT
     corpus: Corpus
     dataset: Dataset

@@ -55,7 +55,8 @@ def read_header(text: bytes) -> Header:
     _check_heads(header.get("not_finite", []), heads)
     rows = [_row(name, layers, heads) for name, layers in scores.items()]
     if "sentences" in header:
-        _check_sentences(header["sentences"], heads, len(header["tokens"]))
+        counts = [len(header[name]) for name in ("tokens", "keys") if name in header]
+        _check_sentences(header["sentences"], heads, counts[0], counts[-1])
     measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
     same = hash((*header["tokens"], None, *header.get("keys", ())))
     return Header(tuple(scores), tuple(heads), measured, same, np.array(rows, "<f4").tobytes())
@@ -80,7 +81,7 @@ def _check_texts(header: dict[str, Any]) -> None:
         raise ValueError(f"measured in its header has more than {MOST_TEXT} characters")
 
 
-def _check_sentences(layers: Any, heads: list[int], n: int) -> None:
+def _check_sentences(layers: Any, heads: list[int], n: int, m: int) -> None:
     if not _all_of(layers, list) or [*map(len, layers)] != heads:
         raise ValueError("sentences in its header do not fit its heads")
     for each in (each for layer in layers for each in layer):
@@ -90,7 +91,10 @@ def _check_sentences(layers: Any, heads: list[int], n: int) -> None:
         if not isinstance(text, str) or len(text) > MOST_TEXT:
             raise ValueError(f"a sentence in its header is not up to {MOST_TEXT} characters")
         if example is not None and not (
-            _all_of(example, int) and len(example) == 2 and 0 <= min(example) <= max(example) < n
+            _all_of(example, int)
+            and len(example) == 2
+            and 0 <= example[0] < n
+            and 0 <= example[1] < m
         ):
             raise ValueError("an example in its header is not two of its tokens")
         if type(tells) not in (int, float) or not 0 <= tells <= 1:

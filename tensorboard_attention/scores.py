@@ -190,13 +190,14 @@ def _next(ids: np.ndarray) -> np.ndarray:
 
 class Rule(NamedTuple):
     """The sentence for heads with a large score. `keys`: where this pattern is, booleans (query,
-    key), from token ids. `interest`: how much such a head tells, from 0 to 1. `least`: the share,
-    beyond that of even attention, below which a head does not have the pattern."""
+    key), from token ids; in cross attention, from those of the queries and those of the keys.
+    `interest`: how much such a head tells, from 0 to 1. `least`: the share, beyond that of even
+    attention, below which a head does not have the pattern."""
 
     score: str
     phrase: str
     interest: float
-    keys: Callable[[np.ndarray], np.ndarray]
+    keys: Callable[..., np.ndarray]
     least: float = 0.25
 
 
@@ -234,6 +235,26 @@ RULES = (
         lambda ids: _near(len(ids)),
         least=MOSTLY,
     ),
+)
+
+
+def _same_text(ids: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Nowhere if less than half of the queries are in the other text: a few words that two
+    languages share do not show what a head does."""
+    same = ids[:, None] == keys
+    return np.asarray(same & (same.any(-1).mean() >= 0.5))
+
+
+def _at(place: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda ids, keys: np.tile(np.arange(len(keys)) == place % len(keys), (len(ids), 1))
+
+
+# Of cross attention, whose keys are the tokens of another text. Their shares are not in SCORES, but
+# are measured for the sentences.
+CROSS_RULES = (
+    Rule("same token", "looks at the same token in the other text", 1, _same_text),
+    Rule("first token", "rests on the first token of the other text", 0.3, _at(0)),
+    Rule("last token", "rests on the last token of the other text", 0.3, _at(-1)),
 )
 
 

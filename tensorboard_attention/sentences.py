@@ -1,21 +1,40 @@
 """What a head does, as a sentence with a number and an example from the text.
 
-`RULES` and the thresholds in `scores.py` say which pattern is named, and how.
+`RULES`, `CROSS_RULES` and the thresholds in `scores.py` say which pattern is named, and how.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorboard_attention.scores import EVEN, EXAMPLE, MOSTLY, PARTLY, RULES, entropy, share
+from tensorboard_attention.scores import (
+    CROSS_RULES,
+    EVEN,
+    EXAMPLE,
+    MOSTLY,
+    PARTLY,
+    RULES,
+    Rule,
+    entropy,
+    share,
+)
 
 THIS_TEXT = "this text"  # where scores were measured that were not given
 UNKNOWN = "No pattern that the scores know"
 SPREAD = "Spreads its attention almost evenly over the tokens"
 BROKEN = "Has weights that are not finite"
+
+
+class Patterns(NamedTuple):
+    """Rules, and where their patterns are in a text. keys: booleans (rule, query, key). even: the
+    weights of even attention, (query, key)."""
+
+    rules: Sequence[Rule]
+    keys: np.ndarray
+    even: np.ndarray
 
 
 def sentences(
@@ -24,32 +43,31 @@ def sentences(
     scores: Mapping[str, Sequence[np.ndarray]],
     measured: Mapping[str, str],
     causal: bool,
+    key_tokens: Sequence[str] | None = None,
 ) -> list[list[list[Any]]]:
     """For each layer and head: the sentence; its example as [query, key], or None; and how much it
     tells, from 0 (no pattern is known) to 1.
 
-    maps: one array of shape (1, head, token, token) per layer. scores: one array of shape (head,)
-        per layer, by name. measured: where, by name of the score.
+    maps: one array of shape (1, head, query, key) per layer. scores: one array of shape (head,)
+        per layer, by name. measured: where, by name of the score. key_tokens: of cross attention,
+        for which no score but the entropy counts.
     """
-    ids = np.unique(tokens, return_inverse=True)[1]
-    keys = np.stack([rule.keys(ids) for rule in RULES])
-    even = np.tri(len(ids)) if causal else np.ones((len(ids), len(ids)))
-    most = np.log2(even.sum(-1)).mean()
-    even /= even.sum(-1, keepdims=True)
-    here = [measured.get(rule.score) == THIS_TEXT for rule in RULES]
-    chance = np.where(here, [share(even[None, None], each)[0] for each in keys], 0)
-    # Where examples are looked for: by rule, and last anywhere. Weights count less where there are
-    # few keys to attend to. Words that are apart are easier to read.
-    words = np.array([any(map(str.isalpha, token)) for token in tokens])
-    apart = abs(np.subtract.outer(*[np.arange(len(ids))] * 2)) > 1
-    good = (1 - even) * (1 + (words[:, None] & words)) * (1 + apart)
-    places = np.concatenate([keys, np.ones_like(keys[:1])]) * good
+    patterns = _patterns(tokens, key_tokens, causal)
+    if key_tokens is not None:
+        scores = {
+            rule.score: [share(each, keys) for each in maps]
+            for rule, keys in zip(patterns.rules, patterns.keys, strict=True)
+        }
+        measured = dict.fromkeys(scores, THIS_TEXT)
+    here = [measured.get(rule.score) == THIS_TEXT for rule in patterns.rules]
+    even = [share(patterns.even[None, None], keys)[0] for keys in patterns.keys]
+    chance, places = np.where(here, even, 0), _places(patterns, tokens, key_tokens)
     found: list[list[list[Any]]] = []
     for layer, each in enumerate(maps):
-        missing = np.full(each.shape[1], np.nan)
-        values = np.stack([scores[r.score][layer] if r.score in scores else missing for r in RULES])
-        rules, tells = _choose(values, chance)
-        texts = _texts(each, rules, values, measured, most)
+        missing = [np.full(each.shape[1], np.nan)] * len(maps)
+        values = np.stack([scores.get(rule.score, missing)[layer] for rule in patterns.rules])
+        rules, tells = _choose(patterns.rules, values, chance)
+        texts = _texts(each, patterns, rules, values, measured)
         examples = _examples(each[0], rules, places)
         found.append([])
         for (text, prefix), (pair, weight), tell in zip(texts, examples, tells, strict=True):
@@ -58,23 +76,50 @@ def sentences(
             elif prefix is None or weight < EXAMPLE:
                 found[-1].append([text, None, round(float(tell), 4)])
             else:
-                query, key = (_label(tokens[place]) for place in pair)
+                query, key = _label(tokens[pair[0]]), _label((key_tokens or tokens)[pair[1]])
                 text += f" ({prefix}from '{query}' to '{key}')"
                 found[-1].append([text, pair, round(float(tell), 4)])
     return found
 
 
+def _patterns(tokens: Sequence[str], key_tokens: Sequence[str] | None, causal: bool) -> Patterns:
+    ids = np.unique([*tokens, *(key_tokens or ())], return_inverse=True)[1]
+    queries, others = np.split(ids, [len(tokens)])
+    if key_tokens is None:
+        rules, keys = RULES, [rule.keys(queries) for rule in RULES]
+    else:
+        rules, keys = CROSS_RULES, [rule.keys(queries, others) for rule in CROSS_RULES]
+    even = np.tri(len(tokens)) if causal else np.ones_like(keys[0], dtype=float)
+    return Patterns(rules, np.stack(keys), even / even.sum(-1, keepdims=True))
+
+
+def _places(
+    patterns: Patterns, tokens: Sequence[str], key_tokens: Sequence[str] | None
+) -> np.ndarray:
+    """Where examples are looked for, as factors of the weights: by rule, and last anywhere. Weights
+    count less where there are few keys to attend to. Words that are apart are easier to read."""
+    queries, keys = (
+        np.array([any(map(str.isalpha, token)) for token in each])
+        for each in (tokens, key_tokens or tokens)
+    )
+    places = np.arange(len(tokens))
+    apart = np.ones(1) if key_tokens else abs(places[:, None] - places) > 1
+    good = (1 - patterns.even) * (1 + (queries[:, None] & keys)) * (1 + apart)
+    return np.concatenate([patterns.keys, np.ones_like(patterns.keys[:1])]) * good
+
+
 def _texts(
     maps: np.ndarray,
+    patterns: Patterns,
     rules: np.ndarray,
     values: np.ndarray,
     measured: Mapping[str, str],
-    most: float,
 ) -> list[tuple[str, str | None]]:
     """The sentence of each head of a layer, without its example, and what introduces an example;
-    None if the head does nothing of which there are examples. most: the largest entropy."""
+    None if the head does nothing of which there are examples."""
     bits = np.zeros(len(rules))
     bits[rules < 0] = entropy(maps[:, rules < 0])
+    most = np.log2((patterns.even > 0).sum(-1)).mean()
     found: list[tuple[str, str | None]] = []
     for head, rule in enumerate(rules.tolist()):
         if rule < 0 and 0 < EVEN * most <= bits[head]:
@@ -83,25 +128,28 @@ def _texts(
         elif rule < 0:
             found.append((UNKNOWN, "for example, "))
         else:
-            value, where = values[rule, head], measured.get(RULES[rule].score, THIS_TEXT)
+            score, phrase, *_ = patterns.rules[rule]
+            value, where = values[rule, head], measured.get(score, THIS_TEXT)
             degree = "Mostly " if value >= MOSTLY else "Partly " if value < PARTLY else ""
-            text = f"{degree}{RULES[rule].phrase}: {value:.2f} of its attention"
+            text = f"{degree}{phrase}: {value:.2f} of its attention"
             text = text[0].upper() + text[1:]
             given = where != THIS_TEXT
             found.append((text + f" on {where}" * given, "here " * given))
     return found
 
 
-def _choose(values: np.ndarray, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _choose(
+    rules: Sequence[Rule], values: np.ndarray, chance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """For each head the rule that tells most, -1 for none, and how much it tells.
 
     values: shape (rule, head), NaN if not measured. chance: the values of even attention.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         beyond = (values - chance[:, None]) / (1 - chance[:, None])
-        least = np.array([[rule.least] for rule in RULES])
+        least = np.array([[rule.least] for rule in rules])
         beyond = np.where(np.isfinite(beyond) & (beyond >= least), beyond.clip(None, 1), 0)
-    tells = beyond * np.array([[rule.interest] for rule in RULES])
+    tells = beyond * np.array([[rule.interest] for rule in rules])
     return np.where(tells.any(0), tells.argmax(0), -1), tells.max(0)
 
 

@@ -5,9 +5,9 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
     header  JSON: version, tokens, keys (only of cross attention: the tokens that are attended to),
             note (what is not shown as given), heads (number per layer), causal, scores, meanings of
             the scores; by name of the score, its unit unless it is a share, and where it was
-            measured; sentences (not of cross attention): for each layer and head its sentence, the
-            example as [query, key] or null, and how much it tells; not_finite (layer and head of
-            each head with weights that are not finite). Older logs lack the last five.
+            measured; sentences: for each layer and head its sentence, the example as [query, key]
+            or null, and how much it tells; not_finite (layer and head of each head with weights
+            that are not finite). Older logs lack the last five.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -142,9 +142,9 @@ def encode(
         "units": {each.name: each.unit for each in SCORES if each.name in found and each.unit},
         "measured": places,
     }
-    if not is_cross:
-        cut = [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays]
-        header["sentences"] = sentences(cut, texts[:MAX_TOKENS], found, places, causal)
+    cut = [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays]
+    shown = (header["tokens"], found, places, causal, header.get("keys"))
+    header["sentences"] = sentences(cut, *shown)
     if broken := [
         [layer, head]
         for layer, each in enumerate(arrays)

@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,11 @@ from model import record_attention
 from observe.figures import colours
 from tensorboard_attention import encode
 from tensorboard_attention.export import STATIC
+from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.scores import RULES
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
+from tests.conftest import succeed
 
 
 def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> None:
@@ -47,9 +51,48 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
     assert {*header["measured"]} == {*header["scores"]} and places.items() <= header[
         "measured"
     ].items()
-    assert [*map(len, header["sentences"])] == header["heads"]
+    check_sentences(header)
     difference = unpacked(packed).astype(int) - unpacked(encode(maps, tokens)[1])
     assert np.abs(difference).max() <= 1
+
+
+def check_sentences(header: dict[str, Any]) -> list[str]:
+    """Their numbers are the scores of the heads, and their examples are in the text."""
+    assert [*map(len, header["sentences"])] == header["heads"]
+    found = []
+    for layer, heads in enumerate(header["sentences"]):
+        for head, (text, example, _) in enumerate(heads):
+            (name,) = [each.score for each in RULES if each.phrase in text.lower()] or [None]
+            if name:
+                value = header["scores"][name][layer][head]
+                assert f": {value:.2f} of its attention on {header['measured'][name]}" in text
+            if example:
+                assert all(header["tokens"][each].strip() in text for each in example)
+            found.append(text)
+    return found
+
+
+@pytest.mark.long
+def test_the_sentences_of_the_default_run(tmp_path: Path) -> None:
+    """Which head does what depends on the machine's rounding; that heads of the second layer look
+    up what was mentioned before, and that others look nearby, does not."""
+    succeed("train", "run_dir=run", cwd=tmp_path)
+    index = Index(str(tmp_path))
+    assert index.refresh()
+    step = max(index.steps()["run"]["attention"])
+    assert step == 2000
+    header = json.loads(index.maps("run", "attention", step)[0])
+    texts = check_sentences(header)
+    copies = "ooks back at earlier mentions of the word that comes next: 0."
+    assert any(text.startswith("No pattern that the scores know (") for text in texts[:4])
+    assert sum(copies in text for text in texts[4:]) >= 1
+    assert sum("looks nearby, at most 8 tokens away: 0." in text for text in texts[4:]) >= 1
+    text, (query, key), _ = max(header["sentences"][1], key=lambda each: each[2])
+    assert copies in text and " of its attention on 4 tales (here from '" in text
+    assert header["tokens"][key] == header["tokens"][query + 1], "what comes next"
+    # The head has learned it: at the first log, none had.
+    first = json.loads(index.maps("run", "attention", 0)[0])
+    assert not any(copies in text for text in check_sentences(first))
 
 
 def unpacked(maps: bytes) -> np.ndarray:

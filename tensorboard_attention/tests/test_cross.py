@@ -158,6 +158,24 @@ def test_texts_of_queries_and_keys_are_shown(logged: str, open_tab: Callable[...
     assert tab[".panel:not([hidden]) .lines .from"].count() == 0
 
 
+def test_a_head_of_cross_attention_has_a_sentence(
+    address: tuple[str, Path], open_tab: Callable[..., Tab]
+) -> None:
+    """The page opens on the head that tells most, at the query of its example."""
+    words, names = [" a", " hen", " was", " there"], [" was", " there", " once", " a", " hen"]
+    same = np.eye(5)[[3, 4, 0, 1]]
+    maps = [np.stack([np.full((4, 5), 1 / 5), same])[None]]
+    with SummaryWriter(str(address[1] / "copied")) as writer:
+        add_attention(writer, "cross", maps, words, 1, key_tokens=names)
+    tab = open_tab(run="copied", tag="cross")
+    sync_api.expect(tab[".sentence:visible"]).to_have_text(
+        re.compile("Mostly looks at the same token in the other text: 1.00 of its attention")
+    )
+    assert tab[".panel h2 >> nth=0"].inner_text() == "Layer 0, head 1"
+    query = int(tab[".token.focus >> nth=0"].get_attribute("data-place") or -1)
+    assert max(tab.listed("to")) == 4 + [3, 4, 0, 1][query]
+
+
 def test_the_map_has_a_row_for_each_query(logged: str, open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=logged, tag="bart", token=0)
     canvas = tab[".panel:not([hidden]) canvas.picture"]

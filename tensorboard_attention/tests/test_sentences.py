@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tensorboard_attention import encode, sentences
+from tensorboard_attention.header import read_header
 
 # Every token of the second half occurred before; so did some of the words that come next.
 HALF = [" once", " there", " was", " a", " hen", "."]
@@ -110,6 +111,66 @@ def test_heads_of_no_known_pattern_have_an_example() -> None:
         ["No pattern that the scores know (for example, from 'w11' to 'w8')", [11, 8], 0]
     ]
     assert told(np.eye(1), tokens=["a"]) == [["No pattern that the scores know", None, 0]]
+
+
+OTHER = [*[f" {word}" for word in ("hen", "was", "there", "once", "fox")], "."]
+
+
+def cross_told(*heads: np.ndarray, tokens: list[str] = HALF) -> list[list[Any]]:
+    return told(*heads, tokens=tokens, key_tokens=OTHER)
+
+
+def across(targets: list[int], weight: float = 0.9) -> np.ndarray:
+    """Each query attends to one key of the other text with this weight, and evenly to all."""
+    n = len(OTHER)
+    return weight * np.eye(n)[targets] + (1 - weight) / n
+
+
+SAME = [OTHER.index(word) if word in OTHER else 4 for word in HALF]
+
+
+@pytest.mark.parametrize(
+    ("targets", "sentence"),
+    [
+        (SAME, "Mostly looks at the same token in the other text: 0.92 of its attention (from '"),
+        ([0] * 6, "Mostly rests on the first token of the other text: 0.92 of its attention ("),
+        ([5] * 6, "Mostly rests on the last token of the other text: 0.92 of its attention ("),
+        ([4, 4, 1, 1, 3, 2], "No pattern that the scores know (for example, from '"),
+    ],
+)
+def test_heads_of_cross_attention(targets: list[int], sentence: str) -> None:
+    ((text, (query, key), tells),) = cross_told(across(targets))
+    assert text.startswith(sentence) and key == targets[query] and 0 <= tells <= 1
+    assert text.endswith(f"from '{HALF[query].strip()}' to '{OTHER[key].strip()}')")
+    assert (tells > 0) == ("No pattern" not in text)
+
+
+def test_cross_attention_without_a_pattern() -> None:
+    even = np.full((6, 6), 1 / 6)
+    spread = f"Spreads its attention almost evenly over the tokens: entropy {np.log2(6):.2f} of"
+    assert cross_told(even)[0][0].startswith(spread)
+    # A full stop that both texts have does not show what a head does, nor does a single key.
+    words = ["un", "deux", "trois", "quatre", "cinq", "."]
+    ((text, *_),) = cross_told(across([0, 1, 2, 3, 4, 5]), tokens=words)
+    assert text.startswith("No pattern that the scores know (for example, from 'un' to 'hen')")
+    assert told(np.ones((6, 1)), tokens=HALF, key_tokens=["a"]) == [
+        ["No pattern that the scores know", None, 0]
+    ]
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 9), (9, 3)])
+def test_sentences_of_maps_that_are_not_square_can_be_read(n: int, m: int) -> None:
+    maps = [np.eye(m)[np.arange(n) % m][None, None]]
+    tokens, keys = [f"t{i}" for i in range(n)], [f"k{i}" for i in range(m)]
+    header = encode(maps, tokens, key_tokens=keys)[0]
+    assert read_header(header).heads == (1,)
+    ((_, example, _),) = json.loads(header)["sentences"][0]
+    assert example[1] == example[0] % m
+    for place, length in enumerate((n, m)):
+        wrong = json.loads(header)
+        wrong["sentences"][0][0][1][place] = length
+        with pytest.raises(ValueError, match="example"):
+            read_header(json.dumps(wrong).encode())
 
 
 def test_a_given_score_says_where_it_was_measured() -> None:

@@ -33,6 +33,7 @@ def observed_run(
         settings=SETTINGS,
         settings_yaml="seed: 1\n",
         varied=frozenset(),
+        changed=frozenset(),
         model=model or GPT(small_config(1, 1, 4, 8), 256),
         corpus=open_corpus(preset("data", "text", path=__file__)),
         dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, floor_bpb, "0"),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
-from observe.hparams import FIRST, METRICS
+from observe.hparams import COMPARED, FIRST, METRICS, OTHER
 from observe.tensorboard import TensorBoard
+from tensorboard_attention.tests.conftest import tensorboard
 from tests.observe.conftest import observed_run
 from training.observer import Summary
 
@@ -84,6 +87,7 @@ def test_settings_that_matter_keep_their_types(tmp_path: Path) -> None:
         "optimizer.lr": 0.006,
         "trainer.max_steps": 7,
         "trainer.compile": True,
+        OTHER: "default",
     }
     assert found["trainer.compile"] is True
     # Those of the model, with the derived sizes.
@@ -91,14 +95,52 @@ def test_settings_that_matter_keep_their_types(tmp_path: Path) -> None:
     assert model["model.qk_norm"] is True and model["model.bias"] is False
 
 
+def listed(events: EventAccumulator) -> dict[str, Any]:
+    return {info.name: info for info in content(events, "experiment").hparam_infos}
+
+
+def test_only_what_is_compared_or_changed_is_listed(tmp_path: Path) -> None:
+    usual = {name for name in (*COMPARED, OTHER) if name in SETTINGS or "model." in name}
+    usual |= {OTHER}
+    events = logged(tmp_path / "default", changed=frozenset({"run_dir", "optimizer.lr"}))
+    assert listed(events).keys() == usual
+    assert values(events)[OTHER] == "default"
+    # Changed by an experiment; on the command line to the default value.
+    changed = frozenset({"trainer.compile", "model.norm_eps", "seed", "data.path"})
+    events = logged(tmp_path / "changed", changed=changed, varied=frozenset({"model.bias"}))
+    assert listed(events).keys() == usual | {"trainer.compile", "model.norm_eps", "model.bias"}
+    assert sorted(str(values(events)[OTHER]).split(", ")) == ["compile=true", "norm_eps=1e-05"]
+
+
+def test_a_run_has_the_default_of_what_another_changes(tmp_path: Path) -> None:
+    """TensorBoard lists the hyperparameters of one run, and shows them of all."""
+    for name in ("a", "b"):
+        logged(tmp_path / name, changed=frozenset({"model.norm_eps"} if name == "a" else ()))
+    with tensorboard(tmp_path) as url:
+        listing = ask(f"{url}data/plugin/hparams/experiment", {"experimentName": ""})
+        infos = [each["name"] for each in listing["hparamInfos"]]
+        query = {"startIndex": 0, "sliceSize": 9, "allowedStatuses": ["STATUS_SUCCESS"]}
+        found = ask(f"{url}data/plugin/hparams/session_groups", query)["sessionGroups"]
+    runs = {each["sessions"][0]["name"]: each["hparams"] for each in found}
+    assert runs["a"]["model.norm_eps"] == runs["b"]["model.norm_eps"] == 1e-5
+    assert (runs["a"][OTHER], runs["b"][OTHER]) == ("norm_eps=1e-05", "default")
+    assert OTHER in infos
+
+
+def ask(url: str, query: dict[str, Any]) -> Any:
+    request = Request(url, json.dumps(query).encode(), {"Content-Type": "application/json"})
+    with urlopen(request) as answer:
+        return json.load(answer)
+
+
 def test_types_are_those_of_the_values(tmp_path: Path) -> None:
-    events = logged(tmp_path)
-    infos = {info.name: info for info in content(events, "experiment").hparam_infos}
+    events = logged(tmp_path, changed=frozenset({"model.bias"}))
+    infos = listed(events)
     kinds = {1: str, 2: bool, 3: float}
     found = values(events)
-    assert infos.keys() == found.keys()
-    for name, value in found.items():
-        assert kinds[infos[name].type] is type(value)
+    assert len(infos) > 8
+    for name, info in infos.items():
+        assert kinds[info.type] is type(found[name])
     assert list(infos["model.bias"].domain_discrete) == [False, True]
 
 
