@@ -85,12 +85,11 @@ def sentences(
 def _patterns(tokens: Sequence[str], key_tokens: Sequence[str] | None, causal: bool) -> Patterns:
     ids = np.unique([*tokens, *(key_tokens or ())], return_inverse=True)[1]
     queries, others = np.split(ids, [len(tokens)])
-    if key_tokens is None:
-        rules, keys = RULES, [rule.keys(queries) for rule in RULES]
-    else:
-        rules, keys = CROSS_RULES, [rule.keys(queries, others) for rule in CROSS_RULES]
-    even = np.tri(len(tokens)) if causal else np.ones_like(keys[0], dtype=float)
-    return Patterns(rules, np.stack(keys), even / even.sum(-1, keepdims=True))
+    rules: Sequence[Rule] = RULES if key_tokens is None else CROSS_RULES
+    places = [queries] if key_tokens is None else [queries, others]
+    keys = np.stack([rule.keys(*places) for rule in rules])
+    even = np.tri(len(tokens)) if causal else np.ones(keys.shape[1:])
+    return Patterns(rules, keys, even / even.sum(-1, keepdims=True))
 
 
 def _places(

@@ -143,8 +143,8 @@ def encode(
         "measured": places,
     }
     cut = [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays]
-    shown = (header["tokens"], found, places, causal, header.get("keys"))
-    header["sentences"] = sentences(cut, *shown)
+    texts, keys = texts[:MAX_TOKENS], keys[:MAX_TOKENS]
+    header["sentences"] = sentences(cut, texts, found, places, causal, keys if is_cross else None)
     if broken := [
         [layer, head]
         for layer, each in enumerate(arrays)

@@ -62,8 +62,7 @@ def check_sentences(header: dict[str, Any]) -> list[str]:
     found = []
     for layer, heads in enumerate(header["sentences"]):
         for head, (text, example, _) in enumerate(heads):
-            (name,) = [each.score for each in RULES if each.phrase in text.lower()] or [None]
-            if name:
+            for name in [each.score for each in RULES if each.phrase in text.lower()]:
                 value = header["scores"][name][layer][head]
                 assert f": {value:.2f} of its attention on {header['measured'][name]}" in text
             if example:
