@@ -119,7 +119,7 @@ class App {
           this.order.node,
           this.grid.node,
           this.legend,
-          keyList(),
+          keyList([["c d", "compare; show the difference"]]),
           this.notes.node,
         ),
         el(
@@ -131,7 +131,11 @@ class App {
         ),
       )),
     );
-    addEventListener("keydown", (event) => this.maps && onKey(event, this));
+    const keys = {
+      c: () => this.compare.toggle(),
+      d: () => this.compare.toggleDifference(),
+    };
+    addEventListener("keydown", (event) => this.maps && onKey(event, this, keys));
     new ResizeObserver(() => this.#redraw()).observe(this.main);
     addEventListener("resize", () => this.#redraw());
   }
@@ -190,7 +194,7 @@ class App {
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
     this.grid.show(this.maps, this.state, this.palette);
-    this.legend.replaceChildren(...legend(this.palette));
+    this.legend.replaceChildren(...legend(this.maps[0].legend(this.palette), this.palette));
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;
