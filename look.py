@@ -1,10 +1,12 @@
 """Show the attention of a trained model over any text, or as it formed in training.
 
+    python look.py run=runs/latest html=storyteller.html
     python look.py run=runs/latest text="Once there was a hen." html=hen.html
     python look.py run=runs/latest html=forming.html steps=all
 
-The maps and scores of a text are added to the run's log, where TensorBoard shows them as another
-probe. Without a text, the page has those that the run logged itself.
+Without a text, a page is written in which the model itself runs; with steps=all, one of the maps
+that the run logged. The maps and scores of a text are added to the run's log, where TensorBoard
+shows them as another probe.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ from configs.schema import LookConfig, build
 from errors import UserError, printable
 from files import open_regular, read_json, real_path
 from inference import OpenRun, each_checkpoint, open_run
+from live.contents import describe
+from live.pack import pack
+from live.page import live_page
+from live.texts import SPARE, prompt, reference
 from observe.attention import TAG, Probe
 from observe.observed import open_events
 from tensorboard_attention import encode, page
@@ -43,6 +49,9 @@ def main(cfg: DictConfig) -> None:
     config = build(cfg, LookConfig)
     check_page(config)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
+    if config.text is None and config.steps == "last":
+        write_live_page(opened, config)
+        return
     if config.text is None:
         entries = logged_maps(opened.run.path, config.steps)
     else:
@@ -51,6 +60,28 @@ def main(cfg: DictConfig) -> None:
         name = printable(real_path(opened.run.path).name)
         page(config.html, entries, f"Attention of {name}", about(opened), name)
         print(f"Wrote {config.html}")
+
+
+def write_live_page(opened: OpenRun, config: LookConfig) -> None:
+    """Write the page in which the model runs."""
+    assert config.html is not None
+    corpus = SPARE
+    length = opened.config.model.context_length
+    tensors = {name: each.detach().numpy() for name, each in opened.model.named_parameters()}
+    name = printable(real_path(opened.run.path).name)
+    run = {
+        "name": name,
+        "about": about(opened),
+        "prompt": prompt(corpus, opened.tokenizer, length),
+        "reference": reference(corpus, opened.tokenizer, length),
+        "losses": {},
+    }
+    data = describe(
+        opened.model, [opened.step], "float16", opened.tokenizer, opened.config.document_end, run
+    )
+    text = live_page(data, [pack(tensors, "float16")], name, run["about"])
+    Path(config.html).write_text(text, "utf-8")
+    print(f"Wrote {config.html}")
 
 
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:

@@ -1,0 +1,55 @@
+"""The live page as a single HTML file that loads nothing else.
+
+The page script and that of the worker, in which the model runs, are joined from plain modules. The
+worker is started from a Blob: the policy of the page allows no other source, and no request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorboard_attention import export
+from tensorboard_attention.export import as_json, document, joined
+
+STATIC = Path(__file__).parent / "static"
+STYLE = "live.css"
+# Each imports only those before it. What shows maps is the tab's.
+WORKER = ("weights", "engine", "sampling", "insight", "worker")
+SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
+PAGE = ("tokenizer", "patterns", "app")
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "
+    "img-src blob: data:"
+)
+NEEDS = "This page needs JavaScript to run the model. Turn it on; the page loads nothing else."
+
+
+def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about: str) -> str:
+    """The text of the file.
+
+    data: what `describe` returns.
+    weights: what `pack` returns for each of its steps.
+    title, about: the heading and the line below it, as plain text.
+    """
+    elements = {"model": as_json(data)}
+    elements |= {f"weights-{place}": text for place, text in enumerate(weights)}
+    return document(title, about, NEEDS, POLICY, _style(), elements, code())
+
+
+def code() -> str:
+    """The script of the page, which starts it with the script of the worker."""
+    worker = joined(_existing(WORKER))
+    shared = [export.STATIC / name for name in SHARED]
+    return f"{joined([*shared, *_existing(PAGE)])}\nstart({json.dumps(worker)});"
+
+
+def _style() -> str:
+    files = (export.STATIC / export.STYLE, STATIC / STYLE)
+    return "\n".join(path.read_text("utf-8") for path in files if path.exists())
+
+
+def _existing(names: Sequence[str]) -> list[Path]:
+    return [path for name in names if (path := STATIC / f"{name}.js").exists()]
