@@ -19,7 +19,11 @@ STYLE = "live.css"
 # Each imports only those before it. What shows maps is the tab's.
 WORKER = ("weights", "engine", "sampling", "insight", "worker")
 SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
-PAGE = ("tokenizer", "patterns", "app")
+PAGE = (
+    *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "study", "bars", "charts"),
+    *("next", "surprise", "switches", "writing", "ranking", "lens", "writers", "circuit"),
+    *("understanding", "saved", "foot", "layout", "author", "app"),
+)
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "
     "img-src blob: data:"

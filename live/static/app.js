@@ -1,34 +1,20 @@
 // The live page: holds the state and passes it to the parts, which do not know each other.
 
 import { Address } from "./address.js";
+import { Author } from "./author.js";
 import { Choice } from "./choice.js";
-import { Picker, ZoomButtons, copyLink, field, options } from "./controls.js";
-import { DifferencePanel } from "./difference.js";
+import { options } from "./controls.js";
 import { bring, el } from "./dom.js";
-import { Grid, ordered } from "./grid.js";
-import { keyList, onKey } from "./keys.js";
+import { ordered } from "./grid.js";
+import { onKey } from "./keys.js";
+import { arrange, buildParts } from "./layout.js";
+import { anyOff, readFragment, writeFragment } from "./link.js";
 import { Opening } from "./opening.js";
-import { Order } from "./order.js";
-import { Panel } from "./panel.js";
-import { Player } from "./play.js";
-import { SaveMenu, subject } from "./save.js";
-import { Scores } from "./scores.js";
+import { Study } from "./study.js";
 import { followTheme, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
-import { anyOff, readFragment, writeFragment } from "./link.js";
-import { NextTokens } from "./next.js";
-import { Ranking } from "./ranking.js";
-import { Study } from "./study.js";
-import { Surprise } from "./surprise.js";
-import { Switches } from "./switches.js";
-import { Understanding } from "./understanding.js";
-import { foot } from "./foot.js";
 import { VIEWS } from "./views.js";
-import { Writing } from "./writing.js";
-import { charts } from "./saved.js";
 
-const LEAD =
-  "This is a language model, and it runs in this page. Type, and watch it read: what surprises it, what it expects next, and what each of its heads looks at. Switch parts off to see what they are for.";
 const CHANGE = "what is off, minus before";
 
 export function start(workerSource) {
@@ -46,6 +32,7 @@ class LivePage {
     this.viewport = new Viewport();
     this.choice = new Choice();
     this.opening = new Opening();
+    this.author = new Author(this);
     this.turn = 0;
   }
 
@@ -54,7 +41,9 @@ class LivePage {
       this.palette = palette;
       if (this.maps) this.#draw();
     });
-    this.#build();
+    Object.assign(this, buildParts(this));
+    arrange(this);
+    this.#listen();
     this.address = new LiveAddress(this);
     this.say("Unpacking the model …");
     try {
@@ -78,120 +67,15 @@ class LivePage {
     if (this.maps) this.grid.reveal(this.state);
   }
 
-  #build() {
-    const acts = {
-      point: (token, cell = null) => this.hover(token ?? -1, cell),
-      pick: (token, cell) => this.pick(token, cell),
-      moved: () => this.zoom(1),
-    };
-    const say = (text) => this.say(text);
-    const menus = charts(this, say);
-    this.#buildText(menus);
-    this.steps = new Picker("Training", ({ step }) => this.set({ step }));
-    this.player = new Player([this.steps], { maps: async () => {} });
-    const save = (i) => new SaveMenu(() => subject(this.#saved(), i), say);
-    this.panel = new Panel(this.viewport, acts, save(0));
-    this.difference = new DifferencePanel(this.viewport, acts, save(2));
-    this.zoomButtons = new ZoomButtons((factor) => this.zoom(factor));
-    this.view = el("select", { oninput: () => this.set({ view: this.view.value }) });
-    this.meaning = el("p", { class: "note" });
-    this.grid = new Grid((layer, head) => this.turnTo([layer, head]));
-    this.scores = new Scores(() => {});
-    this.order = new Order((part) => this.sortBy(part));
-    this.ranking = new Ranking(this.study, () => this.ranked(), say);
-    this.switches = new Switches((off) => this.set({ off }));
-    this.understanding = new Understanding(this.study, menus, () => this.explain());
-    this.legend = el("div", { class: "scale", "aria-hidden": "true" });
-    this.notice = el("p", { class: "notice", role: "status" });
-    this.copied = el("output", { class: "copied" });
-    const copy = () => copyLink(window, writeFragment(this.linked()), this.copied);
-    this.main.replaceChildren(
-      el("p", { class: "lead" }, LEAD),
-      this.steps.node,
-      this.notice,
-      el("div", { class: "top" }, this.typing, this.next.node),
-      this.#columns(),
-      this.understanding.node,
-      el("footer", {}, el("div", { class: "actions" }, el("button", { type: "button", onclick: copy }, "Copy link"), this.copied), ...foot(this.data)),
-    );
-    addEventListener("keydown", (event) => {
-      const keys = { x: () => this.switches.toggleHead() };
-      if (this.maps) onKey(event, this, keys);
-    });
+  #listen() {
+    const keys = { x: () => this.switches.toggleHead() };
+    addEventListener("keydown", (event) => this.maps && onKey(event, this, keys));
     new ResizeObserver(() => this.#redraw()).observe(this.main);
     addEventListener("resize", () => this.#redraw());
   }
 
-  #buildText(menus) {
-    this.input = el("textarea", {
-      rows: 4,
-      spellcheck: "false",
-      "aria-label": "Text",
-      placeholder: "Type here",
-      oninput: () => this.typed(this.input.value),
-      onkeydown: (event) => {
-        if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-        event.preventDefault();
-        this.writing.toggle();
-      },
-    });
-    this.next = new NextTokens(
-      { choose: (id) => this.choose(id), back: () => this.set({ place: null }) },
-      menus.next,
-    );
-    this.surprise = new Surprise((place) => this.look(place), menus.losses);
-    this.writing = new Writing({
-      start: () => this.write(),
-      stop: () => this.study.stop(),
-      change: (sampling) => this.set({ sampling }),
-    });
-    this.seen = el("p", { class: "note" });
-    this.typing = el(
-      "section",
-      { class: "typing", "aria-label": "Your text" },
-      this.input,
-      this.writing.node,
-      this.seen,
-      this.surprise.node,
-    );
-  }
-
-  #columns() {
-    return el(
-      "div",
-      { class: "columns" },
-      el(
-        "div",
-        { class: "side" },
-        el("h2", {}, "Every head"),
-        el("div", { class: "ordering" }, this.order.node, this.ranking.node),
-        this.grid.node,
-        this.legend,
-        keyList([["x", "switch the head off, or on"]]),
-      ),
-      el(
-        "div",
-        { class: "chosen" },
-        el("div", { class: "views" }, field("Show", this.view), this.zoomButtons.node, this.meaning),
-        this.panel.node,
-        this.difference.node,
-        el(
-          "div",
-          { class: "aside" },
-          this.switches.node,
-          el("details", { class: "allscores" }, el("summary", {}, "Scores of this head"), this.scores.node),
-        ),
-      ),
-    );
-  }
-
   say(text) {
     this.notice.textContent = text;
-  }
-
-  typed(text) {
-    this.study.stop();
-    return this.set({ text, ids: null, place: null });
   }
 
   // Shows what could have been in the place of a token.
@@ -199,42 +83,6 @@ class LivePage {
     const { begun } = this.study.vocabulary;
     if (place + this.reading.from < Math.max(1, begun)) return;
     return this.set({ place, token: place });
-  }
-
-  // Goes on with a token: after the text, or in the place that is looked at.
-  choose(id) {
-    const { place } = this.state;
-    const ids = this.study.ids(this.state);
-    const kept = place === null ? ids : ids.slice(0, this.reading.from + place);
-    return this.#continue([...kept, id]);
-  }
-
-  #continue(ids) {
-    const text = this.study.vocabulary.decode(ids);
-    const same = JSON.stringify(this.study.vocabulary.encode(text)) === JSON.stringify(ids);
-    this.input.value = text;
-    return this.set({ text, ids: same ? null : ids, place: null });
-  }
-
-  // Writes on, token by token, until the document ends.
-  async write() {
-    this.busy = true;
-    this.state.place = null;
-    this.writing.show(this.state.sampling, true);
-    try {
-      await this.study.write(this.state, (ids, top) => {
-        this.input.value = this.study.vocabulary.decode(ids);
-        this.input.scrollTop = this.input.scrollHeight;
-        this.next.show(this.study.rows(top), null);
-        this.written = ids;
-      });
-    } catch (error) {
-      this.say(error.message);
-    }
-    this.busy = false;
-    this.writing.show(this.state.sampling, false);
-    if (this.written) await this.#continue(this.written);
-    this.written = null;
   }
 
   set(part) {
@@ -320,7 +168,7 @@ class LivePage {
     this.seen.textContent = reading.from
       ? `The model sees the last ${tokens.length} of ${reading.from + tokens.length} tokens: more do not fit its context.`
       : "";
-    if (!this.busy) this.writing.show(state.sampling, false);
+    this.writing.show(state.sampling, this.author.busy);
     this.#drawHead();
   }
 
@@ -337,7 +185,7 @@ class LivePage {
   }
 
   // What the tab's menu saves.
-  #saved() {
+  saved() {
     const { run } = this.data;
     const { state, maps, palette, difference, reading } = this;
     const one = { run: run.name, tag: state.text.slice(0, 40), step: state.step };

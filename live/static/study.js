@@ -49,6 +49,62 @@ export class Study {
     return now && this.rows(now.layers.at(-1), before?.layers.at(-1));
   }
 
+  // Writes on after the text. each(ids, top): another token was written.
+  async write(state, each) {
+    const ids = [...this.ids(state)];
+    const { temperature, topK, topP, seed, length } = state.sampling;
+    const settings = { temperature, topK: topK || null, topP, seed };
+    const { step, off } = state;
+    await this.asking.ask("write", { step, ids: [...ids], off, settings, n: length }, (part) => {
+      ids.push(part.token);
+      each([...ids], part.top);
+      if (this.vocabulary.isEnd(ids)) this.stop();
+    });
+  }
+
+  stop() {
+    return this.asking.ask("stop", {});
+  }
+
+  // What each layer would say after every token: [layer][place] of the most probable [token, probability].
+  async lens(state, { asked }) {
+    const answer = await this.asking.ask("lens", { ...asked, k: KEPT });
+    const named = (top) => top.map(([id, share]) => [this.labels[id], share]);
+    return answer?.layers.map((places) => places.map(named));
+  }
+
+  // What every part adds to the logit of a token: of `explained`, or of the one that is there, or of
+  // the most probable one.
+  async attribution({ place }, reading, explained) {
+    const rows = await this.probabilities({ place }, reading);
+    if (!rows) return null;
+    const there = place === null ? [] : [reading.ids[place]];
+    const choices = [...new Set([...there, ...rows.map(({ id }) => id), ...(explained === null ? [] : [explained])])];
+    const id = explained ?? choices[0];
+    const i = place === null ? reading.ids.length - 1 : place - 1;
+    const answer = await this.asking.ask("attribution", { ...reading.asked, i, token: id });
+    if (!answer) return null;
+    const { embedding, position, heads, mlps, biases, logit } = answer;
+    const parts = [["embedding", embedding]];
+    if (position !== undefined) parts.push(["position", position]);
+    heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`head ${l}.${h}`, value])));
+    mlps.forEach((value, l) => parts.push([`MLP ${l}`, value]));
+    if (biases) parts.push(["biases", biases]);
+    return { choices: choices.map((each) => [each, this.labels[each]]), id, parts, logit };
+  }
+
+  // What a head would write if it attended to one token alone.
+  async circuit({ layer, head }, { asked }, i) {
+    const answer = await this.asking.ask("circuit", { ...asked, layer, head, i, k: KEPT });
+    const named = (some) => some.map(([id, value]) => [this.labels[id], value]);
+    return answer && { promoted: named(answer.promoted), suppressed: named(answer.suppressed) };
+  }
+
+  // each({layer, head, rise}): another head was measured.
+  rank({ step, ids, by }, each) {
+    return this.asking.ask("rank", { step, ids, by }, each);
+  }
+
   // top: [id, probability] of tokens, largest first.
   rows(top, before) {
     const known = before && new Map(before);
@@ -75,4 +131,15 @@ class Reading {
   token(place) {
     return { place, token: this.tokens[place], id: this.ids[place] };
   }
+}
+
+// What is given head by head, one after the other.
+function joined(maps) {
+  const values = new Float32Array(maps.reduce((sum, each) => sum + each.length, 0));
+  let at = 0;
+  for (const each of maps) {
+    values.set(each, at);
+    at += each.length;
+  }
+  return values;
 }

@@ -11,7 +11,7 @@ export class Surprise {
       class: "text losses",
       role: "listbox",
       "aria-label": "Loss of every token",
-      onclick: (event) => placeOf(event) >= 0 && this.pick(placeOf(event)),
+      onclick: (event) => lossPlace(event) >= 0 && this.pick(lossPlace(event)),
       onkeydown: (event) => this.#key(event),
     });
     this.sum = el("p", { class: "sum" });
@@ -80,7 +80,7 @@ export class Surprise {
   }
 
   #key(event) {
-    const from = placeOf(event);
+    const from = lossPlace(event);
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || from < 0) return;
     const last = this.spans.length - 1;
     const next = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
@@ -104,6 +104,6 @@ function lossText(loss, before) {
   return `loss ${loss.toFixed(3)} nats${was}`;
 }
 
-function placeOf(event) {
+function lossPlace(event) {
   return Number(event.target.closest("[data-place]")?.dataset.place ?? -1);
 }
