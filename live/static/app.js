@@ -221,8 +221,7 @@ class LivePage {
   // Another head was measured: the heads are shown in the order of what is known.
   ranked() {
     this.ranking.addTo(this.maps.header);
-    this.state.sort = this.ranking.name;
-    this.state.rising = false;
+    if (this.ranking.rises.size === 1) Object.assign(this.state, { sort: this.ranking.name, rising: false });
     this.#draw();
     this.address.follow();
   }

@@ -64,6 +64,8 @@ export class Author {
     const typed = input.value !== (written ? study.vocabulary.decode(written) : state.text);
     this.busy = false;
     writing.show(state.sampling, false);
-    if (written && !typed) await this.#goOn(written);
+    if (!written || typed) return;
+    writing.spoken.textContent = `Written: ${input.value.slice(state.text.length)}`;
+    await this.#goOn(written);
   }
 }

@@ -7,7 +7,7 @@ import { el, tokenLabel } from "./dom.js";
 export class CircuitLists {
   constructor(save) {
     this.title = el("p", { class: "meaning" });
-    this.lists = el("div", { class: "lists" });
+    this.lists = el("div", { class: "pair" });
     this.node = el(
       "div",
       { class: "insight" },

@@ -20,7 +20,7 @@ export class Switches {
     this.mlp = button(() => this.#toggleMlp(this.layer));
     this.by = el("select", { oninput: () => change({ ...this.off, by: this.by.value }) });
     options(this.by, Object.keys(WAYS), "mean", Object.values(WAYS));
-    this.list = el("ul", { class: "off", "aria-label": "What is off" });
+    this.list = el("ul", { class: "offlist", "aria-label": "What is off" });
     const all = () => change(nothingOff(this.off.by));
     this.all = el("button", { type: "button", onclick: all }, "All on");
     this.node = el(

@@ -25,11 +25,13 @@ export class Writing {
         return [name, el("input", { type: "number", ...range, title, inputmode: mode, onchange: read })];
       }),
     );
+    this.spoken = el("output", { class: "spoken" }); // what was written, read aloud once
     const fields = Object.entries(SETTINGS).map(([name, [text]]) => field(text, this.inputs[name]));
     this.node = el(
       "div",
       { class: "writing" },
       this.button,
+      this.spoken,
       el(
         "details",
         { class: "settings" },
