@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,9 +61,7 @@ def drawn(seed: int) -> tuple[list[str], list[np.ndarray]]:
 def described(module: Call, tokens: list[str], maps: list[np.ndarray]) -> dict[str, Any]:
     triangle = np.tril_indices(len(tokens))
     weights = [each[0, head][triangle] for each in maps for head in range(each.shape[1])]
-    flat = [
-        "NaN" if np.isnan(value) else value for value in np.concatenate(weights).astype(float)
-    ]
+    flat = ["NaN" if np.isnan(value) else value for value in np.concatenate(weights).astype(float)]
     return module("patterns.js", ASK, [tokens, [each.shape[1] for each in maps], flat])
 
 
@@ -79,7 +78,7 @@ def test_scores_and_sentences_are_those_of_python(module: Call, part: int) -> No
         places = dict.fromkeys(expected, THIS_TEXT)
         wanted = sentences(maps, tokens, expected, places, causal=True)
         for got, [text, pair, tells] in zip(
-            sum(found["sentences"], []), sum(wanted, []), strict=True
+            chain(*found["sentences"]), chain(*wanted), strict=True
         ):
             assert NUMBER.sub("", got[0]) == NUMBER.sub("", text)
             for one, two in zip(NUMBER.findall(got[0]), NUMBER.findall(text), strict=True):
