@@ -168,6 +168,7 @@ class LivePage {
     this.seen.textContent = reading.from
       ? `The model sees the last ${tokens.length} of ${reading.from + tokens.length} tokens: more do not fit its context.`
       : "";
+    this.switches.announce(this.surprise.sum.textContent);
     this.writing.show(state.sampling, this.author.busy);
     this.#drawHead();
   }

@@ -37,7 +37,7 @@ export class Study {
     if (!answer) return null;
     const view = state.view === "change" ? "weights" : state.view;
     const shown = view === "weights" ? answer : await this.asking.ask("read", { ...asked, view });
-    return shown && new Reading(this, asked, from, answer, view, shown.maps);
+    return shown && new TextRead(this, asked, from, answer, view, shown.maps);
   }
 
   // The most probable tokens in the place that a state looks at, before and after parts are off.
@@ -115,7 +115,7 @@ export class Study {
 }
 
 // What the model made of the tokens that it sees. from: how many it does not see.
-class Reading {
+class TextRead {
   constructor({ labels, data }, asked, from, { maps, losses, top, before }, view, shown) {
     Object.assign(this, { asked, from, losses, top, ids: asked.ids });
     this.tokens = asked.ids.map((id) => labels[id]);

@@ -19,7 +19,7 @@ export class Surprise {
     const ramp = el("i", { class: "lossramp", "aria-hidden": "true" });
     const scale = el("p", { class: "lossscale" }, "0", ramp, this.most);
     const hint = "Click a token to see what else it could have been.";
-    const title = el("h2", {}, "How surprised the model is");
+    const title = el("h2", {}, "How surprising each token is");
     this.node = el(
       "section",
       { class: "surprise" },

@@ -29,6 +29,7 @@ export class Switches {
       el("h2", {}, "Switch parts off"),
       el("div", { class: "buttons" }, this.head, this.attention, this.mlp),
       el("label", { class: "by" }, "In place of a part: ", this.by),
+      (this.said = el("output", { class: "spoken" })),
       (this.shown = el("div", { class: "buttons" }, this.list, this.all)),
     );
   }
@@ -80,6 +81,13 @@ export class Switches {
       {},
       el("button", { type: "button", "aria-label": name, title: name, onclick: on }, `${text} ✕`),
     );
+  }
+
+  // Reads aloud what a change did, once.
+  announce(text) {
+    const about = JSON.stringify(this.off);
+    if (this.announced && about !== this.announced) this.said.textContent = text;
+    this.announced = about;
   }
 
   toggleHead() {

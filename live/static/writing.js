@@ -35,7 +35,7 @@ export class Writing {
       el(
         "details",
         { class: "settings" },
-        el("summary", {}, "How it draws"),
+        el("summary", {}, "Sampling"),
         el("div", {}, ...fields),
       ),
     );
@@ -52,7 +52,7 @@ export class Writing {
 
   show(sampling, busy) {
     this.busy = busy;
-    this.button.textContent = busy ? "❚❚ Stop" : "▶ Let it write on";
+    this.button.textContent = busy ? "❚❚ Stop" : "▶ Let it write";
     this.button.title = "Ctrl+Enter in the text";
     for (const [name, value] of Object.entries(sampling)) this.inputs[name].value = value;
   }
