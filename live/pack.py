@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -23,7 +23,27 @@ from errors import UserError
 
 BYTES = {"float16": 2, "int8": 1, "float32": 4}  # of a weight, about
 
+MOST = 200e6  # bytes of a page; browsers can hold a text of 500 MB, but not much beside it
+
 Tensors = Mapping[str, np.ndarray]
+
+
+def check_size(n_parameters: int, n_checkpoints: int, weights: str) -> None:
+    """Raise UserError if the page would be too large for a browser."""
+
+    def size(n_checkpoints: int, weights: str) -> float:
+        return n_parameters * n_checkpoints * BYTES[weights] * 4 / 3
+
+    needed = size(n_checkpoints, weights)
+    if needed <= MOST:
+        return
+    ways = ["weights=int8"] * (size(n_checkpoints, "int8") <= MOST)
+    ways += ["checkpoints=one"] * (size(1, weights) <= MOST)
+    raise UserError(
+        f"weights: a page with {n_checkpoints} x {n_parameters:,} parameters as {weights} would "
+        f"have about {needed / 1e6:,.0f} MB, more than the {MOST / 1e6:.0f} MB that browsers take; "
+        + (f"give {' or '.join(ways)}" if ways else "choose a smaller model")
+    )
 
 
 def pack(tensors: Tensors, weights: str) -> str:
@@ -75,7 +95,7 @@ def _dequantized(integers: np.ndarray | None, floats: np.ndarray) -> np.ndarray:
     return floats if integers is None else integers.astype(np.float32) * floats[:, None]
 
 
-def _planes(arrays: object, dtype: str) -> bytes:
-    flat = [np.ascontiguousarray(each, dtype).reshape(-1) for each in arrays]  # type: ignore[attr-defined]
+def _planes(arrays: Iterable[np.ndarray], dtype: str) -> bytes:
+    flat = [each.astype(dtype).reshape(-1) for each in arrays]
     whole = np.concatenate(flat) if flat else np.empty(0, dtype)
     return whole.view(np.uint8).reshape(-1, whole.itemsize).T.tobytes()

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from data import Tokenizer
+from live.tokenizer import tokenizer_data
+from model import GPT
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
 
@@ -27,6 +31,30 @@ POLICY = (
     "img-src blob: data:"
 )
 NEEDS = "This page needs JavaScript to run the model. Turn it on; the page loads nothing else."
+
+
+def describe(
+    model: GPT,
+    steps: Sequence[int],
+    weights: str,
+    tokenizer: Tokenizer,
+    document_end: str | None,
+    run: dict[str, Any],
+) -> dict[str, Any]:
+    """The JSON of a page.
+
+    steps: those of the checkpoints in the page, ascending; weights: how they are packed.
+    document_end: the text that ends a document, if there is one.
+    run: what is told of the run.
+    """
+    return {
+        "config": {**asdict(model.config), "vocab_size": model.vocab_size},
+        "steps": list(steps),
+        "weights": weights,
+        "parameters": [[name, list(each.shape)] for name, each in model.named_parameters()],
+        "tokenizer": tokenizer_data(tokenizer, document_end),
+        "run": run,
+    }
 
 
 def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about: str) -> str:

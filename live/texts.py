@@ -1,11 +1,10 @@
 """The texts of a page: one to begin with, one for means, and the validation text for losses.
 
-Promises: all three are text that the model was not trained on.
+Promises: the model was not trained on any of them.
 """
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 
 import numpy as np
@@ -14,50 +13,51 @@ from jaxtyping import UInt32
 from data import Corpus, TalesConfig, Tokenizer
 from data.tales import Tales
 
-SPARE = Tales(TalesConfig("tales", 10_000, 2, 0.5))  # for a model whose text is not at hand
+N_TALES = 100  # that are searched for a beginning
+
+
+def spare_corpus() -> Corpus:
+    """Tales, for a model whose own text is not at hand."""
+    return Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
 
 
 def validation_tokens(
-    corpus: Corpus, tokenizer: Tokenizer, n_tokens: int
-) -> UInt32[np.ndarray, " tokens"]:
-    """About the first `n_tokens` tokens of the validation split."""
+    corpus: Corpus, tokenizer: Tokenizer, most: int
+) -> UInt32[np.ndarray, " token"]:
+    """The first tokens of the validation split, about `most` if it has as many."""
     texts: list[str] = []
-    tokens = np.empty(0, np.uint32)
+    length = 0
     for piece in corpus.pieces("val"):
         texts.append(piece)
-        if sum(map(len, texts)) > n_tokens:  # a token has at least a byte
+        length += len(piece)
+        if length >= 8 * most:  # characters; a token rarely has more
             break
-    tokens = tokenizer.encode_array("".join(texts))
-    return tokens[:n_tokens]
+    return tokenizer.encode_array("".join(texts)[: 8 * most])[:most]
 
 
-def prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
-    """The start of the validation text, of at most half a context: of a tale, the first sentences,
-    up to the one that mentions its hero again."""
+def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
+    """The start of the validation text, at most half a context; of a tale, the sentences up to
+    the second that names its hero."""
     most = max(1, context_length // 2)
-    if isinstance(corpus, Tales):
-        for tale in islice(corpus.tales("val"), 100):
-            heroes = [each.end for each in tale.mentions if each.name == "hero"]
-            if len(heroes) > 1 and (end := tale.text.find(".", heroes[1])) > 0:
-                text = tale.text[: end + 1]
-                if len(tokenizer.encode(text)) <= most:
-                    return text
-    return first_tokens(next(iter(corpus.pieces("val")), "")[: 64 * most], tokenizer, most)
+    tales = islice(corpus.tales("val"), N_TALES) if isinstance(corpus, Tales) else ()
+    for tale in tales:
+        named = [each.end for each in tale.mentions if each.name == "hero"]
+        sentences = tale.text[: tale.text.find(".", named[1]) + 1] if len(named) > 1 else ""
+        if 0 < len(tokenizer.encode(sentences)) <= most:
+            return sentences
+    return _beginning(next(iter(corpus.pieces("val")), ""), tokenizer, most)
 
 
-def reference(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
-    """A validation text of at most a context."""
-    texts = (
-        islice(corpus.pieces("val"), 1, None) if isinstance(corpus, Tales) else corpus.pieces("val")
-    )
-    text = next(iter(texts), "")[: 64 * context_length]
-    return first_tokens(text.strip(), tokenizer, context_length)
+def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
+    """The start of the last document of a validation piece, at most a context."""
+    pieces = islice(corpus.pieces("val"), N_TALES if isinstance(corpus, Tales) else 1)
+    return _beginning(([*pieces] or [""])[-1], tokenizer, context_length)
 
 
-def first_tokens(text: str, tokenizer: Tokenizer, most: int) -> str:
-    """The longest beginning of a text that is whole characters and at most `most` tokens."""
-    kept = tokenizer.decode_bytes(tokenizer.encode(text)[:most])
-    text = kept.decode("utf-8", errors="ignore")
-    while len(tokenizer.encode(text)) > most:
+def _beginning(text: str, tokenizer: Tokenizer, most: int) -> str:
+    """At most `most` tokens of a text, in whole characters."""
+    text = text.strip()[: 64 * most]
+    text = tokenizer.decode_bytes(tokenizer.encode(text)[:most]).decode(errors="ignore")
+    while len(tokenizer.encode(text)) > most:  # the tokens at a new end can be shorter
         text = text[:-1]
     return text

@@ -17,6 +17,7 @@ import tiktoken
 from data import Tokenizer
 from errors import UserError
 
+LONG_S = "\u017f"
 CLASS = re.compile(r"\\p\{(\w+)\}")
 
 
@@ -72,7 +73,7 @@ def _any_case(group: re.Match[str]) -> str:
 
     def both(letters: re.Match[str]) -> str:
         text = letters[1] or letters[0]
-        return f"[{text}{text.upper()}{'ſ' * ('s' in text)}]"
+        return f"[{text}{text.upper()}{LONG_S * ('s' in text)}]"
 
     return "(?:" + re.sub(r"\[(\w+)\]|\w", both, group[1]) + ")"
 

@@ -19,19 +19,23 @@ READ = """async ({ unpack }, { data, text }) => {
 }"""
 
 
+def array(values: object) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
 def tensors() -> dict[str, np.ndarray]:
     """Ordinary weights, and the odd ones: zeros of both signs, rows of zeros, the smallest and the
     largest numbers."""
     rng = np.random.default_rng(0)
     info = np.finfo(np.float32)
-    odd = np.float32([[0, -0.0, 1, -1], [0, 0, 0, 0], [65504, -65504, 6e-8, 5.9e-8]])
-    tiny = np.float32([[info.smallest_subnormal, 0], [info.tiny, -info.tiny], [1e-42, -1e-45]])
+    odd = array([[0, -0.0, 1, -1], [0, 0, 0, 0], [65504, -65504, 6e-8, 5.9e-8]])
+    tiny = array([[info.smallest_subnormal, 0], [info.tiny, -info.tiny], [1e-42, -1e-45]])
     return {
         "matrix": rng.normal(size=(7, 5)).astype(np.float32),
         "vector": rng.normal(size=9).astype(np.float32),
         "odd": odd,
         "tiny": tiny,
-        "bias": np.float32([0, -0.0, 2048.5, 1e-7, 65519]),
+        "bias": array([0, -0.0, 2048.5, 1e-7, 65519]),
         "row": rng.normal(size=(1, 300)).astype(np.float32),
         "column": rng.normal(size=(300, 1)).astype(np.float32),
     }
@@ -78,7 +82,7 @@ def test_how_far_weights_are_rounded() -> None:
 
 
 def test_a_number_too_large_for_16_bits_is_refused() -> None:
-    given = {"blocks.0.mlp.up.weight": np.float32([[1, 65520]])}
+    given = {"blocks.0.mlp.up.weight": array([[1, 65520]])}
     with pytest.raises(UserError, match=r"^weights: float16 .* blocks.0.mlp.up.weight"):
         pack(given, "float16")
     for weights in ("int8", "float32"):
@@ -90,7 +94,7 @@ def test_damaged_weights_are_an_error(module: Call, weights: str) -> None:
     given = tensors()
     text = pack(given, weights)
     data = base64.b64decode(text)
-    for damaged in (data[:-9], data[:40], pack({"a": np.float32([1.0])}, weights).encode()):
+    for damaged in (data[:-9], data[:40], pack({"a": array([1.0])}, weights).encode()):
         text = base64.b64encode(damaged).decode()
         failed = module(
             "weights.js",
