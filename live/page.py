@@ -21,7 +21,9 @@ from tensorboard_attention.export import as_json, document, joined
 STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"
 # Each imports only those before it. What shows maps is the tab's.
-WORKER = ("weights", "engine", "sampling", "insight", "worker")
+WORKER = (
+    *("weights", "arithmetic", "engine", "memory", "reading", "sampling", "insight", "worker"),
+)
 SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "study", "bars", "charts"),
