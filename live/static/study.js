@@ -8,6 +8,7 @@ import { LiveMaps } from "./views.js";
 import { Vocabulary } from "./vocabulary.js";
 
 const SHOWN = 10; // tokens, as bars
+const COMPARED = 1000; // tokens whose probability before is known; others had next to none
 const KEPT = 5; // of a cell of the logit lens, and of an OV circuit
 
 export class Study {
@@ -20,7 +21,9 @@ export class Study {
 
   load() {
     const weights = this.data.steps.map((_, i) => document.getElementById(`weights-${i}`).textContent);
-    return this.asking.ask("load", { data: this.data, weights });
+    const { config, run } = this.data;
+    const reference = this.vocabulary.encode(run.reference).slice(0, config.context_length);
+    return this.asking.ask("load", { data: this.data, weights, reference });
   }
 
   // All tokens of a state, also those that no longer fit the context.
@@ -42,11 +45,14 @@ export class Study {
 
   // The most probable tokens in the place that a state looks at, before and after parts are off.
   async probabilities({ place }, reading) {
-    if (place === null) return this.rows(reading.top, reading.before?.top);
-    const at = (off) => this.asking.ask("lens", { ...reading.asked, off, i: place - 1, k: SHOWN });
-    const now = await at(reading.asked.off);
-    const before = reading.before && (await at(nothingOff()));
-    return now && this.rows(now.layers.at(-1), before?.layers.at(-1));
+    const i = (place ?? reading.ids.length) - 1;
+    const top = async (off, k) => {
+      const answer = await this.asking.ask("lens", { ...reading.asked, off, i, k });
+      return answer?.layers.at(-1);
+    };
+    const now = place === null ? reading.top : await top(reading.asked.off, SHOWN);
+    const before = reading.before && (await top(nothingOff(), COMPARED));
+    return now && this.rows(now, before);
   }
 
   // Writes on after the text. each(ids, top): another token was written.
