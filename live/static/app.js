@@ -86,6 +86,7 @@ class LivePage {
   }
 
   set(part) {
+    if ("step" in part || "off" in part) this.author.stop();
     Object.assign(this.state, part);
     if ("token" in part) this.opening.chosen();
     const { token } = this.state;

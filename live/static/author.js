@@ -1,7 +1,10 @@
 // What changes the text: typing, choosing a token, and the model that writes on.
 
+const PAUSE_BETWEEN = 100; // milliseconds in which it only writes
+
 export class Author {
   busy = false; // whether the model writes
+  due = 0; // when the page follows again
 
   constructor(app) {
     this.app = app;
@@ -26,7 +29,7 @@ export class Author {
     const { vocabulary } = this.app.study;
     const text = vocabulary.decode(ids);
     const same = vocabulary.encode(text).join() === ids.join();
-    this.app.input.value = text;
+    if (this.app.input.value !== text) this.app.input.value = text;
     return this.app.set({ text, ids: same ? null : ids, place: null });
   }
 
@@ -42,30 +45,37 @@ export class Author {
   // Writes on, token by token, until the document ends. What is typed meanwhile stops it.
   async write() {
     const { app } = this;
-    const { study, state, input, next, writing } = app;
+    const { study, input, state, writing } = app;
+    const { text } = state;
+    const mine = (this.turn = {});
     let written = null;
     this.busy = true;
-    const mine = (this.turn = {});
-    const isMine = () => this.turn === mine && this.busy;
     state.place = null;
     writing.show(state.sampling, true);
     try {
-      await study.write(state, (ids, top) => {
-        if (!isMine()) return;
+      await study.write(state, (ids) => {
+        if (this.turn !== mine || !this.busy) return;
         written = ids;
         input.value = study.vocabulary.decode(ids);
         input.scrollTop = input.scrollHeight;
-        next.show(study.rows(top), null);
+        this.#follow(ids);
       });
     } catch (error) {
       app.say(error.message);
     }
     if (this.turn !== mine) return;
-    const typed = input.value !== (written ? study.vocabulary.decode(written) : state.text);
+    const typed = written && input.value !== study.vocabulary.decode(written);
     this.busy = false;
     writing.show(state.sampling, false);
     if (!written || typed) return;
-    writing.spoken.textContent = `Written: ${input.value.slice(state.text.length)}`;
+    writing.spoken.textContent = `Written: ${input.value.slice(text.length)}`;
     await this.#goOn(written);
+  }
+
+  // Everything follows what is written, as often as it can be seen.
+  #follow(ids) {
+    if (performance.now() < this.due) return;
+    this.due = Infinity;
+    this.#goOn(ids).finally(() => (this.due = performance.now() + PAUSE_BETWEEN));
   }
 }

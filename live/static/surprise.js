@@ -75,7 +75,7 @@ export class Surprise {
       span.token = token;
       this.spans.push(span);
     }
-    const breaks = (span) => (span.token.endsWith("\n") ? [span, el("br")] : [span]);
+    const breaks = (span, i) => (i && span.token.endsWith("\n") ? [span, el("br")] : [span]);
     this.text.replaceChildren(...this.spans.flatMap(breaks));
   }
 
