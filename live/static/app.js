@@ -15,7 +15,10 @@ import { followTheme, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
 import { VIEWS } from "./views.js";
 
-const CHANGE = "what is off, minus before";
+const CHANGE = [
+  "change by what is off",
+  "Weights with parts off, minus those before. Heads of later layers change; others read the same as before.",
+];
 
 export function start(workerSource) {
   const data = JSON.parse(document.getElementById("model").textContent);
@@ -156,9 +159,9 @@ class LivePage {
     this.grid.show([maps], state, this.palette, isOff);
     this.legend.replaceChildren(...legend(maps.legend(this.palette), this.palette));
     const views = Object.entries(VIEWS).map(([name, [text]]) => [name, text]);
-    if (off) views.push(["change", CHANGE]);
+    if (off) views.push(["change", CHANGE[0]]);
     options(this.view, views.map(([name]) => name), state.view, views.map(([, text]) => text));
-    this.meaning.textContent = VIEWS[state.view]?.[1] ?? "";
+    this.meaning.textContent = (VIEWS[state.view] ?? CHANGE)[1];
     this.main.classList.toggle("differing", state.view === "change");
     this.panel.title.textContent = `Layer ${layer}, head ${head}${isOff(layer, head) ? " (off)" : ""}`;
     this.switches.show(state.off, layer, head, maps.header.heads[layer]);
@@ -166,6 +169,7 @@ class LivePage {
     const { losses, before, tokens } = reading;
     const worst = Math.log(this.data.config.vocab_size);
     this.surprise.show(tokens, losses, before?.losses, worst, state.place);
+    this.grow();
     this.seen.textContent = reading.from
       ? `The model sees the last ${tokens.length} of ${reading.from + tokens.length} tokens: more do not fit its context.`
       : "";

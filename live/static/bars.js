@@ -34,5 +34,6 @@ export function percent(share) {
 }
 
 export function signedText(value, digits = 3) {
-  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
+  const text = Math.abs(value).toFixed(digits);
+  return Number(text) ? `${value < 0 ? "−" : "+"}${text}` : text;
 }

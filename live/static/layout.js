@@ -68,8 +68,14 @@ function textParts(app, menus) {
       author.toggle();
     },
   });
+  // As high as its text, within limits of the style.
+  const grow = () => {
+    input.style.height = "auto";
+    input.style.height = `${input.scrollHeight + 2}px`;
+  };
   return {
     input,
+    grow,
     next: new NextTokens(
       { choose: (id) => author.choose(id), back: () => app.set({ place: null }) },
       menus.next,
@@ -100,7 +106,7 @@ export function arrange(app) {
 function columns(app) {
   const scores = el(
     "details",
-    { class: "allscores" },
+    { class: "allscores", open: innerWidth > 1000 },
     el("summary", {}, "Scores of this head"),
     app.scores.node,
   );

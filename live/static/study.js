@@ -52,7 +52,10 @@ export class Study {
     };
     const now = place === null ? reading.top : await top(reading.asked.off, SHOWN);
     const before = reading.before && (await top(nothingOff(), COMPARED));
-    return now && this.rows(now, before);
+    const rows = now && this.rows(now, before);
+    if (place !== null && rows && !rows.some(({ id }) => id === reading.ids[place]))
+      rows.push(reading.row(place)); // what is there, however improbable
+    return rows;
   }
 
   // Writes on after the text. each(ids, top): another token was written.
@@ -93,8 +96,8 @@ export class Study {
     const { embedding, position, heads, mlps, biases, logit } = answer;
     const parts = [["embedding", embedding]];
     if (position !== undefined) parts.push(["position", position]);
-    heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`head ${l}.${h}`, value])));
-    mlps.forEach((value, l) => parts.push([`MLP ${l}`, value]));
+    heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`layer ${l}, head ${h}`, value])));
+    mlps.forEach((value, l) => parts.push([`layer ${l}, MLP`, value]));
     if (biases) parts.push(["biases", biases]);
     return { choices: choices.map((each) => [each, this.labels[each]]), id, parts, logit };
   }
@@ -136,6 +139,12 @@ class TextRead {
 
   token(place) {
     return { place, token: this.tokens[place], id: this.ids[place] };
+  }
+
+  // The token that is there, with its probability.
+  row(place) {
+    const share = (losses) => losses && Math.exp(-losses[place]);
+    return { ...this.token(place), now: share(this.losses), before: share(this.before?.losses) };
   }
 }
 

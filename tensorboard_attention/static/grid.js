@@ -30,7 +30,7 @@ export class Grid {
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       const broken = views.some((maps) => !maps.isFinite(l, h));
       const off = isOff(l, h);
-      const marks = (off ? " off" : "") + (broken ? " NaN" : "");
+      const marks = (off && !sort ? " off" : "") + (broken ? " NaN" : ""); // a score leaves no room
       cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + marks;
       cell.button.classList.toggle("off", off);
       cell.button.title = broken ? NOT_FINITE : "";
