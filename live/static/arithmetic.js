@@ -56,24 +56,38 @@ export class Norm {
     Object.assign(this, { gain, bias, eps, centred, width: gain.length });
   }
 
-  // What a row, which begins at `at`, is shifted and then divided by.
-  scale(x, at = 0) {
-    const { width, eps, centred } = this;
-    let mean = 0;
-    if (centred) for (let i = 0; i < width; i++) mean += x[at + i] / width;
-    let square = 0;
-    for (let i = 0; i < width; i++) square += (x[at + i] - mean) ** 2 / width;
-    return { mean, by: Math.sqrt(square + eps) };
-  }
-
   of(x, y = new Float32Array(x.length)) {
-    const { gain, bias, width } = this;
+    const { bias, width } = this;
     for (let at = 0; at < x.length; at += width) {
-      const { mean, by } = this.scale(x, at);
-      for (let i = 0; i < width; i++)
-        y[at + i] = ((x[at + i] - mean) / by) * gain[i] + (bias ? bias[i] : 0);
+      const row = x.subarray(at, at + width);
+      this.#scaled(row, this.#scale(row), y, at);
+      if (bias) add(y, at, bias, 0, width);
     }
     return y;
+  }
+
+  // What a part of the row x becomes, at the scale of x and without the bias: of parts that sum to x,
+  // these sum to the norm of x without its bias.
+  part(part, x) {
+    const y = new Float32Array(part.length);
+    this.#scaled(part, this.#scale(x), y, 0);
+    return y;
+  }
+
+  #scaled(row, scale, y, at) {
+    const { gain, width } = this;
+    const mean = this.#mean(row);
+    for (let i = 0; i < width; i++) y[at + i] = ((row[i] - mean) / scale) * gain[i];
+  }
+
+  #scale(row) {
+    const mean = this.#mean(row);
+    const square = row.reduce((sum, each) => sum + (each - mean) ** 2, 0) / this.width;
+    return Math.sqrt(square + this.eps);
+  }
+
+  #mean(row) {
+    return this.centred ? row.reduce((sum, each) => sum + each, 0) / this.width : 0;
   }
 }
 

@@ -4,7 +4,7 @@ import { add, dot, logSumExp, softmax } from "./arithmetic.js";
 import { LayerMemory, grown, triangle } from "./memory.js";
 
 export const NOTHING_OFF = { by: "zero", heads: [], mlps: [] };
-const AT_ONCE = 16; // tokens whose logits are in memory together
+const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
 
 // What was read stays, so another token costs as much as one with a key-value cache (twin of KVCache,
 // record_attention and ablate).
@@ -31,10 +31,10 @@ export class Reading {
   // Reads more tokens. Throws RangeError beyond the context length, and for an id outside the
   // vocabulary.
   read(ids) {
-    for (const _ of this.pieces(ids));
+    finished(this.pieces(ids));
   }
 
-  // The same, layer by layer: a caller who stops between two layers has read nothing.
+  // The same, in pieces: a caller who stops between two of them has read nothing.
   *pieces(ids) {
     const { context_length } = this.model.config;
     const [from, to] = [this.length, this.length + ids.length];
@@ -43,7 +43,7 @@ export class Reading {
     if (!ids.length) return;
     this.#reserve(to);
     this.model.embed(ids, from, this.#stream(0, from, to));
-    yield* this.#pass(0, from, to);
+    yield* this.#pass(0, this.layers.length - 1, from, to);
     this.tokens.push(...ids);
   }
 
@@ -61,19 +61,20 @@ export class Reading {
     this.#scored = Math.max(1, Math.min(n, this.#scored));
   }
 
-  // A reading of the same tokens with `off` instead, which changes no layer before `layer`.
-  switched(off, layer) {
+  // A reading of the same tokens with `off` instead, which changes no layer before `first`. Layers
+  // after `last` are not run.
+  *switched(off, first, last = this.layers.length - 1) {
     const other = new Reading(this.model, off);
     other.tokens = [...this.tokens];
-    this.layers.slice(0, layer).forEach((each, i) => other.layers[i].copyOf(each));
-    this.streams.slice(0, layer + 1).forEach((each, i) => (other.streams[i] = each.slice()));
+    this.layers.slice(0, first).forEach((each, i) => other.layers[i].copyOf(each));
+    this.streams.slice(0, first + 1).forEach((each, i) => (other.streams[i] = each.slice()));
     other.#reserve(this.length);
-    for (const _ of other.#pass(layer, 0, this.length));
+    yield* other.#pass(first, last, 0, this.length);
     return other;
   }
 
   copy() {
-    return this.switched(this.off, this.layers.length);
+    return this.switched(this.off, this.layers.length).next().value;
   }
 
   #reserve(count) {
@@ -86,18 +87,27 @@ export class Reading {
     return this.streams[layer].subarray(from * d_model, to * d_model);
   }
 
-  // Twin of Block.forward: the blocks from `layer` on.
-  *#pass(layer, from, to) {
-    for (; layer < this.layers.length; layer++) {
-      const { mlp, mlpNorm } = this.model.blocks[layer];
-      const x = this.#stream(layer + 1, from, to);
-      x.set(this.#stream(layer, from, to));
-      add(x, 0, this.#attention(layer, from, to), 0, x.length);
-      const written = mlp(mlpNorm.of(x), this.layers[layer].rows("mlp", from, to));
-      this.#ablate(layer, "mlps", written, this.model.config.d_model);
-      add(x, 0, written, 0, x.length);
-      yield;
+  // The blocks of some layers, for tokens [from, to), in pieces that take a moment each. Means are
+  // taken over all of these tokens.
+  *#pass(first, last, from, to) {
+    const size = this.off.by === "mean" && !this.off.means ? to - from : AT_ONCE;
+    for (let layer = first; layer <= last; layer++) {
+      for (let i = from; i < to; i += size) {
+        this.#block(layer, i, Math.min(to, i + size));
+        yield;
+      }
     }
+  }
+
+  // Twin of Block.forward.
+  #block(layer, from, to) {
+    const { mlp, mlpNorm } = this.model.blocks[layer];
+    const x = this.#stream(layer + 1, from, to);
+    x.set(this.#stream(layer, from, to));
+    add(x, 0, this.#attention(layer, from, to), 0, x.length);
+    const written = mlp(mlpNorm.of(x), this.layers[layer].rows("mlp", from, to));
+    this.#ablate(layer, "mlps", written, this.model.config.d_model);
+    add(x, 0, written, 0, x.length);
   }
 
   // Twin of CausalSelfAttention.forward.
@@ -251,10 +261,25 @@ function meanRow(rows, width, start, size) {
   return Float32Array.from(sum, (each) => (each * width) / rows.length);
 }
 
-// What the parts that are off write on average over a text, read with `off` in force: {heads: [...],
-// mlps: [...]} in the order of `off`, heads before the output matrix. For `off.means` of a Reading.
-export function means(model, ids, off) {
-  const reading = new Reading(model, { ...off, by: "mean", means: undefined });
-  reading.read(ids);
+// What the parts that are off write on average over a text, with all of them off: {heads, mlps}, in
+// the order of `off`, for its `means`; a head's is before the output matrix. intact: a reading of
+// the text with nothing off.
+export function* means(intact, { heads, mlps }) {
+  const layers = changed({ heads, mlps });
+  const off = { by: "mean", heads, mlps };
+  const reading = yield* intact.switched(off, Math.min(...layers), Math.max(...layers));
   return reading.means;
+}
+
+// The layers of what is off.
+export function changed({ heads, mlps }) {
+  return [...heads.map(([layer]) => layer), ...mlps];
+}
+
+// What a generator that works in pieces returns.
+export function finished(pieces) {
+  for (;;) {
+    const { done, value } = pieces.next();
+    if (done) return value;
+  }
 }
