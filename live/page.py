@@ -22,7 +22,9 @@ STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"
 # Each imports only those before it. What shows maps is the tab's.
 WORKER = ("weights", "engine", "sampling", "insight", "worker")
-SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
+SHARED = tuple(
+    name for name in export.MODULES if name not in ("app.js", "compare.js", "running.js")
+)
 PAGE = ("tokenizer", "patterns", "app")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "

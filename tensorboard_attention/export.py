@@ -22,7 +22,8 @@ MODULES = [
     for name in (
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
         *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
-        *("theme", "keys", "address", "play", "save", "difference", "compare", "app"),
+        *("theme", "keys", "address", "play", "save", "difference", "compare"),
+        *("running", "app"),
     )
 ]
 # The browser refuses any request that the page makes.
