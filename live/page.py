@@ -24,7 +24,9 @@ STYLE = "live.css"
 WORKER = (
     *("weights", "arithmetic", "engine", "memory", "reading", "sampling", "insight", "worker"),
 )
-SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
+SHARED = tuple(
+    name for name in export.MODULES if name not in ("app.js", "compare.js", "running.js")
+)
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "study", "bars", "charts"),
     *("next", "surprise", "switches", "writing", "ranking", "lens", "writers", "circuit"),

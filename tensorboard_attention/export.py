@@ -23,7 +23,7 @@ MODULES = [
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
         *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
         *("theme", "keys", "address", "play", "files", "save", "difference", "compare"),
-        "app",
+        *("running", "app"),
     )
 ]
 # The browser refuses any request that the page makes.
