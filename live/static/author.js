@@ -11,7 +11,7 @@ export class Author {
   }
 
   typed(text) {
-    this.stop();
+    this.#leave();
     return this.app.set({ text, ids: null, place: null });
   }
 
@@ -20,7 +20,7 @@ export class Author {
     const { state, study, reading } = this.app;
     const ids = study.ids(state);
     const kept = state.place === null ? ids : ids.slice(0, reading.from + state.place);
-    this.stop();
+    this.#leave();
     return this.#goOn([...kept, id]);
   }
 
@@ -37,39 +37,57 @@ export class Author {
     return this.busy ? this.stop() : this.write();
   }
 
+  // What was written until now stays.
   stop() {
     if (this.busy) this.app.study.stop();
     this.busy = false;
   }
 
-  // Writes on, token by token, until the document ends. What is typed meanwhile stops it.
+  // The text changes in another way.
+  #leave() {
+    this.stop();
+    this.turn = null;
+    this.app.writing.show(this.app.state.sampling, false);
+  }
+
+  // Writes on, token by token, until the document ends.
   async write() {
     const { app } = this;
-    const { study, input, state, writing } = app;
-    const { text } = state;
+    const { state, writing } = app;
+    const { length } = state.text;
     const mine = (this.turn = {});
-    let written = null;
+    let [ids, shown, frame] = [null, null, 0];
+    const show = () => {
+      frame = 0;
+      if (this.turn !== mine || !this.busy) return;
+      shown = [...ids];
+      this.#write(shown);
+    };
     this.busy = true;
     state.place = null;
     writing.show(state.sampling, true);
     try {
-      await study.write(state, (ids) => {
-        if (this.turn !== mine || !this.busy) return;
-        written = ids;
-        input.value = study.vocabulary.decode(ids);
-        input.scrollTop = input.scrollHeight;
-        this.#follow(ids);
+      await app.study.write(state, (written) => {
+        ids = written;
+        frame ||= requestAnimationFrame(show); // tokens can come faster than they can be shown
       });
     } catch (error) {
       app.say(error.message);
     }
     if (this.turn !== mine) return;
-    const typed = written && input.value !== study.vocabulary.decode(written);
+    const kept = this.busy ? ids : shown; // all, unless it was stopped
     this.busy = false;
     writing.show(state.sampling, false);
-    if (!written || typed) return;
-    writing.spoken.textContent = `Written: ${input.value.slice(text.length)}`;
-    await this.#goOn(written);
+    if (!kept) return;
+    await this.#goOn(kept);
+    writing.spoken.textContent = `Written: ${app.input.value.slice(length)}`;
+  }
+
+  #write(ids) {
+    const { input, study } = this.app;
+    input.value = study.vocabulary.decode(ids);
+    input.scrollTop = input.scrollHeight;
+    this.#follow(ids);
   }
 
   // Everything follows what is written, as often as it can be seen.

@@ -58,7 +58,7 @@ export class Study {
     return rows;
   }
 
-  // Writes on after the text. each(ids, top): another token was written.
+  // Writes on after the text. each(ids): another token was written; the array grows.
   async write(state, each) {
     const ids = [...this.ids(state)];
     const { temperature, topK, topP, seed, length } = state.sampling;
@@ -66,7 +66,7 @@ export class Study {
     const { step, off } = state;
     await this.asking.ask("write", { step, ids: [...ids], off, settings, n: length }, (part) => {
       ids.push(part.token);
-      each([...ids], part.top);
+      each(ids);
       if (this.vocabulary.isEnd(ids)) this.stop();
     });
   }

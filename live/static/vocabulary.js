@@ -37,9 +37,11 @@ export class Vocabulary {
 
   // Whether the document ends with the last of these tokens.
   isEnd(ids) {
-    const { ends, documentEnd } = this.tokenizer;
+    const { ends, documentEnd, tokens } = this.tokenizer;
     if (documentEnd === null) return ends.includes(ids.at(-1));
-    return this.decode(ids).endsWith(documentEnd);
+    const mark = String.fromCharCode(...new TextEncoder().encode(documentEnd));
+    const written = ids.slice(-mark.length).map((id) => tokens[id]).join("");
+    return written.lastIndexOf(mark) > written.length - tokens[ids.at(-1)].length - mark.length;
   }
 
   // Of more tokens than a context, the model sees the last ones, as in inference/generation.py.
