@@ -17,7 +17,7 @@ import { VIEWS } from "./views.js";
 
 const CHANGE = [
   "change by what is off",
-  "Weights with parts off, minus those before. Heads of later layers change; others read the same as before.",
+  "Weights with parts off, minus those before. Only heads of later layers can change.",
 ];
 
 export function start(workerSource) {
@@ -175,6 +175,7 @@ class LivePage {
       : "";
     this.switches.announce(this.surprise.sum.textContent);
     this.writing.show(state.sampling, this.author.busy);
+    this.ranking.allow(!this.author.busy);
     this.#drawHead();
   }
 

@@ -63,6 +63,7 @@ export class Author {
       shown = [...ids];
       this.#write(shown);
     };
+    app.ranking.stop();
     this.busy = true;
     state.place = null;
     writing.show(state.sampling, true);

@@ -23,11 +23,21 @@ export class Ranking {
     if (about === this.about) return;
     Object.assign(this, { about, ids, step, by: off.by });
     this.rises.clear();
-    if (this.busy) this.study.stop();
+    this.stop();
+  }
+
+  // possible: whether the text stays as it is.
+  allow(possible) {
+    this.button.disabled = !possible;
+  }
+
+  stop() {
+    if (this.busy && !this.stopping) this.study.stop();
+    this.stopping = this.busy;
   }
 
   async toggle() {
-    if (this.busy) return this.study.stop();
+    if (this.busy) return this.stop();
     const { about } = this;
     this.rises.clear();
     this.busy = true;
@@ -42,7 +52,7 @@ export class Ranking {
     } catch (error) {
       this.say(error.message);
     }
-    this.busy = false;
+    this.busy = this.stopping = false;
     this.#show();
   }
 

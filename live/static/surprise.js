@@ -38,7 +38,7 @@ export class Surprise {
     const change = before ? now - meanLoss(before) : 0;
     this.sum.replaceChildren(
       ...(Number.isNaN(now)
-        ? ["The loss of a token is known from the second one on."]
+        ? [tokens.length < 2 ? "The loss is known from the second token on." : "The loss is not finite."]
         : before
           ? [
               `Loss ${meanLoss(before).toFixed(3)} → `,

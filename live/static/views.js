@@ -12,7 +12,7 @@ export const VIEWS = {
   moved: [
     "weights × what is moved",
     "Attention that rests on a token of which the head moves little fades; what is left is moved.",
-    "weight × norm of what is moved",
+    "Weight × norm of what is moved",
   ],
   scores: [
     "scores before softmax",
