@@ -107,20 +107,16 @@ def ablate(
 def _replaced_mlps(model: nn.Module, layers: list[int], by: str) -> Iterator[None]:
     """The MLPs of these layers give zeros, or the mean of their output."""
 
-    def replace_output(
-        _mlp: nn.Module, _inputs: tuple[Tensor, ...], output: Float[Tensor, "batch query d_model"]
-    ) -> Float[Tensor, "batch query d_model"]:
-        return (
-            torch.zeros_like(output)
-            if by == "zero"
-            else output.mean((0, 1), keepdim=True).expand_as(output)
-        )
+    def replaced(_mlp: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+        if by == "zero":
+            return torch.zeros_like(output)
+        return output.mean((0, 1), keepdim=True).expand_as(output)
 
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     with ExitStack() as stack:
         for layer in layers:
             check_range("layer", layer, 0, len(blocks) - 1)
-            hook = blocks[layer].mlp.register_forward_hook(replace_output)
+            hook = blocks[layer].mlp.register_forward_hook(replaced)
             stack.callback(hook.remove)
         yield
 

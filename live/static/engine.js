@@ -30,7 +30,7 @@ export class Model {
   embed(ids, start, stream) {
     const { d_model, vocab_size } = this.config;
     ids.forEach((id, row) => {
-      if (!(id >= 0 && id < vocab_size)) throw new RangeError(`${id} is no token`);
+      if (!(id >= 0 && id < vocab_size)) throw new RangeError(`${id} is not a token`);
       stream.set(this.embedding.subarray(id * d_model, (id + 1) * d_model), row * d_model);
     });
     if (this.position) add(stream, 0, this.position, start * d_model, ids.length * d_model);

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
+from live.page import WORKER
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
 from tests.conftest import ROOT
 
@@ -33,15 +34,21 @@ def serve(route: sync_api.Route) -> None:
         route.fulfill(body="<!doctype html>", content_type="text/html")
 
 
-@pytest.fixture
-def module(browser: sync_api.Browser) -> Iterator[Call]:
-    """module("weights.js", "(module, x) => ...", x): what a function of a module returns."""
+@pytest.fixture(scope="module")
+def empty_page(browser: sync_api.Browser) -> Iterator[sync_api.Page]:
     page = browser.new_page()
     page.route("**/*", serve)
     page.goto("http://glassgpt/")
+    yield page
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def module(empty_page: sync_api.Page) -> Call:
+    """module("weights.js", "(module, x) => ...", x): what a function of a module returns."""
 
     def call(name: str, code: str, argument: Any = None) -> Any:
-        return page.evaluate(
+        return empty_page.evaluate(
             f"""async (argument) => {{
                 const module = await import("/{name}");
                 return await ({code})(module, argument);
@@ -49,5 +56,19 @@ def module(browser: sync_api.Browser) -> Iterator[Call]:
             argument,
         )
 
-    yield call
-    page.close()
+    return call
+
+
+@pytest.fixture(scope="module")
+def engine(empty_page: sync_api.Page) -> Call:
+    """engine("(x) => ...", x): what a function returns that sees what the modules of the engine
+    export, and `load`, which makes a model of what `packed` returns."""
+    for name in WORKER[:-1]:
+        empty_page.evaluate(f"import('/{name}.js').then((found) => Object.assign(window, found))")
+    empty_page.evaluate(
+        """() => {
+            window.load = async ({ data, text }) =>
+                new Model(data.config, await unpack(data, text));
+        }"""
+    )
+    return empty_page.evaluate
