@@ -21,7 +21,7 @@ from files import write_sums
 from inference import open_run
 from live.pack import rounded
 from tests.conftest import ROOT, TINY, command, files, succeed
-from tests.live.pages import data_in, weights_in
+from tests.live.pages import data_in, element, weights_in
 from training.checkpoint import FILES
 
 
@@ -179,12 +179,24 @@ def test_the_page_in_the_folder_of_a_run_is_in_the_run_itself(tiny: Path, tmp_pa
     assert done.returncode == 2 and "exists" in done.stderr
 
 
-def test_weights_that_float16_cannot_hold(run: Path) -> None:
-    folder = run / "checkpoints/step-000006"
+def scale(folder: Path, factor: float) -> None:
     weights = load_file(folder / "model.safetensors")
-    weights["final_norm.weight"] = weights["final_norm.weight"] * 1e6
+    weights["final_norm.weight"] = weights["final_norm.weight"] * factor
     save_file(weights, folder / "model.safetensors")
     write_sums(folder, FILES)
+
+
+def test_a_loss_that_is_not_finite_is_left_out(run: Path) -> None:
+    """JSON has no such number, and the page would not open."""
+    scale(run / "checkpoints/step-000006", 1e38)
+    file = page(run, "weights=float32", "checkpoints=all")
+    assert {*data_in(file)["run"]["losses"]} == {"0", "3"}
+    assert "NaN" not in element(file, "model") and "Infinity" not in element(file, "model")
+
+
+def test_weights_that_float16_cannot_hold(run: Path) -> None:
+    folder = run / "checkpoints/step-000006"
+    scale(folder, 1e6)
     before = files(run.parent)
     done = command("look", "run=run", "html=live.html", cwd=run.parent)
     (line,) = done.stderr.splitlines()
