@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from data import Tokenizer
-from live.tokenizer import tokenizer_data
+from errors import UserError
+from live.pack import check_size
+from live.tokenizer import check_tokenizer, tokenizer_data
 from model import GPT
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
@@ -24,9 +26,7 @@ STYLE = "live.css"
 WORKER = (
     *("weights", "arithmetic", "engine", "memory", "reading", "sampling", "insight", "worker"),
 )
-SHARED = tuple(
-    name for name in export.MODULES if name not in ("app.js", "compare.js", "running.js")
-)
+SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "study", "bars", "charts"),
     *("next", "surprise", "switches", "writing", "ranking", "lens", "writers", "circuit"),
@@ -61,6 +61,16 @@ def describe(
         "tokenizer": tokenizer_data(tokenizer, document_end),
         "run": run,
     }
+
+
+def is_possible(model: GPT, tokenizer: Tokenizer) -> bool:
+    """Whether a page with this model can be written."""
+    try:
+        check_tokenizer(tokenizer)
+        check_size(model.n_parameters, 1, "float16")
+    except UserError:
+        return False
+    return True
 
 
 def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about: str) -> str:

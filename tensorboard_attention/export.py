@@ -21,9 +21,9 @@ MODULES = [
     f"{name}.js"
     for name in (
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
+        "running",
         *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
-        *("theme", "keys", "address", "play", "files", "save", "difference", "compare"),
-        *("running", "app"),
+        *("theme", "keys", "address", "play", "files", "save", "difference", "compare", "app"),
     )
 ]
 # The browser refuses any request that the page makes.
