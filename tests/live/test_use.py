@@ -320,6 +320,7 @@ def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Brows
     assert other["textarea"].input_value() == "A fox & 100% <b> 狐"
     assert other[".views select"].input_value() == "scores"
     other.type("else")
+    other.page.wait_for_url("**text=else*")
     other.page.goto(link)  # pasted into the same tab
     sync_api.expect(other["textarea"]).to_have_value("A fox & 100% <b> 狐")
     other.settled()
