@@ -8,6 +8,15 @@ export class Linear {
     Object.assign(this, { weight, bias, inputs, outputs: weight.length / inputs });
   }
 
+  // The part for `count` inputs from `start` on, without the bias.
+  columns(start, count) {
+    const { weight, inputs, outputs } = this;
+    const part = new Float32Array(outputs * count);
+    for (let o = 0; o < outputs; o++)
+      part.set(weight.subarray(o * inputs + start, o * inputs + start + count), o * count);
+    return new Linear(part, null, count);
+  }
+
   // x W^T + b, of every row of x. Four outputs at a time: each number of x is loaded once for all.
   of(x, y = new Float32Array((x.length / this.inputs) * this.outputs)) {
     const { weight, bias, inputs, outputs } = this;

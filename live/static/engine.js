@@ -57,6 +57,9 @@ class Block {
     this.key = linear("attention.key", d_model, n_kv_heads * d_head);
     this.value = linear("attention.value", d_model, n_kv_heads * d_head);
     this.output = linear("attention.output", n_heads * d_head, d_model);
+    this.headOutputs = Array.from({ length: n_heads }, (_, head) => {
+      return this.output.columns(head * d_head, d_head);
+    });
     this.queryNorm = config.qk_norm ? headNorm("query_norm") : null;
     this.keyNorm = config.qk_norm ? headNorm("key_norm") : null;
     this.rotate = buildRotary(config);

@@ -54,6 +54,7 @@ export function circuit(reading, layer, head, i, k) {
 // loss of `ids` rises without it; and undefined between pieces of work. by: "zero", or "mean" over the
 // text `reference`.
 export function* rank(model, ids, by, reference) {
+  if (ids.length < 2) throw new RangeError("One token alone has no loss.");
   const [intact, other] = [new Reading(model), new Reading(model)];
   yield* intact.pieces(ids);
   if (by === "mean") yield* other.pieces(reference);

@@ -196,30 +196,25 @@ export class Reading {
   // What the head adds to the stream where it attends to token j alone (without the output's bias).
   moved(layer, head, j) {
     const at = this.#place(head, j);
-    const { d_head } = this.model.config;
-    return this.#written(layer, head, this.layers[layer].value.subarray(at, at + d_head));
+    const value = this.layers[layer].value.subarray(at, at + this.model.config.d_head);
+    return this.model.blocks[layer].headOutputs[head].of(value);
   }
 
   // The norm of what is moved from each token: times the weight, that of what arrives (Kobayashi et
   // al. 2020, "Attention is Not Only a Weight").
   valueNorms(layer, head) {
-    return Float32Array.from(this.tokens, (_, j) => Math.hypot(...this.moved(layer, head, j)));
+    return Float32Array.from(this.tokens, (_, j) => {
+      const moved = this.moved(layer, head, j);
+      return Math.sqrt(dot(moved, 0, moved, 0, moved.length));
+    });
   }
 
   // What the head adds to the stream at token i (without the output's bias).
   headOutput(layer, head, i) {
     const { d_head } = this.model.config;
     const context = this.layers[layer].rows("context", i, i + 1);
-    return this.#written(layer, head, context.subarray(head * d_head, (head + 1) * d_head));
-  }
-
-  // The columns of a head in the output matrix times its context.
-  #written(layer, head, context) {
-    const { weight, inputs, outputs } = this.model.blocks[layer].output;
-    const start = head * context.length;
-    return Float32Array.from({ length: outputs }, (_, o) =>
-      dot(weight, o * inputs + start, context, 0, context.length),
-    );
+    const part = context.subarray(head * d_head, (head + 1) * d_head);
+    return this.model.blocks[layer].headOutputs[head].of(part);
   }
 
   mlpOutput(layer, i) {

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from live.pack import pack
 from model import GPT, ModelConfig
+from model.block import Block
 from tests.conftest import small_config
 
 Off = dict[str, Any]  # what is switched off, as the page says it
@@ -63,6 +64,10 @@ def build(config: ModelConfig, vocab_size: int, seed: int) -> GPT:
         mean, std = (1.0, 0.2) if parameter.dim() == 1 else (0.0, min(0.4, config.d_model**-0.5))
         parameter.normal_(mean, std, generator=generator)
     return model
+
+
+def blocks(model: GPT) -> list[Block]:
+    return [each for each in model.modules() if isinstance(each, Block)]
 
 
 models = st.builds(build, configs(), st.integers(2, 97), st.integers(0, 10**6))

@@ -14,7 +14,7 @@ from configs.schema import preset
 from inference.generation import generate, window_start
 from model import GPT, ablate, record_attention
 from tests.live.conftest import Call
-from tests.live.drawn import Case, build, cases, ids_for, packed, switches, triangle
+from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches, triangle
 
 LOGITS = 1e-3  # largest differences from PyTorch
 WEIGHTS = 1e-5
@@ -120,7 +120,7 @@ def test_greedy_text(engine: Call, case: Case, longer: int) -> None:
     near-tie, which few have."""
     model, ids = case
     ids = [*ids, *ids_for(model, longer, seed=len(ids))]
-    expected = [each.item() for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
+    expected = [int(each) for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
     sure = decided(model, [*ids, *expected], len(ids))
     found = engine(GENERATE, {"packed": packed(model), "ids": ids, "count": 60})
     assert len(found) == 60
@@ -131,7 +131,7 @@ def test_greedy_text(engine: Call, case: Case, longer: int) -> None:
 def test_greedy_text_of_a_preset(engine: Call, name: str) -> None:
     model = build(preset("model", name, context_length=50), 512, seed=5)
     ids = ids_for(model, 9, seed=6)
-    expected = [each.item() for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
+    expected = [int(each) for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
     assert decided(model, [*ids, *expected], 9) == 60, "choose another seed"
     assert engine(GENERATE, {"packed": packed(model), "ids": ids, "count": 60}) == expected
 
@@ -176,7 +176,7 @@ def test_means_over_another_text(engine: Call) -> None:
         joined[..., 16:24] = mean
         return joined
 
-    hook = model.blocks[1].attention.output.register_forward_pre_hook(replace)
+    hook = blocks(model)[1].attention.output.register_forward_pre_hook(replace)
     expected = model(torch.tensor([ids]))[0]
     hook.remove()
     code = f"""async ({{ packed, ids, text, off }}) => {{

@@ -16,7 +16,7 @@ from configs.schema import preset
 from model import GPT, ablate, record_attention
 from observe.importance import losses
 from tests.live.conftest import Call
-from tests.live.drawn import Case, build, cases, ids_for, packed, switches
+from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
 
 DRAWN = settings(max_examples=20)
 
@@ -37,14 +37,14 @@ class Inside:
         written: list[Tensor] = []
         joined: list[Tensor] = []
         hooks = []
-        for block in model.blocks:
+        for block in blocks(model):
             output = block.attention.output
             hooks.append(output.register_forward_pre_hook(lambda _, x: joined.append(x[0][0])))
         with (
             ablate(model, [(layer, head) for layer, head in off["heads"]], off["by"], off["mlps"]),
             record_attention(model, keep="value") as values,
         ):
-            for block in model.blocks:  # after those of the ablation
+            for block in blocks(model):  # after those of the ablation
                 hooks.append(block.mlp.register_forward_hook(lambda _, x, y: written.append(y[0])))
             self.logits = model(tokens)[0].double()
         for hook in hooks:
@@ -56,7 +56,7 @@ class Inside:
         self.contexts = [each.double() for each in joined]
         self.values = [each[0].double() for each in values]
         self.streams = [self.start]
-        for layer, block in enumerate(model.blocks):
+        for layer, block in enumerate(blocks(model)):
             output = block.attention.output
             bias = 0 if output.bias is None else output.bias.double()
             attended = self.contexts[layer] @ output.weight.double().T + bias
@@ -65,7 +65,7 @@ class Inside:
     def columns(self, layer: int, head: int) -> Tensor:
         """The part of the output matrix that belongs to a head."""
         d_head = self.model.config.d_head
-        weight = self.model.blocks[layer].attention.output.weight.double()
+        weight = blocks(self.model)[layer].attention.output.weight.double()
         return weight[:, head * d_head : (head + 1) * d_head]
 
     def head(self, layer: int, head: int) -> Tensor:
@@ -76,9 +76,10 @@ class Inside:
     def normed(self, part: Tensor, i: int) -> Tensor:
         """What the final norm makes of a part of the stream at token i, without its bias."""
         norm, x = self.model.final_norm, self.streams[-1][i]
+        gain = norm.get_parameter("weight")
         if isinstance(norm, torch.nn.LayerNorm):
             part, x = part - part.mean(), x - x.mean()
-        return part / (x.square().mean() + norm.eps).sqrt() * norm.weight.double()
+        return part / (x.square().mean() + self.model.config.norm_eps).sqrt() * gain.double()
 
     def effect(self, part: Tensor, i: int) -> Tensor:
         """On the logits after token i."""

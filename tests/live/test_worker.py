@@ -17,7 +17,7 @@ from inference.generation import generate
 from live.page import STATIC, WORKER
 from model import GPT, ablate, record_attention
 from tensorboard_attention.export import joined
-from tests.live.drawn import build, ids_for, packed, triangle
+from tests.live.drawn import blocks, build, ids_for, packed, triangle
 
 NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
 STEPS = (0, 500)
@@ -123,7 +123,7 @@ def test_views(ask: Ask, checkpoints: list[GPT]) -> None:
     with record_attention(model, keep="steps") as layers:
         model(torch.tensor([ids]))
     expected: dict[str, list[list[float]]] = {"scores": [], "moved": []}
-    for steps, block in zip(layers, model.blocks, strict=True):
+    for steps, block in zip(layers, blocks(model), strict=True):
         for head in range(4):
             columns = block.attention.output.weight[:, 24 * head : 24 * head + 24]
             norms = (steps.value[0, head] @ columns.T).norm(dim=-1)
@@ -151,7 +151,7 @@ def test_means_are_over_the_reference(
     model = checkpoints[1]
     ids = ids_for(model, 30, seed=5)
     outputs: list[torch.Tensor] = []
-    mlp = model.blocks[2].mlp
+    mlp = blocks(model)[2].mlp
     hook = mlp.register_forward_hook(lambda _, x, y: outputs.append(y[0]))
     model(torch.tensor([reference]))
     hook.remove()
@@ -197,7 +197,7 @@ def test_writing_token_by_token(ask: Ask, checkpoints: list[GPT]) -> None:
     """Beyond the context length."""
     ids = ids_for(checkpoints[1], 125, seed=6)
     expected = [
-        each.item() for each in generate(checkpoints[1], torch.tensor([ids]), 10, temperature=0.0)
+        int(each) for each in generate(checkpoints[1], torch.tensor([ids]), 10, temperature=0.0)
     ]
     *parts, end = ask({**WRITE, "ids": ids, "n": 10})
     assert end == {"id": 0, "done": True}
@@ -216,7 +216,7 @@ def test_writing_with_parts_off(ask: Ask, checkpoints: list[GPT]) -> None:
     *parts, _ = ask({**WRITE, "ids": [1, 2, 3], "n": 8, "off": off})
     with ablate(checkpoints[1], [(0, 1)], "zero", mlps=[3]):
         written = generate(checkpoints[1], torch.tensor([[1, 2, 3]]), 8, temperature=0.0)
-        assert [each["token"] for each in parts] == [each.item() for each in written]
+        assert [each["token"] for each in parts] == [int(each) for each in written]
 
 
 def test_what_is_typed_comes_before_ranking(ask: Ask, checkpoints: list[GPT]) -> None:
@@ -246,6 +246,7 @@ def test_what_cannot_be_answered_is_an_error_and_ends_nothing(
         "There is no token to read.": read([]),
         "This page has no step 7.": read([1], step=7),
         "129 tokens exceed context_length=128": read([1] * 129),
+        "One token alone has no loss.": {"type": "rank", "step": 0, "ids": [1], "by": "zero"},
     }
     for said, question in errors.items():
         (found,) = ask(question)
