@@ -7,10 +7,11 @@ export function foot({ run, weights, steps }) {
   const rows = steps.filter((step) => run.losses[step]);
   const losses = rows.map((step) => run.losses[step]);
   const cells = (name, texts) => texts.map((text) => el(name, {}, text));
+  const count = run.scored_tokens.toLocaleString("en");
   const table = el(
     "table",
     {},
-    el("caption", {}, "Loss on the validation text, in nats per token"),
+    el("caption", {}, `Loss in nats per token, on ${count} tokens of the validation text`),
     el("thead", {}, el("tr", {}, ...cells("th", ["step", "PyTorch, float32", `this page, ${weights}`, "difference"]))),
     el(
       "tbody",
