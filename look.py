@@ -1,10 +1,12 @@
 """Show the attention of a trained model over any text, or as it formed in training.
 
+    python look.py run=runs/latest html=storyteller.html
     python look.py run=runs/latest text="Once there was a hen." html=hen.html
     python look.py run=runs/latest html=forming.html steps=all
 
-The maps and scores of a text are added to the run's log, where TensorBoard shows them as another
-probe. Without a text, the page has those that the run logged itself.
+Without a text, a page is written in which the model itself runs; with steps=all, one of the maps
+that the run logged. The maps and scores of a text are added to the run's log, where TensorBoard
+shows them as another probe.
 """
 
 from __future__ import annotations
@@ -18,39 +20,147 @@ if __name__ == "__main__":
 
 import math
 import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
+import torch
 from omegaconf import DictConfig
 
 from configs.cli import run_script
 from configs.schema import LookConfig, build
+from data import Corpus, Tokenizer, open_corpus
+from data.batches import Windows
+from data.tokens import document_starts
 from errors import UserError, printable
-from files import open_regular, read_json, real_path
+from files import new_file, open_regular, read_json, real_path
 from inference import OpenRun, each_checkpoint, open_run
+from live.models import initial_model, replace_values, values_of
+from live.pack import check_size, pack, rounded
+from live.page import describe, live_page
+from live.texts import first_prompt, reference_text, spare_corpus, validation_tokens
+from live.tokenizer import check_tokenizer
+from model import GPT
 from observe.attention import TAG, Probe
 from observe.observed import open_events
 from tensorboard_attention import encode, page
 from tensorboard_attention.index import Index
 from training.device import choose_device
+from training.evaluation import measure
+from training.settings import read_settings
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
+MEASURED = 1e11  # multiplications and additions for the losses in a page
 
 
 def main(cfg: DictConfig) -> None:
     config = build(cfg, LookConfig)
-    check_page(config)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
+    page_file = None if config.html is None else new_page(config.html, config.run, opened)
+    if config.is_live:
+        assert page_file
+        write_live_page(page_file, opened, config)
+        return
     if config.text is None:
-        entries = logged_maps(opened.run.path, config.steps)
+        entries = logged_maps(opened.run.path)
     else:
         entries = look_at(config.text, opened, config)
-    if config.html is not None:
+    if page_file:
         name = printable(real_path(opened.run.path).name)
-        page(config.html, entries, f"Attention of {name}", about(opened), name)
-        print(f"Wrote {config.html}")
+        page(page_file, entries, f"Attention of {name}", about(opened), name)
+        print(f"Wrote {page_file}")
+
+
+def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
+    """Write the page in which the model runs."""
+    weights, tokenizer = config.weights or "float16", opened.tokenizer
+    check_tokenizer(tokenizer)
+    check_size(opened.model.n_parameters, 1, weights)
+    models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
+    corpus = find_corpus(opened)
+    windows = validation(corpus, opened, config.checkpoints == "all") if corpus else None
+    packed: dict[int, str] = {}
+    losses = {}
+    for step, model in models:
+        check_size(model.n_parameters, len(packed) + 1, weights)
+        values = values_of(model)
+        packed[step] = pack(values, weights)
+        if windows:
+            exact = loss_on(windows, model, tokenizer)
+            replace_values(model, rounded(values, weights))
+            found = {"float32": exact, "page": loss_on(windows, model, tokenizer)}
+            if all(map(math.isfinite, found.values())):
+                losses[step] = found
+    length, corpus = opened.config.model.context_length, corpus or spare_corpus()
+    run: dict[str, Any] = {
+        "name": printable(real_path(opened.run.path).name),
+        "about": about(opened),
+        "prompt": first_prompt(corpus, tokenizer, length),
+        "reference": reference_text(corpus, tokenizer, length),
+        "losses": losses,
+        "scored_tokens": windows.n_targets if windows else 0,
+    }
+    data = describe(opened.model, [*packed], weights, tokenizer, opened.config.document_end, run)
+    try:
+        with new_file(file) as temporary:
+            text = live_page(data, [*packed.values()], run["name"], run["about"])
+            temporary.write_text(text, "utf-8")
+    except OSError as error:
+        raise UserError(
+            f"html: {file} cannot be written ({error.strerror}); give another file"
+        ) from error
+    print(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB): open it in a browser, and type")
+
+
+def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
+    """By step, the models of all checkpoints that the run kept, and before them that with which it
+    began, where its seed can make it again."""
+    stored = read_settings(opened.run.config_file)
+    seed = stored.get("seed")
+    if stored.get("init_from") is None and type(seed) is int and 0 <= seed < 2**63:
+        first = initial_model(opened.config.model, opened.tokenizer.vocab_size, seed)
+        yield 0, first.to(next(opened.model.parameters()).device)
+    for each in each_checkpoint(opened):
+        yield each.step, each.model
+
+
+def find_corpus(opened: OpenRun) -> Corpus | None:
+    """The text of the run; None, with a note on standard error, if it is not at hand."""
+    if opened.config.data is None:
+        return None
+    try:
+        corpus = open_corpus(opened.config.data, trusted=False)
+        if any(corpus.pieces("val")):
+            return corpus
+        reason = "its validation split is empty"
+    except UserError as error:
+        reason = str(error)
+    print(f"note: the page has no validation loss: {reason}", file=sys.stderr)
+    return None
+
+
+def validation(corpus: Corpus, opened: OpenRun, many: bool) -> Windows:
+    """The start of the validation text: as much of it as takes a few seconds to read for one model,
+    or for many."""
+    tokenizer, length = opened.tokenizer, opened.config.model.context_length
+    n_tokens = int(MEASURED / (4 * opened.model.n_parameters * (6 if many else 1)))
+    tokens = validation_tokens(corpus, tokenizer, min(max(n_tokens, 2 * length), 20_000))
+    starts = document_starts(tokens, tokenizer, opened.config.document_end)
+    return Windows(tokens, length, 8, starts)
+
+
+def loss_on(windows: Windows, model: GPT, tokenizer: Tokenizer) -> float:
+    """Nats per token; NaN if there are none."""
+    if not windows.n_targets:
+        return math.nan
+    token_bytes = torch.from_numpy(tokenizer.token_bytes)
+    device = next(model.parameters()).device
+    return measure(model, windows, token_bytes, device, nullcontext()).loss
 
 
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
@@ -87,9 +197,9 @@ def link(folder: Path, tag: str) -> str:
     return "http://localhost:6006/#attention" + "".join(found)
 
 
-def logged_maps(folder: Path, steps: str) -> Entries:
-    """The maps of the probe that the run logged while it was trained, at all steps or at the last.
-    Raises UserError if there are none."""
+def logged_maps(folder: Path) -> Entries:
+    """The maps of the probe that the run logged while it was trained, at all steps. Raises
+    UserError if there are none."""
     index = Index(str(folder))
     while not index.refresh():
         pass
@@ -99,8 +209,7 @@ def logged_maps(folder: Path, steps: str) -> Entries:
             f"run: {folder} has logged no attention maps; give a text, or train it with "
             "observe.attention.every"
         )
-    chosen = found if steps == "all" else found[-1:]
-    return [(TAG, step, [*index.maps(".", TAG, step)]) for step in chosen]
+    return [(TAG, step, [*index.maps(".", TAG, step)]) for step in found]
 
 
 def about(opened: OpenRun) -> str:
@@ -130,11 +239,12 @@ def about(opened: OpenRun) -> str:
     return "; ".join(parts)
 
 
-def check_page(config: LookConfig) -> None:
-    """Raise UserError for mistakes that would otherwise fail only after the log was written."""
-    if config.html is None:
-        return
-    path = Path(config.html)
+def new_page(html: str, run: str, opened: OpenRun) -> Path:
+    """The file of a page. Raises UserError for mistakes that would otherwise fail only after the
+    log was written."""
+    path = Path(html)
+    if real_path(path.parent) == real_path(Path(run)):  # such as runs/latest, which has only links
+        path = opened.run.path / path.name
     if not path.parent.is_dir():
         raise UserError(f"html: {path.parent} is not a folder; give another one")
     try:
@@ -146,6 +256,7 @@ def check_page(config: LookConfig) -> None:
         raise UserError(
             f"html: {path} cannot be created ({error.strerror}); give another file"
         ) from error
+    return path
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from configs.messages import one_line
 from data import CORPORA, TokenizerConfig, check_corpus
 from errors import UserError, check_choice, check_folder, check_range
 from inference import SamplingConfig
+from live.pack import BYTES as WEIGHTS
 from model import ModelConfig
 from observe.build import ObserversConfig
 from training.config import TrainerConfig, check_tokens
@@ -140,6 +141,8 @@ class LookConfig:
     text: str | None = field(metadata=FREE_TEXT)
     steps: str
     html: str | None = field(metadata=FREE_TEXT)
+    weights: str | None
+    checkpoints: str | None
     images: bool
     device: str
 
@@ -148,10 +151,29 @@ class LookConfig:
             raise ValueError("text: is empty; give the text to look at")
         if self.text is None and self.html is None:
             raise ValueError(
-                "text: is missing; give the text to look at, or html=FILE for a page of the run's "
-                "own probe"
+                "text: is missing; give the text to look at, or html=FILE for a page in which the "
+                "model runs"
             )
         check_choice("steps", self.steps, ("last", "all"))
+        if self.weights is not None:
+            check_choice("weights", self.weights, WEIGHTS)
+        if self.checkpoints is not None:
+            check_choice("checkpoints", self.checkpoints, ("one", "all"))
+        for name in ("weights", "checkpoints"):
+            if getattr(self, name) is not None and not self.is_live:
+                raise ValueError(
+                    f"{name}: is for the page in which the model runs; leave it out, or give "
+                    "html=FILE without text and steps"
+                )
+        if self.checkpoints == "all" and self.checkpoint == "best":
+            raise ValueError(
+                "checkpoints: all are more than checkpoint=best; leave one of them out"
+            )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the page is one in which the model runs."""
+        return self.html is not None and self.text is None and self.steps == "last"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Recording attention while a model runs, and ablating heads: switching their output off.
+"""Recording attention while a model runs, and ablating heads and MLPs: switching them off.
 
 Promises: inside `record_attention` the model computes the same context, by the explicit formula;
 afterwards the model is as it was before, also after an exception. The same holds after `ablate`.
@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from errors import check_choice, check_range
 from model.attention import AttentionSteps, CausalSelfAttention, causal_mask, explicit_attention
+from model.block import Block
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
@@ -67,34 +69,55 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
 
 
 @contextmanager
-def ablate(model: nn.Module, heads: Iterable[tuple[int, int]], by: str) -> Iterator[None]:
-    """Replace the output of some heads, given as (layer, head), before the output matrix.
+def ablate(
+    model: nn.Module, heads: Iterable[tuple[int, int]], by: str, mlps: Iterable[int] = ()
+) -> Iterator[None]:
+    """Replace the output of some heads, given as (layer, head), before the output matrix, and what
+    the MLPs of some layers add to the residual stream.
 
-        with ablate(model, [(0, 2), (1, 3)], "mean"):
+        with ablate(model, [(0, 2), (1, 3)], "mean", mlps=[0]):
             loss = cross_entropy(model(tokens), targets)
 
     by: "zero" replaces it by zeros (Michel et al. 2019, "Are Sixteen Heads Really Better than
         One?", section 2.3). "mean" replaces it by its mean over all sequences and positions of the
-        same forward pass: later layers still get what the head always adds, and only lose what
+        same forward pass: later layers still get what the part always adds, and only lose what
         depends on the token. The mean of a single token is its own output, so with a cache, which
         reads token by token, only "zero" is useful.
 
-    All heads of a nested ablation are replaced as well. The model itself is switched, as by
+    All parts of a nested ablation are replaced as well. The model itself is switched, as by
     `record_attention`.
 
-    Raises ValueError for another `by`, and for a head that the model does not have.
+    Raises ValueError for another `by`, and for a head or layer that the model does not have.
     """
     check_choice("by", by, ("zero", "mean"))
     chosen: dict[int, list[int]] = defaultdict(list)
     for layer, head in heads:
         chosen[layer].append(head)
-    with _switched(model) as modules:
+    with _switched(model) as modules, _replaced_mlps(model, [*mlps], by):
         for layer, found in chosen.items():
             check_range("layer", layer, 0, len(modules) - 1)
             module = modules[layer]
             for head in found:
                 check_range("head", head, 0, module.query.out_features // module.d_head - 1)
             module.attend = _Ablated(module.attend, found, by)
+        yield
+
+
+@contextmanager
+def _replaced_mlps(model: nn.Module, layers: list[int], by: str) -> Iterator[None]:
+    """The MLPs of these layers give zeros, or the mean of their output."""
+
+    def replaced(_mlp: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+        if by == "zero":
+            return torch.zeros_like(output)
+        return output.mean((0, 1), keepdim=True).expand_as(output)
+
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    with ExitStack() as stack:
+        for layer in layers:
+            check_range("layer", layer, 0, len(blocks) - 1)
+            hook = blocks[layer].mlp.register_forward_hook(replaced)
+            stack.callback(hook.remove)
         yield
 
 

@@ -10,7 +10,7 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ MODULES = [
     f"{name}.js"
     for name in (
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
+        "running",
         *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
-        *("theme", "keys", "address", "play", "save", "difference", "compare", "app"),
+        *("theme", "keys", "address", "play", "files", "save", "difference", "compare", "app"),
     )
 ]
 # The browser refuses any request that the page makes.
@@ -46,10 +47,15 @@ if ("DecompressionStream" in window) {
 
 
 def script() -> str:
-    """The modules as one, which loads several times as fast: no two of them share a top-level
-    name."""
-    modules = "\n".join((STATIC / name).read_text("utf-8") for name in MODULES)
-    return without_imports(modules).replace("\nexport ", "\n")
+    """The modules of the tab as one."""
+    return joined(STATIC / name for name in MODULES)
+
+
+def joined(modules: Iterable[Path]) -> str:
+    """Modules as one script, which loads several times as fast: no two of them may share a
+    top-level name."""
+    texts = "\n".join(path.read_text("utf-8") for path in modules)
+    return without_imports(texts).replace("\nexport ", "\n")
 
 
 def without_imports(module: str) -> str:
@@ -72,31 +78,55 @@ def page(
     run: the name of the run; "." for none.
     """
     data, values = _embedded(entries, run)
-    # Tags can be any text: a "<" in them must not end the script element.
-    embedded = json.dumps(data).replace("<", "\\u003c")
-    packed = base64.b64encode(zlib.compress(f"{script()}\n{_start(values)}".encode(), 9)).decode()
+    style = (STATIC / STYLE).read_text("utf-8")
+    elements = {"data": as_json(data)}
+    text = document(title, about, NEEDS, POLICY, style, elements, f"{script()}\n{_start(values)}")
+    Path(path).write_text(text, "utf-8")
+
+
+def as_json(value: Any) -> str:
+    """JSON for a script element, which no "<" in a text may end."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def document(
+    title: str,
+    about: str,
+    needs: str,
+    policy: str,
+    style: str,
+    elements: Mapping[str, str],
+    code: str,
+) -> str:
+    """An HTML page with the script `code`, compressed.
+
+    title, about: the heading and the line below it, as plain text.
+    needs: what is shown without JavaScript.
+    elements: the texts of script elements by their ids: JSON from `as_json`, or base64.
+    """
+    packed = base64.b64encode(zlib.compress(code.encode(), 9)).decode()
     line = f"\n<p>{html.escape(about)}</p>" if about else ""
-    Path(path).write_text(
-        f"""<!doctype html>
+    embedded = "\n".join(
+        f'<script type="text/plain" id="{name}">{text}</script>'
+        for name, text in {**elements, "packed": packed}.items()
+    )
+    return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{html.escape(title)}</title>
-<style>{(STATIC / STYLE).read_text("utf-8")}</style>
+<style>{style}</style>
 <body>
 <div class="about">
 <h1>{html.escape(title)}</h1>{line}
-<noscript>{NEEDS}</noscript>
+<noscript>{needs}</noscript>
 </div>
-<script type="application/json" id="data">{embedded}</script>
-<script type="text/plain" id="packed">{packed}</script>
+{embedded}
 <script type="module">{LOADER}</script>
 </body>
 </html>
-""",
-        "utf-8",
-    )
+"""
 
 
 def _start(values: list[Any]) -> str:

@@ -27,9 +27,11 @@ MAY_IMPORT = {
         *("observe", "model", "data", "tensorboard_attention", "training.observer"),
         *("errors", "files"),
     },
+    "live": {"live", "model", "data", "tensorboard_attention", "errors", "files"},
     "tensorboard_attention": {"tensorboard_attention"},
     "configs": {
-        *("configs", "data", "inference", "model", "observe", "training", "errors", "files"),
+        *("configs", "data", "inference", "live", "model", "observe", "training", "errors"),
+        "files",
     },
 }
 OURS = {*MAY_IMPORT, *SCRIPTS, "errors", "files"}

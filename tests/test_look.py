@@ -102,12 +102,6 @@ def test_all_steps_of_the_own_probe_fit_into_a_page(run: Path) -> None:
     assert found == logged(run, "attention") and [*found] == [0, 3, 6]
 
 
-def test_the_last_step_of_the_own_probe(run: Path) -> None:
-    succeed("look", "run=run", "html=run.html", cwd=run.parent)
-    (entry,) = embedded(run.parent / "run.html")
-    assert (entry["tag"], entry["step"]) == ("attention", 6)
-
-
 def test_all_steps_of_a_text_are_those_of_checkpoints(run: Path) -> None:
     settings = ("run=run", "text=A hen.", "steps=all", "html=hen.html")
     output = succeed("look", *settings, cwd=run.parent)
@@ -130,7 +124,7 @@ def test_a_damaged_checkpoint_is_left_out(run: Path) -> None:
 def test_a_run_without_a_logged_probe(run: Path) -> None:
     for events in run.glob("events.*"):
         events.unlink()
-    done = command("look", "run=run", "html=run.html", cwd=run.parent)
+    done = command("look", "run=run", "html=run.html", "steps=all", cwd=run.parent)
     assert done.returncode == 2 and not (run.parent / "run.html").exists()
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: run: ") and "observe.attention.every" in line
@@ -177,7 +171,7 @@ def test_a_heading_of_a_run_with_other_files(run: Path, name: str, text: str | N
     (run / name).unlink()
     if text is not None:
         (run / name).write_text(text)
-    succeed("look", "run=run", "html=run.html", cwd=run.parent)
+    succeed("look", "run=run", "html=run.html", "steps=all", cwd=run.parent)
     page = (run.parent / "run.html").read_text("utf-8")
     heading = re.findall(r'<div class="about">(.*?)</div>', page, re.DOTALL)[0]
     assert "2 layers" in heading and "nan" not in heading and "inf" not in heading

@@ -53,6 +53,7 @@ export class Picker {
     // Where there is no choice, a name is shown, and none for a run that has no name.
     for (const select of [this.run, this.tag]) select.disabled = select.length < 2;
     this.run.parentNode.hidden = Object.keys(runs).join() === ".";
+    this.tag.parentNode.hidden = Object.keys(runs[view.run]).join() === "";
     this.slider.max = this.steps.length - 1;
     this.slider.value = this.steps.indexOf(view.step);
     const single = this.steps.length < 2;

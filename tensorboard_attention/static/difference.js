@@ -2,9 +2,9 @@
 
 import { el } from "./dom.js";
 import { weightText } from "./broken.js";
-import { css, tickText } from "./colours.js";
+import { tickText } from "./colours.js";
 import { Picture } from "./picture.js";
-import { SaveMenu } from "./save.js";
+import { ramp } from "./theme.js";
 
 const SIGNED_TICKS = [-1, -0.25, -0.05, 0, 0.05, 0.25, 1];
 const UNKNOWN = "Weights that are not finite (NaN) have no difference.";
@@ -104,11 +104,11 @@ export class Difference {
 }
 
 // Where a difference is on its scale, from 0 to 1: by the root, as weights are on theirs.
-function onScale(value) {
+export function onScale(value) {
   return (1 + Math.sign(value) * Math.sqrt(Math.abs(value))) / 2;
 }
 
-function shade(value, { diverging }) {
+export function shade(value, { diverging }) {
   return diverging[Math.round(onScale(value) * (diverging.length - 1))];
 }
 
@@ -118,11 +118,9 @@ export class DifferencePanel {
     this.title = el("h2");
     this.note = el("p", { class: "note" });
     this.picture = new Picture(viewport, { point, pick, moved });
-    this.ramp = el("div", { class: "ramp" });
-    this.ticks = el("div", { class: "ticks" });
     this.more = el("p", { class: "more" });
-    const legend = el("div", { class: "scale" }, el("div", { class: "ramped" }, this.ramp, this.ticks));
-    this.shown = el("div", {}, this.picture.node, legend, this.more);
+    this.scale = el("div", { class: "scale" });
+    this.shown = el("div", {}, this.picture.node, this.scale, this.more);
     this.save = save;
     const heading = el("div", { class: "heading" }, this.title, save.node);
     this.view = el("div", { class: "view" }, heading, this.note, this.shown);
@@ -139,17 +137,9 @@ export class DifferencePanel {
     this.save.allow(!obstacle);
     if (obstacle) return;
     this.picture.show(this.maps, layer, head, focus, cell, palette);
-    const { colours, ticks, title } = this.maps.legend(palette);
-    const stops = Array.from(colours.filter((_, i) => i % 17 === 0), css); // 255, zero, is one
-    this.ramp.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-    this.ticks.replaceChildren(
-      ...ticks.map(([at, text]) => {
-        const tick = el("span", {}, text);
-        tick.style.left = `${100 * at}%`;
-        return tick;
-      }),
-    );
-    const texts = [`← more in ${names[1]}`, title, `more in ${names[0]} →`];
+    const scale = this.maps.legend(palette);
+    this.scale.replaceChildren(ramp(scale));
+    const texts = [`← more in ${names[1]}`, scale.title, `more in ${names[0]} →`];
     this.more.replaceChildren(...texts.map((text) => el("span", {}, text)));
   }
 

@@ -16,8 +16,9 @@ export class Grid {
     this.cells = new Map();
   }
 
-  // views: one or two Maps. The heads of the first are shown.
-  show(views, { layer, head, sort, rising }, palette) {
+  // views: one or two Maps. The heads of the first are shown. isOff(layer, head): whether a head is
+  // switched off.
+  show(views, { layer, head, sort, rising }, palette, isOff = () => false) {
     const [first] = views;
     this.order = ordered(first, { sort, rising });
     this.#layOut(first, views.length, sort);
@@ -28,12 +29,15 @@ export class Grid {
       views.forEach((maps, i) => paint(cell.canvases[i], maps, l, h, palette, pixels));
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       const broken = views.some((maps) => !maps.isFinite(l, h));
-      cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + (broken ? " NaN" : "");
+      const off = isOff(l, h);
+      const marks = (off && !sort ? " off" : "") + (broken ? " NaN" : ""); // a score leaves no room
+      cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + marks;
+      cell.button.classList.toggle("off", off);
       cell.button.title = broken ? NOT_FINITE : "";
       const chosen = l === layer && h === head;
       cell.button.setAttribute(
         "aria-label",
-        `layer ${l}, head ${h}${sort ? `, ${sort} ${score}` : ""}${broken ? `. ${NOT_FINITE}` : ""}`,
+        `layer ${l}, head ${h}${sort ? `, ${sort} ${score}` : ""}${off ? ", off" : ""}${broken ? `. ${NOT_FINITE}` : ""}`,
       );
       cell.button.setAttribute("aria-pressed", chosen);
       cell.button.tabIndex = chosen ? 0 : -1;

@@ -9,20 +9,21 @@ const KEYS = [
   ["space", "play through training"],
   ["[ ]", "previous, next token"],
   ["esc", "choose no token"],
-  ["c d", "compare; show the difference"],
   ["+ - 0", "zoom in, out, whole map"],
 ];
 
-export function keyList() {
-  const rows = KEYS.map(([key, what]) => el("li", {}, el("kbd", {}, key), ` ${what}`));
+// more: keys of one page alone, as in KEYS.
+export function keyList(more) {
+  const rows = [...KEYS, ...more].map(([key, what]) => el("li", {}, el("kbd", {}, key), ` ${what}`));
   return el("details", { class: "keys" }, el("summary", {}, "Keys"), el("ul", {}, ...rows));
 }
 
-export function onKey(event, app) {
+// more: what keys of one page alone do, by key.
+export function onKey(event, app, more) {
   const at = (selector) => event.target.closest?.(selector);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   // Controls handle their own keys.
-  if (at("select, input:not([type=range])")) return;
+  if (at("select, textarea, input:not([type=range])")) return;
   if (at("input") && event.key.startsWith("Arrow")) return;
   if (at("button, summary") && event.key === " ") return;
   const { token } = app.state;
@@ -38,11 +39,10 @@ export function onKey(event, app) {
     "[": () => app.set({ token: Math.max(0, token - 1) }),
     "]": () => app.set({ token: token + 1 }),
     Escape: () => app.pick(-1),
-    c: () => app.compare.toggle(),
-    d: () => app.compare.toggleDifference(),
     "+": () => app.zoom(1.5),
     "-": () => app.zoom(1 / 1.5),
     0: () => app.zoom(0),
+    ...more,
   };
   if (!Object.hasOwn(actions, event.key)) return;
   event.preventDefault();

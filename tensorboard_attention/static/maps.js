@@ -125,7 +125,7 @@ export class Maps {
   }
 
   legend({ colours }) {
-    return { colours, ticks: TICKS.map((each) => [Math.sqrt(each), tickText(each)]), title: "weight" };
+    return { colours, ticks: TICKS.map((each) => [Math.sqrt(each), tickText(each)]), title: "Attention weight" };
   }
 
   columns = ["weight"];

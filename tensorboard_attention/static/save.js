@@ -4,6 +4,7 @@
 import { el, printable, svg, tokenLabel } from "./dom.js";
 import { NOT_FINITE, cross, strike } from "./broken.js";
 import { css } from "./colours.js";
+import { FileMenu, csv, fileName, textFile } from "./files.js";
 
 const CELL = 14; // pixels, so that each row and column has room for its label
 const SPACE = 6;
@@ -12,43 +13,28 @@ const FAMILY = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const SHARP = 4_000; // up to this many pixels per side, a PNG has two for each one
 const MOST_SIDE = 16_384; // pixels per side that browsers can draw
 
-export class SaveMenu {
+export class SaveMenu extends FileMenu {
   // subject(): what is saved, as below.
   // say(text): tells what could not be done.
   constructor(subject, say) {
-    const save = (make) => async () => {
-      this.node.open = false;
-      try {
-        download(...(await make(subject())));
-      } catch (error) {
-        say(error.message);
-      }
-    };
-    const file = (text, type) => new Blob([text], { type });
-    const ofHead = [
-      ["Map (SVG)", (of) => [`${of.name}.svg`, file(drawSvg(of), "image/svg+xml")]],
-      ["Map (PNG)", async (of) => [`${of.name}.png`, await drawPng(of)]],
-      ["Weights (CSV)", (of) => [`${of.name}-weights.csv`, file(weightsCsv(of), "text/csv")]],
-    ];
-    const scores = (of) => [`${of.name}-scores.csv`, file(scoresCsv(of), "text/csv")];
-    const item = ([text, make]) => el("button", { type: "button", onclick: save(make) }, text);
-    this.ofHead = ofHead.map(item);
-    this.node = el(
-      "details",
-      { class: "save" },
-      el("summary", {}, "Save"),
-      el(
-        "div",
-        {},
-        ...this.ofHead,
-        item(["Scores of all heads (CSV)", scores]),
-      ),
+    const item = (text, make) => [text, () => make(subject())];
+    super(
+      [
+        item("Map (SVG)", (of) => [`${of.name}.svg`, textFile(drawSvg(of), "image/svg+xml")]),
+        item("Map (PNG)", async (of) => [`${of.name}.png`, await drawPng(of)]),
+        item("Weights (CSV)", (of) => [`${of.name}-weights.csv`, textFile(weightsCsv(of), "text/csv")]),
+        item("Scores of all heads (CSV)", (of) => [
+          `${of.name}-scores.csv`,
+          textFile(scoresCsv(of), "text/csv"),
+        ]),
+      ],
+      say,
     );
   }
 
   // shown: whether there is a map to save.
   allow(shown) {
-    for (const each of this.ofHead) each.disabled = !shown;
+    for (const each of this.buttons.slice(0, 3)) each.disabled = !shown;
   }
 }
 
@@ -73,12 +59,6 @@ export function subject({ state, maps, palette, difference }, which) {
     note: shown.isFinite(layer, head) ? "" : NOT_FINITE,
     palette,
   };
-}
-
-function download(name, blob) {
-  const link = el("a", { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 // Where everything of the picture is, in pixels: {wide, high, map: {x, y, rows, columns}, ramp, texts}.
@@ -257,21 +237,4 @@ function scoresCsv({ where: { maps, run, tag, step } }) {
         ...names.map((name) => maps.score(name, layer, head)),
       ]),
   ]);
-}
-
-function csv(lines) {
-  return lines.map((line) => `${line.map(csvCell).join(",")}\n`).join("");
-}
-
-// A spreadsheet takes texts that begin with these characters for formulas.
-function csvCell(value) {
-  if (typeof value === "number") return Number.isFinite(value) ? `${+value.toPrecision(6)}` : "";
-  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-}
-
-// A name that every file system accepts.
-function fileName(...parts) {
-  const safe = parts.map((part) => `${part}`.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 40));
-  return safe.filter((part) => part && part !== ".").join("-");
 }

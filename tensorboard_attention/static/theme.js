@@ -1,7 +1,7 @@
 // The light or dark theme, and the colour legend.
 
 import { el } from "./dom.js";
-import { TICKS, css, diverging, future, scale, tickText } from "./colours.js";
+import { css, diverging, future, scale } from "./colours.js";
 
 // Follows the theme of the host (TensorBoard), or of the system in a page of its own. Calls
 // changed(palette) now and at every change, with the scale and the colours of later tokens, lines
@@ -25,19 +25,23 @@ export function followTheme(host, changed) {
   follow();
 }
 
-export function legend({ colours, future }) {
-  const stops = [0, 32, 64, 96, 128, 160, 192, 224, 255].map((byte) => css(colours[byte]));
-  const ramp = el("div", { class: "ramp" });
-  ramp.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  const ticks = TICKS.map((weight) => {
-    const tick = el("span", {}, tickText(weight));
-    tick.style.left = `${100 * Math.sqrt(weight)}%`;
+// The colours of a scale and its ticks, from what maps say of themselves.
+export function ramp({ colours, ticks }) {
+  const bar = el("div", { class: "ramp" });
+  const stops = Array.from(colours.filter((_, i) => i % 17 === 0), css); // both ends, and zero
+  bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+  const marks = ticks.map(([at, text]) => {
+    const tick = el("span", {}, text);
+    tick.style.left = `${100 * at}%`;
     return tick;
   });
+  return el("div", { class: "ramped" }, bar, el("div", { class: "ticks" }, ...marks));
+}
+
+export function legend(scale, { future }) {
   const grey = el("i");
   grey.style.background = css(future);
-  return [
-    el("div", { class: "ramped" }, el("p", {}, "Attention weight"), ramp, el("div", { class: "ticks" }, ...ticks)),
-    el("div", { class: "unseen" }, grey, "future"),
-  ];
+  const ramped = ramp(scale);
+  ramped.prepend(el("p", {}, scale.title));
+  return [ramped, el("div", { class: "unseen" }, grey, "future")];
 }

@@ -1,4 +1,5 @@
-"""Ablated heads add nothing, or always the same, to the residual stream; the rest is unchanged."""
+"""Ablated heads and MLPs add nothing, or always the same, to the residual stream; the rest is
+unchanged."""
 
 from __future__ import annotations
 
@@ -68,9 +69,57 @@ def test_mean_is_over_all_sequences_and_positions(make_model, family):
 
 
 @torch.no_grad()
+def test_zero_of_an_mlp_is_that_of_one_that_writes_zeros(make_model, family):
+    model, tokens = make_model(**family), torch.randint(13, (3, 7))
+    intact = model(tokens)
+    with ablate(model, [], "zero", mlps=[1]):
+        got = model(tokens)
+    torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)
+    down = model.blocks[1].mlp.down
+    down.weight.zero_()
+    if down.bias is not None:
+        down.bias.zero_()
+    torch.testing.assert_close(got, model(tokens), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(got, intact)
+
+
+@torch.no_grad()
+def test_mean_of_mlps_and_heads_together(make_model, family):
+    """Each mean is that of the pass in which everything before it is ablated too."""
+    model, tokens = make_model(**family), torch.randint(13, (3, 7))
+    intact = model(tokens)
+    with ablate(model, HEADS, "mean", mlps=[1, 0]):
+        got = model(tokens)
+    torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)
+    x = model.embed(tokens)
+    hooks = replace_context(model, HEADS, lambda part: part.mean((0, 1)).expand_as(part))
+    for block in model.blocks:
+        x = x + block.attention(block.attention_norm(x))
+        written = block.mlp(block.mlp_norm(x)).flatten(0, 1)
+        x = x + sum(written) / len(written)
+    for each in hooks:
+        each.remove()
+    expected = model.unembedding(model.final_norm(x))
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("by", ["zero", "mean"])
+def test_mlps_of_one_block_and_of_nested_ablations(make_model, by):
+    model, x = make_model(), torch.randn(2, 6, 16)
+    first, second = model.blocks
+    with ablate(first, [(0, 1)], by, mlps=[0]), ablate(model, [], by, mlps=[1]):
+        got = second(first(x))
+    with ablate(model, [(0, 1)], by, mlps=[0, 1]):
+        torch.testing.assert_close(got, second(first(x)), rtol=0, atol=0)
+    with ablate(first, [(0, 1)], by):
+        assert not torch.allclose(got, second(first(x)))
+
+
+@torch.no_grad()
 def test_zero_with_a_cache_is_that_of_the_whole_text(make_model):
     model, tokens = make_model(n_kv_heads=2), torch.randint(13, (1, 8))
-    with ablate(model, HEADS, "zero"):
+    with ablate(model, HEADS, "zero", mlps=[1]):
         whole = model(tokens)
         cache = KVCache(model.config, batch=1)
         parts = [model(part, cache) for part in (tokens[:, :5], tokens[:, 5:7], tokens[:, 7:])]
@@ -109,10 +158,12 @@ def test_gradients_pass_the_other_heads_only(make_model):
 
 
 def test_everything_is_restored_after_an_exception(make_model):
-    model = make_model()
-    with pytest.raises(RuntimeError, match="on purpose"), ablate(model, HEADS, "mean"):
+    model, tokens = make_model(), torch.randint(13, (2, 6))
+    intact = model(tokens)
+    with pytest.raises(RuntimeError, match="on purpose"), ablate(model, HEADS, "mean", mlps=[0]):
         raise RuntimeError("on purpose")
     assert attends(model) == [fused_attention] * 2
+    torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -130,3 +181,12 @@ def test_what_the_model_does_not_have_is_refused(make_model, heads, by, reason):
     with pytest.raises(ValueError, match=f"^{reason}"):
         ablate(model, heads, by).__enter__()
     assert attends(model) == [fused_attention] * 2
+
+
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_an_mlp_that_the_model_does_not_have_is_refused(make_model, layer):
+    model, tokens = make_model(), torch.randint(13, (2, 6))
+    intact = model(tokens)
+    with pytest.raises(ValueError, match=f"^layer: {layer} is out of range"):
+        ablate(model, [], "zero", mlps=[0, layer]).__enter__()
+    torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)

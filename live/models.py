@@ -1,0 +1,27 @@
+"""The models whose weights are in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from model import GPT, ModelConfig
+
+
+def initial_model(config: ModelConfig, vocab_size: int, seed: int) -> GPT:
+    """The model with which train.py begins a run of this seed; sets torch's random state."""
+    torch.manual_seed(seed)
+    return GPT(config, vocab_size).eval()
+
+
+def values_of(model: GPT) -> dict[str, np.ndarray]:
+    """Its parameters by name; a matrix that is used twice (tied embeddings) comes once."""
+    return {name: each.detach().cpu().numpy() for name, each in model.named_parameters()}
+
+
+@torch.no_grad()
+def replace_values(model: GPT, values: Mapping[str, np.ndarray]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(torch.from_numpy(values[name]))

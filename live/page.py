@@ -1,0 +1,101 @@
+"""The live page as a single HTML file that loads nothing else.
+
+The page script and that of the worker, in which the model runs, are joined from plain modules. The
+worker is started from a Blob: the policy of the page allows no other source, and no request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from data import Tokenizer
+from errors import UserError
+from live.pack import check_size
+from live.tokenizer import check_tokenizer, tokenizer_data
+from model import GPT
+from tensorboard_attention import export
+from tensorboard_attention.export import as_json, document, joined
+
+STATIC = Path(__file__).parent / "static"
+STYLE = "live.css"
+# Each imports only those before it. What shows maps is the tab's.
+WORKER = (
+    *("weights", "arithmetic", "engine", "memory", "reading", "sampling", "insight", "worker"),
+)
+SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
+PAGE = (
+    *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "study", "bars", "charts"),
+    *("next", "surprise", "switches", "writing", "ranking", "lens", "writers", "circuit"),
+    *("understanding", "saved", "foot", "layout", "author", "app"),
+)
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "
+    "img-src blob: data:"
+)
+NEEDS = "This page needs JavaScript to run the model. Turn it on; the page loads nothing else."
+
+
+def describe(
+    model: GPT,
+    steps: Sequence[int],
+    weights: str,
+    tokenizer: Tokenizer,
+    document_end: str | None,
+    run: dict[str, Any],
+) -> dict[str, Any]:
+    """The JSON of a page.
+
+    steps: those of the checkpoints in the page, ascending; weights: how they are packed.
+    document_end: the text that ends a document, if there is one.
+    run: what is told of the run.
+    """
+    return {
+        "config": {**asdict(model.config), "vocab_size": model.vocab_size},
+        "steps": list(steps),
+        "weights": weights,
+        "parameters": [[name, list(each.shape)] for name, each in model.named_parameters()],
+        "tokenizer": tokenizer_data(tokenizer, document_end),
+        "run": run,
+    }
+
+
+def is_possible(model: GPT, tokenizer: Tokenizer) -> bool:
+    """Whether a page with this model can be written."""
+    try:
+        check_tokenizer(tokenizer)
+        check_size(model.n_parameters, 1, "float16")
+    except UserError:
+        return False
+    return True
+
+
+def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about: str) -> str:
+    """The text of the file.
+
+    data: what `describe` returns.
+    weights: what `pack` returns for each of its steps.
+    title, about: the heading and the line below it, as plain text.
+    """
+    elements = {"model": as_json(data)}
+    elements |= {f"weights-{place}": text for place, text in enumerate(weights)}
+    return document(title, about, NEEDS, POLICY, _style(), elements, code())
+
+
+def code() -> str:
+    """The script of the page, which starts it with the script of the worker."""
+    worker = joined(_existing(WORKER))
+    shared = [export.STATIC / name for name in SHARED]
+    return f"{joined([*shared, *_existing(PAGE)])}\nstart({json.dumps(worker)});"
+
+
+def _style() -> str:
+    files = (export.STATIC / export.STYLE, STATIC / STYLE)
+    return "\n".join(path.read_text("utf-8") for path in files if path.exists())
+
+
+def _existing(names: Sequence[str]) -> list[Path]:
+    return [path for name in names if (path := STATIC / f"{name}.js").exists()]

@@ -1,0 +1,266 @@
+// The live page: holds the state and passes it to the parts, which do not know each other.
+
+import { Address } from "./address.js";
+import { Author } from "./author.js";
+import { Choice } from "./choice.js";
+import { options } from "./controls.js";
+import { bring, el } from "./dom.js";
+import { ordered } from "./grid.js";
+import { onKey } from "./keys.js";
+import { arrange, buildParts } from "./layout.js";
+import { anyOff, readFragment, writeFragment } from "./link.js";
+import { Opening } from "./opening.js";
+import { Study } from "./study.js";
+import { followTheme, legend } from "./theme.js";
+import { Viewport } from "./viewport.js";
+import { VIEWS } from "./views.js";
+
+const CHANGE = [
+  "change by what is off",
+  "Weights with parts off, minus those before. Only heads of later layers can change.",
+];
+
+export function start(workerSource) {
+  const data = JSON.parse(document.getElementById("model").textContent);
+  const main = el("main", { class: "attention live" });
+  document.body.append(main);
+  return new LivePage(data, new Study(data, workerSource), main).begin();
+}
+
+class LivePage {
+  constructor(data, study, main) {
+    Object.assign(this, { data, study, main });
+    this.host = window;
+    this.runs = { ".": { "": data.steps } }; // as the tab's picker knows them
+    this.viewport = new Viewport();
+    this.choice = new Choice();
+    this.opening = new Opening();
+    this.author = new Author(this);
+    this.turn = 0;
+  }
+
+  async begin() {
+    followTheme(window, (palette) => {
+      this.palette = palette;
+      if (this.maps) this.#draw();
+    });
+    Object.assign(this, buildParts(this));
+    arrange(this);
+    this.#listen();
+    this.address = new LiveAddress(this);
+    this.say("Unpacking the model …");
+    try {
+      await this.study.load();
+    } catch (error) {
+      return this.say(error.message);
+    }
+    this.main.dataset.ready = "";
+    await this.#restore();
+    addEventListener("hashchange", () => this.#restore());
+  }
+
+  // Shows what the address describes.
+  async #restore() {
+    this.state = readFragment(location.hash, this.data);
+    this.opening = new Opening();
+    this.viewport.restore(this.state.zoom);
+    this.input.value = this.state.text;
+    this.say("");
+    await this.read();
+    if (this.maps) this.grid.reveal(this.state);
+  }
+
+  #listen() {
+    const keys = { x: () => this.switches.toggleHead() };
+    addEventListener("keydown", (event) => this.maps && onKey(event, this, keys));
+    new ResizeObserver(() => this.#redraw()).observe(this.main);
+    addEventListener("resize", () => this.#redraw());
+  }
+
+  say(text) {
+    this.notice.textContent = text;
+  }
+
+  // Shows what could have been in the place of a token.
+  look(place) {
+    const { begun } = this.study.vocabulary;
+    if (place + this.reading.from < Math.max(1, begun)) return;
+    return this.set({ place, token: place });
+  }
+
+  set(part) {
+    if ("step" in part || "off" in part) this.author.stop();
+    Object.assign(this.state, part);
+    if ("token" in part) this.opening.chosen();
+    const { token } = this.state;
+    if (part.token >= 0) this.viewport.reveal(this.maps, token);
+    const reads = ["text", "ids", "step", "off", "view"].some((name) => name in part);
+    return reads ? this.read() : this.show();
+  }
+
+  // Reads the text and shows the state. Of several calls, only the newest shows something.
+  async read() {
+    const turn = ++this.turn;
+    const { state } = this;
+    this.main.setAttribute("aria-busy", "true");
+    this.steps.show({ run: ".", tag: "", step: state.step }, this.runs);
+    this.steps.node.hidden = this.data.steps.length < 2;
+    try {
+      const reading = await this.study.read(state);
+      if (turn !== this.turn || !reading) return;
+      this.reading = reading;
+    } catch (error) {
+      if (turn === this.turn) this.say(error.message);
+      return;
+    }
+    this.maps = this.reading.maps;
+    const last = this.reading.ids.length - 1;
+    if (state.place > last) state.place = null;
+    if (!anyOff(state.off) && state.view === "change") state.view = "weights";
+    this.ranking.follow(state, this.reading.ids);
+    await this.show();
+  }
+
+  async show() {
+    const { turn, state } = this;
+    this.main.setAttribute("aria-busy", "true");
+    this.ranking.addTo(this.maps.header);
+    state.one = { run: this.data.run.name, tag: state.text, step: state.step };
+    this.opening.settle(state, this.maps);
+    this.#draw();
+    this.address.follow();
+    await this.explain();
+    if (turn !== this.turn) return;
+    this.main.setAttribute("aria-busy", "false");
+    this.player.drawn([{ run: ".", tag: "", step: state.step }], this.runs);
+  }
+
+  // What needs more questions: probabilities in the place of a token, and what is open of the rest.
+  async explain() {
+    const { turn, state, reading } = this;
+    const isNew = () => turn === this.turn && reading === this.reading;
+    const instead = state.place === null ? null : this.reading.token(state.place);
+    try {
+      const rows = await this.study.probabilities(state, reading);
+      if (!isNew()) return;
+      this.next.show(rows, instead);
+      await this.understanding.show(state, reading, isNew);
+    } catch (error) {
+      if (isNew()) this.say(error.message);
+    }
+  }
+
+  #draw() {
+    const { state, maps, reading } = this;
+    const { layer, head } = state;
+    const off = anyOff(state.off);
+    const isOff = (l, h) => state.off.heads.some(([a, b]) => a === l && b === h);
+    this.order.show(Object.keys(maps.header.scores), state);
+    this.grid.show([maps], state, this.palette, isOff);
+    this.legend.replaceChildren(...legend(maps.legend(this.palette), this.palette));
+    const views = Object.entries(VIEWS).map(([name, [text]]) => [name, text]);
+    if (off) views.push(["change", CHANGE[0]]);
+    options(this.view, views.map(([name]) => name), state.view, views.map(([, text]) => text));
+    this.meaning.textContent = (VIEWS[state.view] ?? CHANGE)[1];
+    this.main.classList.toggle("differing", state.view === "change");
+    this.panel.title.textContent = `Layer ${layer}, head ${head}${isOff(layer, head) ? " (off)" : ""}`;
+    this.switches.show(state.off, layer, head, maps.header.heads[layer]);
+    this.scores.show([{ maps, step: state.step, steps: 1, curves: null }], layer, head);
+    const { losses, before, tokens } = reading;
+    const worst = Math.log(this.data.config.vocab_size);
+    this.surprise.show(tokens, losses, before?.losses, worst, state.place);
+    this.grow();
+    this.seen.textContent = reading.from
+      ? `The model sees the last ${tokens.length} of ${reading.from + tokens.length} tokens: more do not fit its context.`
+      : "";
+    this.switches.announce(this.surprise.sum.textContent);
+    this.writing.show(state.sampling, this.author.busy);
+    this.ranking.allow(!this.author.busy);
+    this.#drawHead();
+  }
+
+  // The parts that depend on the token in focus.
+  #drawHead() {
+    const { layer, head, token, view, step } = this.state;
+    const { focus, cell } = this.choice.marked(token);
+    this.zoomButtons.show(this.viewport);
+    this.panel.show(this.maps, layer, head, focus, cell, this.palette);
+    this.difference.node.hidden = view !== "change";
+    if (view !== "change") return;
+    const two = [this.maps, this.reading.before.maps];
+    this.difference.show(two, ["parts off", "all on"], this.state, focus, cell, this.palette);
+  }
+
+  // What the tab's menu saves.
+  saved() {
+    const { run } = this.data;
+    const { state, maps, palette, difference, reading } = this;
+    const one = { run: run.name, tag: state.text.slice(0, 40), step: state.step };
+    const two = { ...one, tag: "all parts on" };
+    return { state: { ...state, one, two }, maps: [maps, reading.before?.maps], palette, difference };
+  }
+
+  hover(token, cell) {
+    this.choice.hover(token, cell);
+    this.#drawHead();
+  }
+
+  pick(token, cell = null) {
+    this.choice.pick(cell);
+    return this.set({ token });
+  }
+
+  // Its map comes into view.
+  async turnTo([layer, head]) {
+    const last = this.maps.header.heads.length - 1;
+    await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
+    this.grid.focus(this.state);
+    bring((this.state.view === "change" ? this.difference : this.panel).view);
+  }
+
+  // Sort the heads, and choose the first of them.
+  async sortBy(part) {
+    const [layer, head] = ordered(this.maps, { ...this.state, ...part })[0];
+    await this.set({ ...part, layer, head });
+    this.grid.reveal(this.state);
+  }
+
+  // Another head was measured: the heads are shown in the order of what is known.
+  ranked() {
+    this.ranking.addTo(this.maps.header);
+    if (this.ranking.rises.size === 1) Object.assign(this.state, { sort: this.ranking.name, rising: false });
+    this.#draw();
+    this.address.follow();
+  }
+
+  step(by) {
+    if (this.data.steps.length > 1) this.steps.move(by);
+  }
+
+  play() {
+    this.steps.toggle();
+  }
+
+  // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
+  zoom(factor) {
+    if (factor !== 1) this.choice.zoom(this.viewport, factor, this.state.token, this.maps);
+    [this.difference, this.panel].forEach(({ picture }) => picture.draw());
+    this.zoomButtons.show(this.viewport);
+    this.address.follow();
+  }
+
+  linked() {
+    return { ...this.state, zoom: this.viewport.place };
+  }
+
+  // Called again when the available space has changed.
+  #redraw() {
+    [this.difference, this.panel].forEach((panel) => panel.draw());
+  }
+}
+
+class LiveAddress extends Address {
+  link() {
+    return writeFragment(this.app.linked());
+  }
+}

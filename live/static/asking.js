@@ -1,0 +1,36 @@
+// Questions to the worker, in which the model runs, and its answers.
+
+export class Asking {
+  constructor(source) {
+    const script = new Blob([source], { type: "text/javascript" });
+    this.worker = new Worker(URL.createObjectURL(script));
+    this.waiting = new Map();
+    this.last = 0;
+    this.worker.onmessage = ({ data }) => this.#answered(data);
+    this.worker.onerror = ({ message }) => this.#failed(new Error(message));
+  }
+
+  // The answer, or null if a newer question has taken its place. each(part): of an answer that comes
+  // part by part.
+  ask(type, body, each = () => {}) {
+    const id = ++this.last;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject, each });
+      this.worker.postMessage({ id, type, ...body });
+    });
+  }
+
+  #answered({ id, ...answer }) {
+    const asked = this.waiting.get(id);
+    if (!asked) return;
+    if (answer.part) return asked.each(answer);
+    this.waiting.delete(id);
+    if (answer.error) asked.reject(new Error(answer.error));
+    else asked.resolve(answer.cancelled ? null : answer);
+  }
+
+  #failed(error) {
+    for (const { reject } of this.waiting.values()) reject(error);
+    this.waiting.clear();
+  }
+}

@@ -1,0 +1,100 @@
+// What changes the text: typing, choosing a token, and the model that writes on.
+
+const PAUSE_BETWEEN = 100; // milliseconds in which it only writes
+
+export class Author {
+  busy = false; // whether the model writes
+  due = 0; // when the page follows again
+
+  constructor(app) {
+    this.app = app;
+  }
+
+  typed(text) {
+    this.#leave();
+    return this.app.set({ text, ids: null, place: null });
+  }
+
+  // Goes on with a token: after the text, or in the place that is looked at.
+  choose(id) {
+    const { state, study, reading } = this.app;
+    const ids = study.ids(state);
+    const kept = state.place === null ? ids : ids.slice(0, reading.from + state.place);
+    this.#leave();
+    return this.#goOn([...kept, id]);
+  }
+
+  // The text may be split into other tokens than the model wrote: then these are kept too.
+  #goOn(ids) {
+    const { vocabulary } = this.app.study;
+    const text = vocabulary.decode(ids);
+    const same = vocabulary.encode(text).join() === ids.join();
+    if (this.app.input.value !== text) this.app.input.value = text;
+    return this.app.set({ text, ids: same ? null : ids, place: null });
+  }
+
+  toggle() {
+    return this.busy ? this.stop() : this.write();
+  }
+
+  // What was written until now stays.
+  stop() {
+    if (this.busy) this.app.study.stop();
+    this.busy = false;
+  }
+
+  // The text changes in another way.
+  #leave() {
+    this.stop();
+    this.turn = null;
+    this.app.writing.show(this.app.state.sampling, false);
+  }
+
+  // Writes on, token by token, until the document ends.
+  async write() {
+    const { app } = this;
+    const { state, writing } = app;
+    const { length } = state.text;
+    const mine = (this.turn = {});
+    let [ids, shown, frame] = [null, null, 0];
+    const show = () => {
+      frame = 0;
+      if (this.turn !== mine || !this.busy) return;
+      shown = [...ids];
+      this.#write(shown);
+    };
+    app.ranking.stop();
+    this.busy = true;
+    state.place = null;
+    writing.show(state.sampling, true);
+    try {
+      await app.study.write(state, (written) => {
+        ids = written;
+        frame ||= requestAnimationFrame(show); // tokens can come faster than they can be shown
+      });
+    } catch (error) {
+      app.say(error.message);
+    }
+    if (this.turn !== mine) return;
+    const kept = this.busy ? ids : shown; // all, unless it was stopped
+    this.busy = false;
+    writing.show(state.sampling, false);
+    if (!kept) return;
+    await this.#goOn(kept);
+    writing.spoken.textContent = `Written: ${app.input.value.slice(length)}`;
+  }
+
+  #write(ids) {
+    const { input, study } = this.app;
+    input.value = study.vocabulary.decode(ids);
+    input.scrollTop = input.scrollHeight;
+    this.#follow(ids);
+  }
+
+  // Everything follows what is written, as often as it can be seen.
+  #follow(ids) {
+    if (performance.now() < this.due) return;
+    this.due = Infinity;
+    this.#goOn(ids).finally(() => (this.due = performance.now() + PAUSE_BETWEEN));
+  }
+}

@@ -1,0 +1,39 @@
+// Bars with a name and a number each: of probabilities, and of what parts write.
+
+import { el } from "./dom.js";
+
+// rows: {name, text, value, was, mark, title, onclick, id}; a value from -1 to 1 is the length of its bar, `was`
+// what it was before. With onclick, a row is a button.
+export function bars(rows, signed = false) {
+  const width = (value) => `${(100 * Math.min(1, Math.abs(value)) || 0).toFixed(2)}%`;
+  return el(
+    "ol",
+    { class: signed ? "bars signed" : "bars" },
+    ...rows.map(({ name, text, value, was, mark, title, onclick, spoken }) => {
+      const bar = el("i", { class: value < 0 ? "less" : "more" });
+      bar.style.width = width(value);
+      const track = el("span", { class: "track" }, bar);
+      if (was !== undefined) {
+        const before = el("i", { class: "was" });
+        before.style.insetInlineStart = width(was);
+        track.append(before);
+      }
+      const parts = [el("span", { class: "name" }, name), track, el("b", {}, text)];
+      const row = onclick
+        ? el("button", { type: "button", title, onclick, "aria-label": spoken }, ...parts)
+        : el("div", { title }, ...parts);
+      if (mark) row.setAttribute("aria-current", "true");
+      return el("li", {}, row);
+    }),
+  );
+}
+
+export function percent(share) {
+  const value = 100 * share;
+  return value >= 0.05 || value === 0 ? `${value.toFixed(1)}%` : "<0.1%";
+}
+
+export function signedText(value, digits = 3) {
+  const text = Math.abs(value).toFixed(digits);
+  return Number(text) ? `${value < 0 ? "−" : "+"}${text}` : text;
+}

@@ -1,0 +1,110 @@
+// The model again: what model/gpt.py, model/block.py and model/position.py build. Reading runs it.
+
+import { Linear, Norm, add, gelu, swiglu } from "./arithmetic.js";
+
+// Twin of GPT. config: the fields of ModelConfig and vocab_size. tensors: {name: Float32Array}, as
+// in the state dict.
+export class Model {
+  constructor(config, tensors) {
+    this.config = config;
+    const { d_model, vocab_size, n_layers } = config;
+    const take = (name, size) => {
+      if (tensors[name]?.length !== size) throw new Error(`weights: ${name} does not have ${size}`);
+      return tensors[name];
+    };
+    const embedding = take("token_embedding.weight", vocab_size * d_model);
+    this.embedding = embedding;
+    this.position = null;
+    if (config.position === "learned")
+      this.position = take("position.weight", config.context_length * d_model);
+    this.blocks = Array.from({ length: n_layers }, (_, i) => {
+      return new Block(config, (name, size) => take(`blocks.${i}.${name}`, size));
+    });
+    this.finalNorm = buildNorm(config, (name) => take(`final_norm.${name}`, d_model));
+    const tied = config.tied_embeddings;
+    const unembedding = tied ? embedding : take("unembedding.weight", vocab_size * d_model);
+    this.unembedding = new Linear(unembedding, null, d_model);
+  }
+
+  // Twin of GPT.embed: the stream before the first block, of tokens from position `start` on.
+  embed(ids, start, stream) {
+    const { d_model, vocab_size } = this.config;
+    ids.forEach((id, row) => {
+      if (!(id >= 0 && id < vocab_size)) throw new RangeError(`${id} is not a token`);
+      stream.set(this.embedding.subarray(id * d_model, (id + 1) * d_model), row * d_model);
+    });
+    if (this.position) add(stream, 0, this.position, start * d_model, ids.length * d_model);
+  }
+
+  // Logits for rows of the stream after the last block.
+  logits(stream) {
+    return this.unembedding.of(this.finalNorm.of(stream));
+  }
+}
+
+// Twin of Block and CausalSelfAttention: what they are made of.
+class Block {
+  constructor(config, take) {
+    const { d_model, d_head, n_heads, n_kv_heads, bias, norm_eps } = config;
+    const linear = (name, inputs, outputs) => {
+      const weight = take(`${name}.weight`, inputs * outputs);
+      return new Linear(weight, bias ? take(`${name}.bias`, outputs) : null, inputs);
+    };
+    const norm = (name) => buildNorm(config, (part) => take(`${name}.${part}`, d_model));
+    const headNorm = (name) => new Norm(take(`attention.${name}.weight`, d_head), null, norm_eps);
+    this.attentionNorm = norm("attention_norm");
+    this.query = linear("attention.query", d_model, n_heads * d_head);
+    this.key = linear("attention.key", d_model, n_kv_heads * d_head);
+    this.value = linear("attention.value", d_model, n_kv_heads * d_head);
+    this.output = linear("attention.output", n_heads * d_head, d_model);
+    this.headOutputs = Array.from({ length: n_heads }, (_, head) => {
+      return this.output.columns(head * d_head, d_head);
+    });
+    this.queryNorm = config.qk_norm ? headNorm("query_norm") : null;
+    this.keyNorm = config.qk_norm ? headNorm("key_norm") : null;
+    this.rotate = buildRotary(config);
+    this.mlpNorm = norm("mlp_norm");
+    this.mlp = buildMlp(config, linear);
+  }
+}
+
+// Twin of build_norm.
+function buildNorm({ norm, bias, norm_eps }, take) {
+  if (norm === "layernorm")
+    return new Norm(take("weight"), bias ? take("bias") : null, norm_eps, true);
+  if (norm === "rmsnorm") return new Norm(take("weight"), null, norm_eps, false);
+  throw new Error(`norm: ${norm} is not implemented`);
+}
+
+// Twin of build_mlp, GeluMLP and SwiGLU: rows of the normed stream -> rows to add to the stream.
+function buildMlp({ mlp, d_model, d_mlp }, linear) {
+  const up = linear("mlp.up", d_model, d_mlp);
+  const down = linear("mlp.down", d_mlp, d_model);
+  if (mlp === "gelu") return (x, y) => down.of(gelu(up.of(x)), y);
+  if (mlp !== "swiglu") throw new Error(`mlp: ${mlp} is not implemented`);
+  const gate = linear("mlp.gate", d_model, d_mlp);
+  return (x, y) => down.of(swiglu(gate.of(x), up.of(x)), y);
+}
+
+// Twin of build_position and Rotary: rotates all heads of rows from position `start` on, in place.
+// Frequencies and angles are rounded to float32, as they are in Python.
+function buildRotary({ position, d_head, rope_theta }) {
+  if (position === "learned") return () => {};
+  if (position !== "rotary") throw new Error(`position: ${position} is not implemented`);
+  const pairs = d_head / 2;
+  const frequency = Float32Array.from({ length: pairs }, (_, i) => {
+    return rope_theta ** Math.fround((-2 * i) / d_head);
+  });
+  return (x, width, start) => {
+    for (let at = 0; at < x.length; at += d_head) {
+      const place = start + Math.floor(at / width);
+      for (let i = 0; i < pairs; i++) {
+        const angle = Math.fround(place * frequency[i]);
+        const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+        const [a, b] = [x[at + i], x[at + pairs + i]];
+        x[at + i] = a * cos - b * sin;
+        x[at + pairs + i] = b * cos + a * sin;
+      }
+    }
+  };
+}

@@ -1,0 +1,142 @@
+// The parts of the page and their places.
+
+import { field, Picker, ZoomButtons, copyLink } from "./controls.js";
+import { DifferencePanel } from "./difference.js";
+import { el } from "./dom.js";
+import { foot } from "./foot.js";
+import { Grid } from "./grid.js";
+import { keyList } from "./keys.js";
+import { writeFragment } from "./link.js";
+import { NextTokens } from "./next.js";
+import { Order } from "./order.js";
+import { Panel } from "./panel.js";
+import { Player } from "./play.js";
+import { Ranking } from "./ranking.js";
+import { SaveMenu, subject } from "./save.js";
+import { charts } from "./saved.js";
+import { Scores } from "./scores.js";
+import { Surprise } from "./surprise.js";
+import { Switches } from "./switches.js";
+import { Understanding } from "./understanding.js";
+import { Writing } from "./writing.js";
+
+const LEAD =
+  "A language model runs in this page. Type, and it reads along: what surprises it, what it expects next, what each of its heads looks at. Switch parts off to find out what they do.";
+
+// Every part tells the page what was done, and knows no other part.
+export function buildParts(app) {
+  const acts = {
+    point: (token, cell = null) => app.hover(token ?? -1, cell),
+    pick: (token, cell) => app.pick(token, cell),
+    moved: () => app.zoom(1),
+  };
+  const say = (text) => app.say(text);
+  const menus = charts(app, say);
+  const save = (i) => new SaveMenu(() => subject(app.saved(), i), say);
+  const steps = new Picker("Training", ({ step }) => app.set({ step }));
+  return {
+    ...textParts(app, menus),
+    steps,
+    player: new Player([steps], { maps: async () => {} }), // whose maps are computed, not loaded
+    panel: new Panel(app.viewport, acts, save(0)),
+    difference: new DifferencePanel(app.viewport, acts, save(2)),
+    zoomButtons: new ZoomButtons((factor) => app.zoom(factor)),
+    view: el("select", { oninput: ({ target }) => app.set({ view: target.value }) }),
+    meaning: el("p", { class: "note" }),
+    grid: new Grid((layer, head) => app.turnTo([layer, head])),
+    scores: new Scores(() => {}),
+    order: new Order((part) => app.sortBy(part)),
+    ranking: new Ranking(app.study, () => app.ranked(), say),
+    switches: new Switches((off) => app.set({ off })),
+    understanding: new Understanding(app.study, menus, () => app.explain()),
+    legend: el("div", { class: "scale", "aria-hidden": "true" }),
+    notice: el("p", { class: "notice", role: "status" }),
+  };
+}
+
+function textParts(app, menus) {
+  const { author } = app;
+  const input = el("textarea", {
+    rows: 3,
+    spellcheck: "false",
+    "aria-label": "Text",
+    placeholder: "Type here",
+    oninput: () => author.typed(input.value),
+    onkeydown: (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      author.toggle();
+    },
+  });
+  // As high as its text, within limits of the style.
+  const grow = () => {
+    input.style.height = "auto";
+    input.style.height = `${input.scrollHeight + 2}px`;
+  };
+  return {
+    input,
+    grow,
+    next: new NextTokens(
+      { choose: (id) => author.choose(id), back: () => app.set({ place: null }) },
+      menus.next,
+    ),
+    surprise: new Surprise((place) => app.look(place), menus.losses),
+    writing: new Writing({
+      start: () => author.toggle(),
+      stop: () => author.toggle(),
+      change: (sampling) => app.set({ sampling }),
+    }),
+    seen: el("p", { class: "note" }),
+  };
+}
+
+export function arrange(app) {
+  const text = [app.input, app.writing.node, app.seen, app.surprise.node];
+  app.main.replaceChildren(
+    el("p", { class: "lead" }, LEAD),
+    app.steps.node,
+    app.notice,
+    el("div", { class: "top" }, el("section", { class: "typing", "aria-label": "Your text" }, ...text), app.next.node),
+    columns(app),
+    app.understanding.node,
+    el("footer", {}, linkButton(app), ...foot(app.data)),
+  );
+}
+
+function columns(app) {
+  const scores = el(
+    "details",
+    { class: "allscores", open: innerWidth > 1000 },
+    el("summary", {}, "Scores of this head"),
+    app.scores.node,
+  );
+  const shown = field("Show", app.view);
+  return el(
+    "div",
+    { class: "columns" },
+    el(
+      "div",
+      { class: "side" },
+      el("div", { class: "ordering" }, app.order.node, app.ranking.node),
+      app.grid.node,
+      app.legend,
+      keyList([["x", "switch the head off, or on"]]),
+    ),
+    el(
+      "div",
+      { class: "chosen" },
+      el("div", { class: "views" }, shown, app.zoomButtons.node, app.meaning),
+      app.panel.node,
+      app.difference.node,
+      el("div", { class: "aside" }, app.switches.node, scores),
+    ),
+  );
+}
+
+function linkButton(app) {
+  const copied = el("output", { class: "copied" });
+  const copy = () => copyLink(window, writeFragment(app.linked()), copied);
+  const title = "A link to this text, head, step and what is switched off";
+  const button = el("button", { type: "button", onclick: copy, title }, "Copy link");
+  return el("div", { class: "actions" }, button, copied);
+}

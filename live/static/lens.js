@@ -1,0 +1,101 @@
+// What each layer would say next: the stream of every token after every layer, read as if the model
+// ended there (nostalgebraist 2020, "interpreting GPT: the logit lens").
+
+import { percent } from "./bars.js";
+import { el, spokenToken, tokenLabel } from "./dom.js";
+
+export class LensTable {
+  constructor(save) {
+    this.readout = el("p", { class: "readout" });
+    this.body = el("div", { class: "scroller" });
+    const over = (event) => this.#point(event.target.closest("[data-at]"));
+    for (const type of ["pointerover", "click", "focusin"]) this.body.addEventListener(type, over);
+    this.body.addEventListener("keydown", (event) => this.#key(event));
+    this.node = el(
+      "div",
+      { class: "insight" },
+      el(
+        "div",
+        { class: "heading" },
+        el(
+          "p",
+          { class: "meaning" },
+          "If the model ended after this layer, this token would come next. Rows are layers, columns the tokens read; a guess that was right is underlined.",
+        ),
+        save.node,
+      ),
+      this.body,
+      this.readout,
+    );
+  }
+
+  // cells[layer][place]: the most probable tokens there as [token, probability]; layer 0 is the
+  // embedding. place: the column that is selected.
+  show(tokens, cells, place) {
+    Object.assign(this, { tokens, cells });
+    const head = tokens.map((token, i) =>
+      el("th", { scope: "col", class: i === place ? "focus" : null }, tokenLabel(token, 10)),
+    );
+    this.body.replaceChildren(
+      el(
+        "table",
+        { class: "lens" },
+        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "after"), ...head)),
+        el(
+          "tbody",
+          {},
+          ...cells.map((row, layer) =>
+            el(
+              "tr",
+              {},
+              el("th", { scope: "row" }, layerName(layer)),
+              ...row.map((top, i) => this.#cell(top, layer, i)),
+            ),
+          ),
+        ),
+      ),
+    );
+    this.body.querySelector("[data-at]").tabIndex = 0;
+    this.#reveal(place);
+    this.readout.textContent = "Point at a cell, or walk through them with the arrow keys.";
+  }
+
+  #cell([[token, share]], layer, place) {
+    const name = `${layerName(layer)}, ${place} ${spokenToken(this.tokens[place])}: ${spokenToken(token)}, ${percent(share)}`;
+    const cell = el("td", { "data-at": `${layer}.${place}`, tabindex: -1, "aria-label": name });
+    cell.textContent = tokenLabel(token, 10);
+    cell.style.setProperty("--share", `${(100 * Math.sqrt(share)).toFixed(0)}%`);
+    cell.classList.toggle("right", token === this.tokens[place + 1]);
+    return cell;
+  }
+
+  #reveal(place) {
+    const column = this.body.querySelector(`[data-at="0.${place}"]`);
+    if (column) this.body.scrollLeft = column.offsetLeft - this.body.clientWidth / 2;
+  }
+
+  #point(cell) {
+    if (!cell) return;
+    const [layer, place] = cell.dataset.at.split(".");
+    const top = this.cells[layer][place].map(([token, share]) => `${tokenLabel(token)} ${percent(share)}`);
+    const where = layer === "0" ? "The embedding" : `After ${layerName(Number(layer))}`;
+    this.readout.textContent = `${where}, token ${place} ${tokenLabel(this.tokens[place])}: ${top.join(", ")}`;
+  }
+
+  #key(event) {
+    const from = event.target.closest("[data-at]");
+    const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!from || !way || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const [layer, place] = from.dataset.at.split(".").map((each, i) => Number(each) + way[i]);
+    const to = this.body.querySelector(`[data-at="${layer}.${place}"]`);
+    if (!to) return;
+    [from.tabIndex, to.tabIndex] = [-1, 0];
+    to.focus();
+  }
+}
+
+export function layerName(row) {
+  return row ? `layer ${row - 1}` : "embedding";
+}

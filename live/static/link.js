@@ -1,0 +1,123 @@
+// What is displayed, and the fragment of the page's address that restores it.
+//
+//   text          what is typed
+//   ids           the tokens that the model wrote, where the text would be split into others; or null
+//   step          the checkpoint
+//   layer, head   the selected head; null until one is chosen
+//   token         the position of the selected token, -1 for none; null until one is chosen
+//   place         the token whose place the probabilities are for; null for the next one
+//   view          of the maps, see views.js; "change" for the difference that parts make that are off
+//   off           parts that are switched off: {by, heads: [[layer, head]], mlps: [layer]}
+//   sort, rising  the order of the heads
+//   sampling      {temperature, topK, topP, seed, length}
+//   zoom          of the map, undefined for the whole
+
+export const SAMPLING = { temperature: 0.8, topK: 0, topP: 1, seed: 1, length: 60 };
+
+export function nothingOff(by = "mean") {
+  return { by, heads: [], mlps: [] };
+}
+
+export function anyOff({ heads, mlps }) {
+  return heads.length + mlps.length > 0;
+}
+
+export function writeFragment(state) {
+  const { off, sampling } = state;
+  const parts = { text: state.text, step: state.step, layer: state.layer, head: state.head };
+  if (state.ids) parts.ids = state.ids.join(".");
+  if (state.token !== null) parts.token = state.token;
+  if (state.place !== null) parts.place = state.place;
+  if (state.view !== "weights") parts.view = state.view;
+  if (off.heads.length) parts.heads = off.heads.map((each) => each.join(".")).join(",");
+  if (off.mlps.length) parts.mlps = off.mlps.join(",");
+  if (anyOff(off)) parts.by = off.by;
+  if (state.sort) Object.assign(parts, { sort: state.sort, rising: Number(state.rising) });
+  for (const [name, value] of Object.entries(SAMPLING))
+    if (sampling[name] !== value) parts[name] = sampling[name];
+  if (state.zoom) parts.zoom = state.zoom.map((each) => +each.toFixed(4)).join(",");
+  const query = Object.entries(parts).map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+  return `#${query.join("&")}`;
+}
+
+// The state that a fragment describes, as far as this model has it.
+export function readFragment(fragment, { config, steps, run }) {
+  const link = decoded(fragment);
+  const { n_layers: layers, n_heads: heads } = config;
+  const place = (name) => integerIn(link[name], 0, config.context_length - 1);
+  const pairs = list(link.heads).map((each) => each.split(".").map(Number));
+  const known = new Set(); // each head once
+  const off = {
+    by: link.by === "zero" ? "zero" : "mean",
+    heads: pairs.filter(
+      ([layer, head]) =>
+        integerIn(layer, 0, layers - 1) !== null &&
+        integerIn(head, 0, heads - 1) !== null &&
+        !known.has(`${layer}.${head}`) &&
+        known.add(`${layer}.${head}`),
+    ),
+    mlps: [...new Set(list(link.mlps).map(Number))].filter((each) => integerIn(each, 0, layers - 1) !== null),
+  };
+  const ids = link.ids?.split(".").map((id) => integerIn(id, 0, config.vocab_size - 1));
+  const zoom = list(link.zoom).map(Number);
+  const step = Number(link.step ?? NaN);
+  const distance = (each) => Math.abs(each - step);
+  return {
+    text: link.text ?? run.prompt,
+    ids: ids?.every((id) => id !== null) ? ids : null,
+    step: Number.isFinite(step)
+      ? steps.reduce((best, each) => (distance(each) < distance(best) ? each : best))
+      : steps.at(-1),
+    layer: integerIn(link.layer, 0, layers - 1),
+    head: integerIn(link.head, 0, heads - 1),
+    token: link.token === "-1" ? -1 : place("token"),
+    place: place("place"),
+    view: ["moved", "scores", "change"].includes(link.view) ? link.view : "weights",
+    off,
+    sort: link.sort ?? "",
+    rising: link.rising === "1",
+    sampling: readSampling(link),
+    zoom: zoom.length === 3 && zoom.every(Number.isFinite) ? zoom : undefined,
+  };
+}
+
+// Values outside of what sampling knows become the default.
+export function readSampling(given) {
+  const ranges = {
+    temperature: [0, 100],
+    topK: [0, Infinity],
+    topP: [0, 1],
+    seed: [0, 2 ** 32 - 1],
+    length: [1, 10_000],
+  };
+  return Object.fromEntries(
+    Object.entries(ranges).map(([name, [least, most]]) => {
+      const value = given[name] === "" ? NaN : Number(given[name] ?? NaN);
+      const whole = ["topK", "seed", "length"].includes(name);
+      const fits = value >= least && value <= most && (!whole || Number.isInteger(value));
+      return [name, fits ? value : SAMPLING[name]];
+    }),
+  );
+}
+
+function decoded(fragment) {
+  const found = Object.create(null);
+  for (const part of fragment.replace(/^#/, "").split("&")) {
+    const at = part.indexOf("=");
+    try {
+      if (at > 0) found[part.slice(0, at)] = decodeURIComponent(part.slice(at + 1));
+    } catch {
+      // The link was cut within a character. Its other parts may still be valid.
+    }
+  }
+  return found;
+}
+
+function list(text) {
+  return text ? text.split(",") : [];
+}
+
+function integerIn(text, least, most) {
+  const value = Number(text ?? NaN);
+  return text !== "" && Number.isInteger(value) && value >= least && value <= most ? value : null;
+}

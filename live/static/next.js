@@ -1,0 +1,53 @@
+// What comes next: the most probable tokens, or what could have been in the place of a token.
+
+import { bars, percent } from "./bars.js";
+import { el, spokenToken, tokenLabel } from "./dom.js";
+
+export class NextTokens {
+  // choose(id): go on with this token. back(): show what comes next again.
+  constructor({ choose, back }, save) {
+    this.choose = choose;
+    this.title = el("h2");
+    this.back = el("button", { type: "button", class: "plain", onclick: back }, "What comes next");
+    this.note = el("p", { class: "note" });
+    this.list = el("div", { class: "probabilities" });
+    const heading = el("div", { class: "heading" }, this.title, save.node);
+    this.node = el(
+      "section",
+      { class: "next", "aria-label": "Probabilities of tokens" },
+      heading,
+      this.note,
+      this.list,
+      this.back,
+    );
+  }
+
+  // rows: {id, token, now, before} with probabilities; before is undefined if nothing is off.
+  // instead: the token in whose place they are, {token, place, id}; null for the next one.
+  show(rows, instead) {
+    this.rows = rows;
+    this.title.textContent = instead
+      ? `Instead of ${tokenLabel(instead.token)} (token ${instead.place})`
+      : "What comes next";
+    this.note.textContent = instead
+      ? "Choose one to go on from there; the rest of the text is dropped."
+      : rows.some(({ before }) => before !== undefined)
+        ? "The line in a bar: before parts were switched off. Choose a token to add it."
+        : "Choose a token to add it to the text.";
+    this.back.hidden = !instead;
+    this.list.replaceChildren(
+      bars(
+        rows.map(({ id, token, now, before }) => ({
+          name: tokenLabel(token),
+          value: now,
+          was: before,
+          text: percent(now),
+          mark: instead?.id === id,
+          title: before === undefined ? undefined : `before: ${percent(before)}`,
+          spoken: `${spokenToken(token)}, ${percent(now)}${before === undefined ? "" : `, before ${percent(before)}`}`,
+          onclick: () => this.choose(id),
+        })),
+      ),
+    );
+  }
+}

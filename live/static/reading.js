@@ -1,0 +1,280 @@
+// A text that a model reads token by token, and everything that it computed for it.
+
+import { add, dot, logSumExp, softmax } from "./arithmetic.js";
+import { LayerMemory, grown, triangle } from "./memory.js";
+
+export const NOTHING_OFF = { by: "zero", heads: [], mlps: [] };
+const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
+
+// What was read stays, so another token costs as much as one with a key-value cache (twin of KVCache,
+// record_attention and ablate).
+//
+// off: what is switched off, {by: "zero" or "mean", heads: [[layer, head]], mlps: [layer], means}, and
+// `means` what the function of that name returns for it. Without means, they are taken over the
+// tokens that are read together, as ablate(..., "mean") does.
+export class Reading {
+  #losses = new Float32Array(0);
+  #scored = 1; // tokens whose loss is known; the first has none
+
+  constructor(model, off = NOTHING_OFF) {
+    checkOff(model.config, off);
+    Object.assign(this, { model, off, tokens: [] });
+    this.means = off.means ?? { heads: [], mlps: [] };
+    this.layers = model.blocks.map(() => new LayerMemory(model.config));
+    this.streams = [...model.blocks, null].map(() => new Float32Array(0)); // before each block, at the end
+  }
+
+  get length() {
+    return this.tokens.length;
+  }
+
+  // Reads more tokens. Throws RangeError beyond the context length, and for an id outside the
+  // vocabulary.
+  read(ids) {
+    finished(this.pieces(ids));
+  }
+
+  // The same, in pieces: a caller who stops between two of them has read nothing.
+  *pieces(ids) {
+    const { context_length } = this.model.config;
+    const [from, to] = [this.length, this.length + ids.length];
+    if (to > context_length)
+      throw new RangeError(`${to} tokens exceed context_length=${context_length}`);
+    if (!ids.length) return;
+    this.#reserve(to);
+    this.model.embed(ids, from, this.#stream(0, from, to));
+    yield* this.#pass(0, this.layers.length - 1, from, to);
+    this.tokens.push(...ids);
+  }
+
+  // Makes this a reading of `ids`: the tokens that both have at the front stay, the others are read.
+  *follow(ids) {
+    let same = 0;
+    while (same < this.length && this.tokens[same] === ids[same]) same++;
+    this.truncate(same);
+    yield* this.pieces(ids.slice(same));
+  }
+
+  // Forgets all tokens from position n on.
+  truncate(n) {
+    this.tokens.length = Math.min(n, this.length);
+    this.#scored = Math.max(1, Math.min(n, this.#scored));
+  }
+
+  // A reading of the same tokens with `off` instead, which changes no layer before `first`. Layers
+  // after `last` are not run.
+  *switched(off, first, last = this.layers.length - 1) {
+    const other = new Reading(this.model, off);
+    other.tokens = [...this.tokens];
+    this.layers.slice(0, first).forEach((each, i) => other.layers[i].copyOf(each));
+    this.streams.slice(0, first + 1).forEach((each, i) => (other.streams[i] = each.slice()));
+    other.#reserve(this.length);
+    yield* other.#pass(first, last, 0, this.length);
+    return other;
+  }
+
+  copy() {
+    return this.switched(this.off, this.layers.length).next().value;
+  }
+
+  #reserve(count) {
+    for (const each of this.layers) each.reserve(count);
+    this.streams = this.streams.map((each) => grown(each, count * this.model.config.d_model));
+  }
+
+  #stream(layer, from, to) {
+    const { d_model } = this.model.config;
+    return this.streams[layer].subarray(from * d_model, to * d_model);
+  }
+
+  // The blocks of some layers, for tokens [from, to), in pieces that take a moment each. Means are
+  // taken over all of these tokens.
+  *#pass(first, last, from, to) {
+    const size = this.off.by === "mean" && !this.off.means ? to - from : AT_ONCE;
+    for (let layer = first; layer <= last; layer++) {
+      for (let i = from; i < to; i += size) {
+        this.#block(layer, i, Math.min(to, i + size));
+        yield;
+      }
+    }
+  }
+
+  // Twin of Block.forward.
+  #block(layer, from, to) {
+    const { mlp, mlpNorm } = this.model.blocks[layer];
+    const x = this.#stream(layer + 1, from, to);
+    x.set(this.#stream(layer, from, to));
+    add(x, 0, this.#attention(layer, from, to), 0, x.length);
+    const written = mlp(mlpNorm.of(x), this.layers[layer].rows("mlp", from, to));
+    this.#ablate(layer, "mlps", written, this.model.config.d_model);
+    add(x, 0, written, 0, x.length);
+  }
+
+  // Twin of CausalSelfAttention.forward.
+  #attention(layer, from, to) {
+    const block = this.model.blocks[layer];
+    const memory = this.layers[layer];
+    const x = block.attentionNorm.of(this.#stream(layer, from, to));
+    const query = block.query.of(x, memory.rows("query", from, to));
+    const key = block.key.of(x, memory.rows("key", from, to));
+    block.value.of(x, memory.rows("value", from, to));
+    block.queryNorm?.of(query, query);
+    block.keyNorm?.of(key, key);
+    block.rotate(query, memory.widths.query, from);
+    block.rotate(key, memory.widths.key, from);
+    for (let head = 0; head < this.model.config.n_heads; head++)
+      for (let i = from; i < to; i++) this.#attend(memory, head, i);
+    const context = memory.rows("context", from, to);
+    this.#ablate(layer, "heads", context, memory.widths.context);
+    return block.output.of(context);
+  }
+
+  // Twin of explicit_attention, of one head and one query.
+  #attend(memory, head, i) {
+    const { d_head } = this.model.config;
+    const weights = memory.weights[head].subarray(triangle(i), triangle(i + 1));
+    softmax(this.#score(memory, head, i, weights));
+    const context = memory.rows("context", i, i + 1).subarray(head * d_head, (head + 1) * d_head);
+    context.fill(0);
+    for (let j = 0; j <= i; j++)
+      add(context, 0, memory.value, this.#place(head, j), d_head, weights[j]);
+  }
+
+  // The scores of a query with each key, scaled.
+  #score(memory, head, i, scores) {
+    const { d_head } = this.model.config;
+    const at = i * memory.widths.query + head * d_head;
+    for (let j = 0; j <= i; j++)
+      scores[j] =
+        dot(memory.query, at, memory.key, this.#place(head, j), d_head) / Math.sqrt(d_head);
+    return scores;
+  }
+
+  // Where the key and the value of token j begin. Adjacent query heads share them.
+  #place(head, j) {
+    const { d_head, n_heads, n_kv_heads } = this.model.config;
+    return (j * n_kv_heads + Math.floor((head * n_kv_heads) / n_heads)) * d_head;
+  }
+
+  // Twin of ablate: replaces the parts of `rows` that are off. kind: "heads" or "mlps".
+  #ablate(layer, kind, rows, width) {
+    const { d_head } = this.model.config;
+    const { by, means } = this.off;
+    this.off[kind].forEach((part, index) => {
+      const [at, head] = kind === "heads" ? part : [part, null];
+      if (at !== layer) return;
+      const [start, size] = head === null ? [0, width] : [head * d_head, d_head];
+      if (by === "mean" && !means) this.means[kind][index] = meanRow(rows, width, start, size);
+      const value = by === "mean" ? this.means[kind][index] : new Float32Array(size);
+      for (let i = start; i < rows.length; i += width) rows.set(value, i);
+    });
+  }
+
+  // The logits of the token after token i.
+  logits(i) {
+    return this.model.logits(this.residual(this.layers.length, i));
+  }
+
+  // The stream at token i before block `layer`; layer = n_layers: before the final norm.
+  residual(layer, i) {
+    return this.#stream(layer, i, i + 1);
+  }
+
+  // The attention weights, a causal triangle row by row: row i has i + 1, which sum to one.
+  weights(layer, head) {
+    return this.layers[layer].weights[head].subarray(0, triangle(this.length));
+  }
+
+  // The same of scores after scaling, before the softmax.
+  scores(layer, head) {
+    const found = new Float32Array(triangle(this.length));
+    for (let i = 0; i < this.length; i++)
+      this.#score(this.layers[layer], head, i, found.subarray(triangle(i)));
+    return found;
+  }
+
+  // What the head adds to the stream where it attends to token j alone (without the output's bias).
+  moved(layer, head, j) {
+    const at = this.#place(head, j);
+    const value = this.layers[layer].value.subarray(at, at + this.model.config.d_head);
+    return this.model.blocks[layer].headOutputs[head].of(value);
+  }
+
+  // The norm of what is moved from each token: times the weight, that of what arrives (Kobayashi et
+  // al. 2020, "Attention is Not Only a Weight").
+  valueNorms(layer, head) {
+    return Float32Array.from(this.tokens, (_, j) => {
+      const moved = this.moved(layer, head, j);
+      return Math.sqrt(dot(moved, 0, moved, 0, moved.length));
+    });
+  }
+
+  // What the head adds to the stream at token i (without the output's bias).
+  headOutput(layer, head, i) {
+    const { d_head } = this.model.config;
+    const context = this.layers[layer].rows("context", i, i + 1);
+    const part = context.subarray(head * d_head, (head + 1) * d_head);
+    return this.model.blocks[layer].headOutputs[head].of(part);
+  }
+
+  mlpOutput(layer, i) {
+    return this.layers[layer].rows("mlp", i, i + 1);
+  }
+
+  // [i]: the loss of token i after those before it, in nats; [0] is NaN.
+  losses() {
+    this.#losses = grown(this.#losses, this.length);
+    this.#losses[0] = NaN;
+    for (; this.#scored < this.length; ) {
+      const [from, to] = [this.#scored, Math.min(this.length, this.#scored + AT_ONCE)];
+      const logits = this.model.logits(this.#stream(this.layers.length, from - 1, to - 1));
+      const size = this.model.config.vocab_size;
+      for (let i = from; i < to; i++) {
+        const at = (i - from) * size;
+        this.#losses[i] = logSumExp(logits, at, size) - logits[at + this.tokens[i]];
+      }
+      this.#scored = to;
+    }
+    return this.#losses.slice(0, this.length);
+  }
+}
+
+function checkOff({ n_layers, n_heads }, { by, heads, mlps }) {
+  if (!["zero", "mean"].includes(by)) throw new RangeError(`by: ${by} is unknown`);
+  const known = (part, count) => Number.isInteger(part) && part >= 0 && part < count;
+  for (const [layer, head] of heads)
+    if (!known(layer, n_layers) || !known(head, n_heads))
+      throw new RangeError(`heads: the model has no head ${layer}.${head}`);
+  for (const layer of mlps)
+    if (!known(layer, n_layers)) throw new RangeError(`mlps: the model has no layer ${layer}`);
+}
+
+// The mean of `size` columns of rows, from column `start` on.
+function meanRow(rows, width, start, size) {
+  const sum = new Float64Array(size);
+  for (let i = start; i < rows.length; i += width) add(sum, 0, rows, i, size);
+  return Float32Array.from(sum, (each) => (each * width) / rows.length);
+}
+
+// What the parts that are off write on average over a text, with all of them off: {heads, mlps}, in
+// the order of `off`, for its `means`; a head's is before the output matrix. intact: a reading of
+// the text with nothing off.
+export function* means(intact, { heads, mlps }) {
+  const layers = changed({ heads, mlps });
+  const off = { by: "mean", heads, mlps };
+  const reading = yield* intact.switched(off, Math.min(...layers), Math.max(...layers));
+  return reading.means;
+}
+
+// The layers of what is off.
+export function changed({ heads, mlps }) {
+  return [...heads.map(([layer]) => layer), ...mlps];
+}
+
+// What a generator that works in pieces returns.
+export function finished(pieces) {
+  for (;;) {
+    const { done, value } = pieces.next();
+    if (done) return value;
+  }
+}

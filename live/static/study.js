@@ -1,0 +1,160 @@
+// The text at hand as the model reads it: questions to the worker, and its answers as the page shows
+// them, in texts instead of token ids.
+
+import { Asking } from "./asking.js";
+import { anyOff, nothingOff } from "./link.js";
+import { describeHeads } from "./patterns.js";
+import { LiveMaps } from "./views.js";
+import { Vocabulary } from "./vocabulary.js";
+
+const SHOWN = 10; // tokens, as bars
+const COMPARED = 1000; // tokens whose probability before is known; others had next to none
+const KEPT = 5; // of a cell of the logit lens, and of an OV circuit
+
+export class Study {
+  constructor(data, workerSource) {
+    this.data = data;
+    this.asking = new Asking(workerSource);
+    this.vocabulary = new Vocabulary(data);
+    this.labels = this.vocabulary.labels;
+  }
+
+  load() {
+    const weights = this.data.steps.map((_, i) => document.getElementById(`weights-${i}`).textContent);
+    const { config, run } = this.data;
+    const reference = this.vocabulary.encode(run.reference).slice(0, config.context_length);
+    return this.asking.ask("load", { data: this.data, weights, reference });
+  }
+
+  // All tokens of a state, also those that no longer fit the context.
+  ids(state) {
+    return state.ids ?? this.vocabulary.encode(state.text);
+  }
+
+  // What the model sees of a text; null if a newer text was read instead.
+  async read(state) {
+    const all = this.ids(state);
+    const from = this.vocabulary.windowStart(all.length);
+    const asked = { step: state.step, ids: all.slice(from), off: state.off };
+    const answer = await this.asking.ask("read", { ...asked, view: "weights" });
+    if (!answer) return null;
+    const view = state.view === "change" ? "weights" : state.view;
+    const shown = view === "weights" ? answer : await this.asking.ask("read", { ...asked, view });
+    return shown && new TextRead(this, asked, from, answer, view, shown.maps);
+  }
+
+  // The most probable tokens in the place that a state looks at, before and after parts are off.
+  async probabilities({ place }, reading) {
+    const i = (place ?? reading.ids.length) - 1;
+    const top = async (off, k) => {
+      const answer = await this.asking.ask("lens", { ...reading.asked, off, i, k });
+      return answer?.layers.at(-1);
+    };
+    const now = place === null ? reading.top : await top(reading.asked.off, SHOWN);
+    const before = reading.before && (await top(nothingOff(), COMPARED));
+    const rows = now && this.rows(now, before);
+    if (place !== null && rows && !rows.some(({ id }) => id === reading.ids[place]))
+      rows.push(reading.row(place)); // what is there, however improbable
+    return rows;
+  }
+
+  // Writes on after the text. each(ids): another token was written; the array grows.
+  async write(state, each) {
+    const ids = [...this.ids(state)];
+    const { temperature, topK, topP, seed, length } = state.sampling;
+    const settings = { temperature, topK: topK || null, topP, seed };
+    const { step, off } = state;
+    await this.asking.ask("write", { step, ids: [...ids], off, settings, n: length }, (part) => {
+      ids.push(part.token);
+      each(ids);
+      if (this.vocabulary.isEnd(ids)) this.stop();
+    });
+  }
+
+  stop() {
+    return this.asking.ask("stop", {});
+  }
+
+  // What each layer would say after every token: [layer][place] of the most probable [token, probability].
+  async lens(state, { asked }) {
+    const answer = await this.asking.ask("lens", { ...asked, k: KEPT });
+    const named = (top) => top.map(([id, share]) => [this.labels[id], share]);
+    return answer?.layers.map((places) => places.map(named));
+  }
+
+  // What every part adds to the logit of a token: of `explained`, or of the one that is there, or of
+  // the most probable one.
+  async attribution({ place }, reading, explained) {
+    const rows = await this.probabilities({ place }, reading);
+    if (!rows) return null;
+    const there = place === null ? [] : [reading.ids[place]];
+    const choices = [...new Set([...there, ...rows.map(({ id }) => id), ...(explained === null ? [] : [explained])])];
+    const id = explained ?? choices[0];
+    const i = place === null ? reading.ids.length - 1 : place - 1;
+    const answer = await this.asking.ask("attribution", { ...reading.asked, i, token: id });
+    if (!answer) return null;
+    const { embedding, position, heads, mlps, biases, logit } = answer;
+    const parts = [["embedding", embedding]];
+    if (position !== undefined) parts.push(["position", position]);
+    heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`layer ${l}, head ${h}`, value])));
+    mlps.forEach((value, l) => parts.push([`layer ${l}, MLP`, value]));
+    if (biases) parts.push(["biases", biases]);
+    return { choices: choices.map((each) => [each, this.labels[each]]), id, parts, logit };
+  }
+
+  // What a head would write if it attended to one token alone.
+  async circuit({ layer, head }, { asked }, i) {
+    const answer = await this.asking.ask("circuit", { ...asked, layer, head, i, k: KEPT });
+    const named = (some) => some.map(([id, value]) => [this.labels[id], value]);
+    return answer && { promoted: named(answer.promoted), suppressed: named(answer.suppressed) };
+  }
+
+  // each({layer, head, rise}): another head was measured.
+  rank({ step, ids, by }, each) {
+    return this.asking.ask("rank", { step, ids, by }, each);
+  }
+
+  // top: [id, probability] of tokens, largest first.
+  rows(top, before) {
+    const known = before && new Map(before);
+    return top.slice(0, SHOWN).map(([id, now]) => {
+      return { id, token: this.labels[id], now, before: known && (known.get(id) ?? 0) };
+    });
+  }
+}
+
+// What the model made of the tokens that it sees. from: how many it does not see.
+class TextRead {
+  constructor({ labels, data }, asked, from, { maps, losses, top, before }, view, shown) {
+    Object.assign(this, { asked, from, losses, top, ids: asked.ids });
+    this.tokens = asked.ids.map((id) => labels[id]);
+    const heads = Array(data.config.n_layers).fill(data.config.n_heads);
+    const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };
+    const weights = joined(maps);
+    Object.assign(header, describeHeads(this.tokens, heads, weights));
+    const values = view === "weights" ? weights : joined(shown);
+    this.maps = new LiveMaps(header, weights, view, values);
+    if (before) this.before = { ...before, maps: new LiveMaps(header, joined(before.maps)) };
+  }
+
+  token(place) {
+    return { place, token: this.tokens[place], id: this.ids[place] };
+  }
+
+  // The token that is there, with its probability.
+  row(place) {
+    const share = (losses) => losses && Math.exp(-losses[place]);
+    return { ...this.token(place), now: share(this.losses), before: share(this.before?.losses) };
+  }
+}
+
+// What is given head by head, one after the other.
+function joined(maps) {
+  const values = new Float32Array(maps.reduce((sum, each) => sum + each.length, 0));
+  let at = 0;
+  for (const each of maps) {
+    values.set(each, at);
+    at += each.length;
+  }
+  return values;
+}

@@ -1,0 +1,60 @@
+// Three looks inside, each behind its heading: what every layer would say, which parts write the next
+// token, and what the selected head writes.
+
+import { CircuitLists } from "./circuit.js";
+import { el } from "./dom.js";
+import { LensTable } from "./lens.js";
+import { Writers } from "./writers.js";
+
+export class Understanding {
+  // menus: of what can be saved, by name. again(): another look was opened, or another token chosen.
+  constructor(study, menus, again) {
+    Object.assign(this, { study, again });
+    const explain = (id) => {
+      this.explained = id;
+      again();
+    };
+    this.lens = new LensTable(menus.lens);
+    this.writers = new Writers(explain, menus.writers);
+    this.circuit = new CircuitLists(menus.circuit);
+    const look = (title, part) => {
+      const summary = el("summary", {}, el("h2", {}, title));
+      return el("details", { ontoggle: ({ target }) => target.open && again() }, summary, part.node);
+    };
+    this.looks = [
+      look("What each layer would say", this.lens),
+      look("Which parts write the next token", this.writers),
+      look("What this head writes", this.circuit),
+    ];
+    this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...this.looks);
+  }
+
+  // Asks for what is open. isNew(): whether this is still what is shown.
+  async show(state, reading, isNew) {
+    const shown = [this.#showLens, this.#showWriters, this.#showCircuit];
+    for (const [i, show] of shown.entries())
+      if (this.looks[i].open && isNew()) await show.call(this, state, reading, isNew);
+  }
+
+  async #showLens(state, reading, isNew) {
+    const cells = await this.study.lens(state, reading);
+    if (cells && isNew()) this.lens.show(reading.tokens, cells, state.token);
+  }
+
+  async #showWriters(state, reading, isNew) {
+    const { place } = state;
+    const about = JSON.stringify([reading.ids, place]);
+    if (about !== this.about) this.explained = null;
+    this.about = about;
+    const found = await this.study.attribution(state, reading, this.explained);
+    if (found && isNew()) this.writers.show(found.choices, found.id, found.parts, found.logit);
+  }
+
+  async #showCircuit(state, reading, isNew) {
+    const { layer, head, token } = state;
+    const place = token < 0 ? reading.ids.length - 1 : token;
+    const found = await this.study.circuit(state, reading, place);
+    if (!found || !isNew()) return;
+    this.circuit.show(reading.tokens[place], layer, head, found.promoted, found.suppressed);
+  }
+}

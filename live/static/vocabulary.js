@@ -1,0 +1,52 @@
+// Texts and tokens of the page: what the model reads of a text, and the text of what it wrote.
+
+import { Tokenizer } from "./tokenizer.js";
+
+export class Vocabulary {
+  constructor({ tokenizer, config }) {
+    this.context = config.context_length;
+    this.tokenizer = new Tokenizer(tokenizer);
+    this.labels = tokenizer.tokens.map((_, id) => this.tokenizer.label(id));
+  }
+
+  // A text begins a document, as in inference/writer.py.
+  encode(text) {
+    const { start, ends, documentEnd } = this.tokenizer;
+    if (documentEnd !== null) return this.tokenizer.encode(documentEnd + text);
+    if (start !== null && !(text && ends.includes(start)))
+      return [start, ...this.tokenizer.encode(text)];
+    return this.tokenizer.encode(text || "\n");
+  }
+
+  // The text of tokens that `encode` began, without an unfinished character at its end.
+  decode(ids) {
+    const { start, ends, documentEnd, tokens } = this.tokenizer;
+    const marks = new Set([start, ...ends]);
+    const letters = ids.map((id) => (marks.has(id) ? "" : tokens[id])).join("");
+    const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
+    const begun = documentEnd === null ? 0 : new TextEncoder().encode(documentEnd).length;
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    return decoder.decode(bytes.subarray(begun), { stream: true });
+  }
+
+  // How many tokens come before those of a text.
+  get begun() {
+    const { start, documentEnd } = this.tokenizer;
+    return documentEnd === null ? Number(start !== null) : this.encode("").length;
+  }
+
+  // Whether the document ends with the last of these tokens.
+  isEnd(ids) {
+    const { ends, documentEnd, tokens } = this.tokenizer;
+    if (documentEnd === null) return ends.includes(ids.at(-1));
+    const mark = String.fromCharCode(...new TextEncoder().encode(documentEnd));
+    const written = ids.slice(-mark.length).map((id) => tokens[id]).join("");
+    return written.lastIndexOf(mark) > written.length - tokens[ids.at(-1)].length - mark.length;
+  }
+
+  // Of more tokens than a context, the model sees the last ones, as in inference/generation.py.
+  windowStart(count) {
+    const half = Math.max(1, Math.floor(this.context / 2));
+    return half * Math.max(0, Math.ceil((count - this.context) / half));
+  }
+}

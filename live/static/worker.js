@@ -1,0 +1,206 @@
+// The only place that holds a model: answers the messages of the page.
+//
+// Each question has an id and a type, and its answer has the id: parts of answers that come one by
+// one have `part`; one that a newer question of its type has replaced is {cancelled}; one that failed
+// {error}. Work is done in pieces, and between two of them a newer question is seen. Questions about
+// the text at hand come before writing and ranking.
+
+import { softmax } from "./arithmetic.js";
+import { Model } from "./engine.js";
+import { attribution, circuit, lens, rank } from "./insight.js";
+import { NOTHING_OFF, Reading, changed, means } from "./reading.js";
+import { generate, largest, windowStart } from "./sampling.js";
+import { unpack } from "./weights.js";
+
+const KEPT = 6; // readings
+const SHOWN = 10; // most likely tokens
+const CANCELLED = new Error("A newer question has taken its place.");
+
+const newest = {}; // the id of the newest question of each type
+const readings = new Map(); // the last that were used, the newest at the end
+const models = new Map(); // promises of them, by step
+let page; // {data, weights, reference}
+let turn = Promise.resolve(); // of the questions about the text at hand: one after the other
+let waiting = 0; // such questions
+
+onmessage = async ({ data: { id, type, ...question } }) => {
+  newest[type] = id;
+  try {
+    postMessage({ id, ...(await ANSWERS[type](question, id)) });
+  } catch (error) {
+    postMessage({ id, ...(error === CANCELLED ? { cancelled: true } : { error: error.message }) });
+  }
+};
+
+const ANSWERS = {
+  // reference: the tokens over which means are taken; if there are none, those of the text at hand.
+  async load({ data, weights, reference = [] }) {
+    page = { data, weights, reference };
+    await modelAt(data.steps.at(-1));
+    const sizes = data.parameters.map(([, shape]) => shape.reduce((a, b) => a * b, 1));
+    return { ready: true, parameters: sizes.reduce((a, b) => a + b, 0) };
+  },
+
+  read: (question, id) => inTurn(() => read(question, () => newest.read !== id)),
+
+  lens: (question) =>
+    inTurn(async () => {
+      const { i, k } = question;
+      const reading = await readingOf(question);
+      if (i !== undefined) return { layers: lens(reading, i, k) };
+      const columns = [];
+      for (let place = 0; place < reading.length; place++) {
+        columns.push(lens(reading, place, k));
+        await breath();
+      }
+      return { layers: reading.streams.map((_, layer) => columns.map((each) => each[layer])) };
+    }),
+
+  attribution: (question) =>
+    inTurn(async () => attribution(await readingOf(question), question.i, question.token)),
+
+  circuit: (question) =>
+    inTurn(async () => {
+      const { layer, head, i, k } = question;
+      return circuit(await readingOf(question), layer, head, i, k);
+    }),
+
+  async write({ step, ids, off, settings, n }, id) {
+    const { context_length } = page.data.config;
+    const seen = ids.slice(windowStart(ids.length, context_length));
+    const reading = await inTurn(async () => (await readingOf({ step, off, ids: seen })).copy());
+    return stream("write", id, generate(reading, ids, n, settings, SHOWN));
+  },
+
+  async rank({ step, ids, by }, id) {
+    return stream("rank", id, rank(await modelAt(step), ids, by, referenceFor(ids)));
+  },
+
+  stop() {
+    newest.write = newest.rank = null;
+    return { done: true };
+  },
+};
+
+// Everything that the page shows of a text. view: "weights", "moved" (weights times the norm of what
+// is moved) or "scores" (before the softmax).
+async function read({ step, ids, off, view }, cancelled) {
+  const began = performance.now();
+  const { n_layers, n_heads } = page.data.config;
+  const of = (reading) => ({
+    maps: mapsOf(reading, view),
+    losses: reading.losses(),
+    top: largest(softmax(reading.logits(reading.length - 1)), SHOWN),
+  });
+  const reading = await readingOf({ step, ids, off }, cancelled);
+  const answer = { tokens: ids.length, heads: Array(n_layers).fill(n_heads), ...of(reading) };
+  if (changed(off).length) answer.before = of(await readingOf({ step, ids }, cancelled));
+  return { ...answer, ms: performance.now() - began };
+}
+
+// One triangle for each head, layer by layer.
+function mapsOf(reading, view) {
+  const { n_heads } = page.data.config;
+  return reading.layers.flatMap((_, layer) =>
+    Array.from({ length: n_heads }, (_, head) => {
+      if (view === "scores") return reading.scores(layer, head);
+      // A copy, since posting a part of an array posts all of it.
+      const weights = reading.weights(layer, head).slice();
+      return view === "moved" ? moved(weights, reading.valueNorms(layer, head)) : weights;
+    }),
+  );
+}
+
+function moved(weights, norms) {
+  for (let [i, at] = [0, 0]; i < norms.length; i++)
+    for (let j = 0; j <= i; j++) weights[at++] *= norms[j];
+  return weights;
+}
+
+// The parts of an answer, one by one, while nothing is asked about the text at hand.
+async function stream(type, id, pieces) {
+  for (const part of pieces) {
+    if (part) postMessage({ id, part: true, ...part });
+    do await breath();
+    while (waiting);
+    if (newest[type] !== id) throw CANCELLED;
+  }
+  return { done: true };
+}
+
+// A reading of `ids` by the model of a step, of which only what is new is read.
+async function readingOf({ step, ids, off = NOTHING_OFF }, cancelled = () => false) {
+  if (!ids.length) throw new RangeError("There is no token to read.");
+  const intact = await kept([step], async () => new Reading(await modelAt(step)));
+  await run(intact.follow(ids), cancelled);
+  const layers = changed(off);
+  if (!layers.length) return intact;
+  const text = off.by === "mean" ? referenceFor(ids) : [];
+  const { by, heads, mlps } = off;
+  const reading = await kept([step, by, heads, mlps, text], async () => {
+    const given = by === "mean" ? await meansOver(step, text, off, cancelled) : undefined;
+    const all = { by, heads, mlps, means: given };
+    return run(intact.switched(all, Math.min(...layers)), cancelled);
+  });
+  await run(reading.follow(ids), cancelled);
+  return reading;
+}
+
+async function meansOver(step, text, off, cancelled) {
+  const reading = await kept([step, text], async () => new Reading(await modelAt(step)));
+  await run(reading.follow(text), cancelled);
+  return run(means(reading, off), cancelled);
+}
+
+function referenceFor(ids) {
+  return page.reference.length ? page.reference : ids;
+}
+
+async function kept(about, make) {
+  const key = JSON.stringify(about);
+  const found = readings.get(key) ?? (await make());
+  readings.delete(key);
+  readings.set(key, found);
+  if (readings.size > KEPT) readings.delete(readings.keys().next().value);
+  return found;
+}
+
+function modelAt(step) {
+  if (!models.has(step)) models.set(step, unpacked(step));
+  return models.get(step);
+}
+
+async function unpacked(step) {
+  const { data, weights } = page;
+  const at = data.steps.indexOf(step);
+  if (at < 0) throw new RangeError(`This page has no step ${step}.`);
+  return new Model(data.config, await unpack(data, weights[at]));
+}
+
+// What a generator returns that works in pieces; a newer question is seen between two of them.
+async function run(pieces, cancelled) {
+  for (;;) {
+    if (cancelled()) throw CANCELLED;
+    const { done, value } = pieces.next();
+    if (done) return value;
+    await breath();
+  }
+}
+
+function inTurn(answer) {
+  waiting++;
+  const done = turn.then(answer).finally(() => waiting--);
+  turn = done.catch(() => {});
+  return done;
+}
+
+// Lets messages in. A timer would wait for milliseconds.
+const channel = new MessageChannel();
+const held = []; // breaths
+channel.port1.onmessage = () => held.shift()();
+function breath() {
+  return new Promise((resolve) => {
+    held.push(resolve);
+    channel.port2.postMessage(null);
+  });
+}

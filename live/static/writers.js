@@ -1,0 +1,58 @@
+// Which parts write the next token: what each one adds to its logit (direct logit attribution,
+// Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits").
+
+import { bars, signedText } from "./bars.js";
+import { options } from "./controls.js";
+import { el, tokenLabel } from "./dom.js";
+
+const MOST_BARS = 14;
+
+export class Writers {
+  // explain(id): another token is to be explained.
+  constructor(explain, save) {
+    this.select = el("select", { oninput: () => explain(Number(this.select.value)) });
+    this.sum = el("p", { class: "sum" });
+    this.list = el("div");
+    this.node = el(
+      "div",
+      { class: "insight" },
+      el(
+        "div",
+        { class: "heading" },
+        el(
+          "p",
+          { class: "meaning" },
+          "Every head and MLP adds to the numbers that the next token is read from. A bar is what it adds to the score (the logit) of this token.",
+        ),
+        save.node,
+      ),
+      el("label", { class: "field" }, el("span", {}, "Token"), this.select),
+      this.list,
+      this.sum,
+    );
+  }
+
+  // choices: [id, token] of the tokens that can be explained. parts: [name, value]; they sum to the logit.
+  show(choices, id, parts, logit) {
+    options(
+      this.select,
+      choices.map(([each]) => `${each}`),
+      `${id}`,
+      choices.map(([, token]) => tokenLabel(token)),
+    );
+    choices.forEach(([, token], i) => (this.select.options[i].textContent = tokenLabel(token)));
+    this.parts = parts;
+    const sorted = [...parts].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+    const rest = sorted.splice(MOST_BARS);
+    const sum = (some) => some.reduce((all, [, value]) => all + value, 0);
+    if (rest.length) sorted.push([`${rest.length} others together`, sum(rest)]);
+    const most = Math.max(...sorted.map(([, value]) => Math.abs(value)), 1e-9);
+    this.list.replaceChildren(
+      bars(
+        sorted.map(([name, value]) => ({ name, value: value / most, text: signedText(value) })),
+        true,
+      ),
+    );
+    this.sum.textContent = `All parts sum to ${signedText(sum(parts))}; the logit is ${signedText(logit)}.`;
+  }
+}

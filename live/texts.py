@@ -1,0 +1,63 @@
+"""The texts of a page: one to begin with, one for means, and the validation text for losses.
+
+Promises: the model was not trained on any of them.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+from jaxtyping import UInt32
+
+from data import Corpus, TalesConfig, Tokenizer
+from data.tales import Tales
+
+N_TALES = 100  # that are searched for a beginning
+
+
+def spare_corpus() -> Corpus:
+    """Tales, for a model whose own text is not at hand."""
+    return Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
+
+
+def validation_tokens(
+    corpus: Corpus, tokenizer: Tokenizer, most: int
+) -> UInt32[np.ndarray, " token"]:
+    """The first tokens of the validation split, about `most` if it has as many."""
+    texts: list[str] = []
+    length = 0
+    for piece in corpus.pieces("val"):
+        texts.append(piece)
+        length += len(piece)
+        if length >= 8 * most:  # characters; a token rarely has more
+            break
+    return tokenizer.encode_array("".join(texts)[: 8 * most])[:most]
+
+
+def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
+    """The start of the validation text, at most half a context; of a tale, the sentences up to
+    the second that names its hero."""
+    most = max(1, context_length // 2)
+    tales = islice(corpus.tales("val"), N_TALES) if isinstance(corpus, Tales) else ()
+    for tale in tales:
+        named = [each.end for each in tale.mentions if each.name == "hero"]
+        sentences = tale.text[: tale.text.find(".", named[1]) + 1] if len(named) > 1 else ""
+        if 0 < len(tokenizer.encode(sentences)) <= most:
+            return sentences
+    return _beginning(next(iter(corpus.pieces("val")), ""), tokenizer, most)
+
+
+def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
+    """The start of the last document of a validation piece, at most a context."""
+    pieces = islice(corpus.pieces("val"), N_TALES if isinstance(corpus, Tales) else 1)
+    return _beginning(([*pieces] or [""])[-1], tokenizer, context_length)
+
+
+def _beginning(text: str, tokenizer: Tokenizer, most: int) -> str:
+    """At most `most` tokens of a text, in whole characters."""
+    text = text.strip()[: 64 * most]
+    text = tokenizer.decode_bytes(tokenizer.encode(text)[:most]).decode(errors="ignore")
+    while len(tokenizer.encode(text)) > most:  # the tokens at a new end can be shorter
+        text = text[:-1]
+    return text

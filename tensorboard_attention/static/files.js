@@ -1,0 +1,53 @@
+// Saving files: the menu, tables as CSV, and names that every file system accepts.
+
+import { el } from "./dom.js";
+
+export class FileMenu {
+  // items: [text, make] of each file; make() returns its name and its Blob, or a promise of both.
+  // say(text): tells what could not be done.
+  constructor(items, say) {
+    const save = (make) => async () => {
+      this.node.open = false;
+      try {
+        download(...(await make()));
+      } catch (error) {
+        say(error.message);
+      }
+    };
+    this.buttons = items.map(([text, make]) =>
+      el("button", { type: "button", onclick: save(make) }, text),
+    );
+    this.node = el(
+      "details",
+      { class: "save" },
+      el("summary", {}, "Save"),
+      el("div", {}, ...this.buttons),
+    );
+  }
+}
+
+export function textFile(text, type) {
+  return new Blob([text], { type });
+}
+
+function download(name, blob) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+export function csv(lines) {
+  return lines.map((line) => `${line.map(csvCell).join(",")}\n`).join("");
+}
+
+// A spreadsheet takes texts that begin with these characters for formulas.
+function csvCell(value) {
+  if (typeof value === "number") return Number.isFinite(value) ? `${+value.toPrecision(6)}` : "";
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+export function fileName(...parts) {
+  const safe = parts.map((part) => `${part}`.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 40));
+  return safe.filter((part) => part && part !== ".").join("-");
+}

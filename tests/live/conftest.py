@@ -1,0 +1,74 @@
+"""A browser, in which the modules of the page run as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright import sync_api
+
+from live.page import WORKER
+from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
+from tests.conftest import ROOT
+
+STATIC = ROOT / "live" / "static"
+Call = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[sync_api.Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    with sync_api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+def serve(route: sync_api.Route) -> None:
+    """Answer for http://glassgpt/, where the modules are."""
+    name = Path(route.request.url).name
+    if name.endswith(".js"):
+        route.fulfill(path=STATIC / name, content_type="text/javascript")
+    else:
+        route.fulfill(body="<!doctype html>", content_type="text/html")
+
+
+@pytest.fixture(scope="module")
+def empty_page(browser: sync_api.Browser) -> Iterator[sync_api.Page]:
+    page = browser.new_page()
+    page.route("**/*", serve)
+    page.goto("http://glassgpt/")
+    yield page
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def module(empty_page: sync_api.Page) -> Call:
+    """module("weights.js", "(module, x) => ...", x): what a function of a module returns."""
+
+    def call(name: str, code: str, argument: Any = None) -> Any:
+        return empty_page.evaluate(
+            f"""async (argument) => {{
+                const module = await import("/{name}");
+                return await ({code})(module, argument);
+            }}""",
+            argument,
+        )
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def engine(empty_page: sync_api.Page) -> Call:
+    """engine("(x) => ...", x): what a function returns that sees what the modules of the engine
+    export, and `load`, which makes a model of what `packed` returns."""
+    for name in WORKER[:-1]:
+        empty_page.evaluate(f"import('/{name}.js').then((found) => Object.assign(window, found))")
+    empty_page.evaluate(
+        """() => {
+            window.load = async ({ data, text }) =>
+                new Model(data.config, await unpack(data, text));
+        }"""
+    )
+    return empty_page.evaluate

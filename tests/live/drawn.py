@@ -1,0 +1,123 @@
+"""Drawn models of every kind, their weights as the page has them, and texts for them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from live.pack import pack
+from model import GPT, ModelConfig
+from model.block import Block
+from tests.conftest import small_config
+
+Off = dict[str, Any]  # what is switched off, as the page says it
+
+FAMILIES: dict[str, dict[str, object]] = {
+    "gpt2": {"norm": "layernorm", "position": "learned", "mlp": "gelu", "qk_norm": False}
+    | {"bias": True, "tied_embeddings": True},
+    "llama": {"norm": "rmsnorm", "position": "rotary", "mlp": "swiglu", "qk_norm": False}
+    | {"bias": False, "tied_embeddings": False},
+    "qwen3": {"norm": "rmsnorm", "position": "rotary", "mlp": "swiglu", "qk_norm": True}
+    | {"bias": False, "tied_embeddings": True},
+}
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> ModelConfig:
+    """Odd sizes; of a family, or any combination of the choices."""
+    anything = {
+        "norm": st.sampled_from(["layernorm", "rmsnorm"]),
+        "position": st.sampled_from(["learned", "rotary"]),
+        "mlp": st.sampled_from(["gelu", "swiglu"]),
+        "qk_norm": st.booleans(),
+        "bias": st.booleans(),
+        "tied_embeddings": st.booleans(),
+    }
+    families = st.sampled_from([*FAMILIES.values()])
+    choices: dict[str, Any] = draw(families | st.fixed_dictionaries(anything))
+    shared = draw(st.integers(1, 3))
+    halves = draw(st.integers(1, 7))
+    d_head = 2 * halves if choices["position"] == "rotary" else draw(st.integers(1, 13))
+    return small_config(
+        draw(st.integers(1, 3)),
+        shared * draw(st.integers(1, 3)),
+        draw(st.integers(2, 41)),
+        draw(st.integers(2, 40)),
+        n_kv_heads=shared,
+        d_head=d_head,
+        d_mlp=draw(st.integers(1, 50)),
+        rope_theta=draw(st.sampled_from([500.0, 10_000.0])),
+        norm_eps=draw(st.sampled_from([1e-5, 1e-6])),
+        **choices,
+    )
+
+
+def build(config: ModelConfig, vocab_size: int, seed: int) -> GPT:
+    """A model in which every parameter is random, including biases and norms."""
+    generator = torch.Generator().manual_seed(seed)
+    model = GPT(config, vocab_size).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        mean, std = (1.0, 0.2) if parameter.dim() == 1 else (0.0, min(0.4, config.d_model**-0.5))
+        parameter.normal_(mean, std, generator=generator)
+    return model
+
+
+def blocks(model: GPT) -> list[Block]:
+    return [each for each in model.modules() if isinstance(each, Block)]
+
+
+models = st.builds(build, configs(), st.integers(2, 97), st.integers(0, 10**6))
+
+
+def packed(model: GPT) -> dict[str, Any]:
+    """The model as a page has it, with its float32 weights."""
+    parameters = dict(model.named_parameters())
+    data = {
+        "config": {**asdict(model.config), "vocab_size": model.vocab_size},
+        "steps": [0],
+        "weights": "float32",
+        "parameters": [[name, list(each.shape)] for name, each in parameters.items()],
+    }
+    text = pack({name: each.numpy() for name, each in parameters.items()}, "float32")
+    return {"data": data, "text": text}
+
+
+class Case(NamedTuple):
+    """A model and a text that fills some of its context."""
+
+    model: GPT
+    ids: list[int]
+
+
+@st.composite
+def cases(draw: st.DrawFn, least: int = 1) -> Case:
+    model = draw(models)
+    length = draw(st.integers(least, max(least, model.config.context_length)))
+    return Case(model, ids_for(model, length, draw(st.integers(0, 10**6))))
+
+
+def ids_for(model: GPT, length: int, seed: int) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(model.vocab_size, (length,), generator=generator).tolist()
+
+
+@st.composite
+def switches(draw: st.DrawFn, config: ModelConfig) -> Off:
+    """Heads, whole layers and MLPs that are switched off."""
+    every = [(layer, head) for layer in range(config.n_layers) for head in range(config.n_heads)]
+    layer = st.integers(0, config.n_layers - 1)
+    heads = set(draw(st.lists(st.sampled_from(every), unique=True)))
+    whole = draw(st.lists(layer))
+    heads |= {(layer, head) for layer, head in every if layer in whole}
+    mlps = draw(st.lists(layer, min_size=not heads, unique=True))
+    by = draw(st.sampled_from(["zero", "mean"]))
+    return {"by": by, "heads": [list(each) for each in sorted(heads)], "mlps": mlps}
+
+
+def triangle(map_: Tensor) -> list[float]:
+    """The causal part of a map, row by row."""
+    return [each for i, row in enumerate(map_.tolist()) for each in row[: i + 1]]

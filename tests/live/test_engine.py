@@ -1,0 +1,232 @@
+"""The model of the page against that of PyTorch: the same numbers, however a text was read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs.schema import preset
+from inference.generation import generate, window_start
+from model import GPT, ablate, record_attention
+from tests.live.conftest import Call
+from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches, triangle
+
+LOGITS = 1e-3  # largest differences from PyTorch
+WEIGHTS = 1e-5
+DRAWN = settings(max_examples=20)
+
+SHOWN = """(reading) => ({
+    logits: reading.tokens.map((_, i) => [...reading.logits(i)]),
+    weights: reading.layers.map(({ weights }, layer) =>
+        weights.map((_, head) => [...reading.weights(layer, head)])),
+    scores: reading.layers.map(({ weights }, layer) =>
+        weights.map((_, head) => [...reading.scores(layer, head)])),
+    losses: [...reading.losses()].map((each) => Number.isNaN(each) ? null : each),
+})"""
+READ = f"""async ({{ packed, ids, cuts = [], other }}) => {{
+    const reading = new Reading(await load(packed));
+    if (other) {{
+        finished(reading.follow(other));
+        reading.losses();
+    }}
+    for (const end of [...cuts, ids.length]) finished(reading.follow(ids.slice(0, end)));
+    return ({SHOWN})(reading);
+}}"""
+
+
+def close(found: Any, expected: torch.Tensor, most: float = LOGITS) -> None:
+    numbers = torch.tensor(found, dtype=torch.float32)
+    torch.testing.assert_close(numbers, expected.float(), rtol=0, atol=most)
+
+
+def check(found: Any, model: GPT, ids: list[int]) -> None:
+    """What a reading shows is what PyTorch computes in one pass."""
+    tokens = torch.tensor([ids])
+    with record_attention(model, keep="steps") as layers:
+        logits = model(tokens)[0]
+    close(found["logits"], logits)
+    for layer, steps in enumerate(layers):
+        for head in range(model.config.n_heads):
+            weights, scores = (triangle(each[0, head]) for each in (steps.weights, steps.scaled))
+            close(found["weights"][layer][head], torch.tensor(weights), WEIGHTS)
+            close(found["scores"][layer][head], torch.tensor(scores), LOGITS)
+    assert found["losses"][0] is None
+    losses = F.cross_entropy(logits[:-1], tokens[0, 1:], reduction="none")
+    close(found["losses"][1:], losses)
+
+
+@DRAWN
+@given(case=cases(), data=st.data())
+def test_logits_and_attention(engine: Call, case: Case, data: st.DataObject) -> None:
+    """Of a text that was read in parts, and before it another with the same start."""
+    model, ids = case
+    place = st.integers(0, len(ids))
+    cuts = sorted(data.draw(st.lists(place, max_size=3)))
+    kept = data.draw(place)
+    other = [*ids[:kept], *ids_for(model, len(ids) - kept, data.draw(place))]
+    drawn = {"cuts": cuts, "other": other}
+    check(engine(READ, {"packed": packed(model), "ids": ids, **drawn}), model, ids)
+
+
+@pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
+def test_logits_and_attention_of_a_preset(engine: Call, name: str) -> None:
+    model = build(preset("model", name), 512, seed=1)
+    ids = ids_for(model, 150, seed=2)
+    check(engine(READ, {"packed": packed(model), "ids": ids, "cuts": [99]}), model, ids)
+
+
+def test_a_token_replaced_in_the_middle_changes_nothing_before_it(engine: Call) -> None:
+    model = build(preset("model", "nano", n_layers=3, d_model=32), 50, seed=3)
+    ids = ids_for(model, 90, seed=4)
+    edited = [*ids[:40], (ids[40] + 1) % 50, *ids[41:]]
+    found = engine(READ, {"packed": packed(model), "ids": edited, "other": ids})
+    check(found, model, edited)
+    before = engine(READ, {"packed": packed(model), "ids": ids})
+    assert found["logits"][:40] == before["logits"][:40]
+    assert found["logits"][40] != before["logits"][40]
+
+
+GENERATE = """async ({ packed, ids, count }) => {
+    const reading = new Reading(await load(packed));
+    const found = [...generate(reading, ids, count, { temperature: 0, seed: 1 }, 3)];
+    return found.filter(Boolean).map(({ token }) => token);
+}"""
+
+
+def decided(model: GPT, tokens: list[int], prompt: int) -> int:
+    """How many of the tokens after the prompt come before the first whose logit is so close to the
+    second largest that rounding may decide."""
+    length = model.config.context_length
+    starts = [window_start(n, length) for n in range(prompt, len(tokens))]
+    logits = {
+        start: model(torch.tensor([tokens[start : start + length]]))[0] for start in {*starts}
+    }
+    for i, start in enumerate(starts):
+        first, second = logits[start][prompt + i - 1 - start].topk(2).values
+        if first - second < LOGITS:
+            return i
+    return len(starts)
+
+
+@DRAWN
+@given(case=cases(), longer=st.integers(0, 70))
+def test_greedy_text(engine: Call, case: Case, longer: int) -> None:
+    """60 tokens, through full contexts and after prompts longer than one; compared up to the first
+    near-tie, which few have."""
+    model, ids = case
+    ids = [*ids, *ids_for(model, longer, seed=len(ids))]
+    expected = [int(each) for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
+    sure = decided(model, [*ids, *expected], len(ids))
+    found = engine(GENERATE, {"packed": packed(model), "ids": ids, "count": 60})
+    assert len(found) == 60
+    assert found[:sure] == expected[:sure]
+
+
+@pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
+def test_greedy_text_of_a_preset(engine: Call, name: str) -> None:
+    model = build(preset("model", name, context_length=50), 512, seed=5)
+    ids = ids_for(model, 9, seed=6)
+    expected = [int(each) for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
+    assert decided(model, [*ids, *expected], 9) == 60, "choose another seed"
+    assert engine(GENERATE, {"packed": packed(model), "ids": ids, "count": 60}) == expected
+
+
+ABLATED = f"""async ({{ packed, ids, off, cut }}) => {{
+    const intact = new Reading(await load(packed));
+    intact.read(ids);
+    if (off.by === "mean") off.means = finished(means(intact, off));
+    const reading = new Reading(intact.model, off);
+    reading.read(ids.slice(0, cut));
+    reading.read(ids.slice(cut));
+    const switched = finished(intact.switched(off, Math.min(...changed(off))));
+    const again = switched.copy();
+    again.truncate(cut);
+    again.read(ids.slice(cut));
+    return [reading, switched, again].map({SHOWN});
+}}"""
+
+
+@DRAWN
+@given(case=cases(), data=st.data())
+def test_ablation(engine: Call, case: Case, data: st.DataObject) -> None:
+    """Read with parts switched off, or switched off later; means are over the text itself."""
+    model, ids = case
+    off = data.draw(switches(model.config))
+    cut = data.draw(st.integers(0, len(ids)))
+    readings = engine(ABLATED, {"packed": packed(model), "ids": ids, "off": off, "cut": cut})
+    with ablate(model, [(layer, head) for layer, head in off["heads"]], off["by"], off["mlps"]):
+        for found in readings:
+            check(found, model, ids)
+
+
+def test_means_over_another_text(engine: Call) -> None:
+    model = build(preset("model", "nano_gpt2", d_model=32), 50, seed=7)
+    ids, text = ids_for(model, 20, seed=8), ids_for(model, 33, seed=9)
+    with record_attention(model, keep="context") as layers:
+        model(torch.tensor([text]))
+    mean = layers[1][0, 2].mean(0)
+
+    def replace(_module: Any, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        joined = inputs[0].clone()
+        joined[..., 16:24] = mean
+        return joined
+
+    hook = blocks(model)[1].attention.output.register_forward_pre_hook(replace)
+    expected = model(torch.tensor([ids]))[0]
+    hook.remove()
+    code = f"""async ({{ packed, ids, text, off }}) => {{
+        const intact = new Reading(await load(packed));
+        intact.read(text);
+        const other = new Reading(intact.model, {{ ...off, means: finished(means(intact, off)) }});
+        other.read(ids);
+        return ({SHOWN})(other);
+    }}"""
+    off = {"by": "mean", "heads": [[1, 2]], "mlps": []}
+    found = engine(code, {"packed": packed(model), "ids": ids, "text": text, "off": off})
+    close(found["logits"], expected)
+
+
+REFUSED = """async ({ packed, ids, off }) => {
+    try {
+        const reading = new Reading(await load(packed), off);
+        reading.read(ids);
+    } catch (error) {
+        return `${error.name}: ${error.message}`;
+    }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("ids", "off", "said"),
+    [
+        ([1] * 9, {}, "RangeError: 9 tokens exceed context_length=8"),
+        ([0, 11], {}, "RangeError: 11 is not a token"),
+        ([-1], {}, "RangeError: -1 is not a token"),
+        ([1], {"heads": [[2, 0]]}, "RangeError: heads: the model has no head 2.0"),
+        ([1], {"heads": [[0, 3]]}, "RangeError: heads: the model has no head 0.3"),
+        ([1], {"mlps": [-1]}, "RangeError: mlps: the model has no layer -1"),
+        ([1], {"by": "median"}, "RangeError: by: median is unknown"),
+    ],
+)
+def test_what_the_model_does_not_have(
+    engine: Call, ids: list[int], off: dict[str, Any], said: str
+) -> None:
+    model = build(preset("model", "nano", n_heads=3, d_model=12, context_length=8), 11, seed=0)
+    nothing = {"by": "zero", "heads": [], "mlps": []}
+    argument = {"packed": packed(model), "ids": ids, "off": {**nothing, **off}}
+    assert engine(REFUSED, argument) == said
+
+
+def test_a_kind_that_is_not_implemented_is_an_error(engine: Call) -> None:
+    """Never the other kind in its place."""
+    model = build(preset("model", "nano", n_heads=3, d_model=12, context_length=8), 11, seed=0)
+    for name in ("norm", "position", "mlp"):
+        page = packed(model)
+        page["data"]["config"][name] = "other"
+        argument = {"packed": page, "ids": [1], "off": {"by": "zero", "heads": [], "mlps": []}}
+        assert engine(REFUSED, argument) == f"Error: {name}: other is not implemented"

@@ -1,0 +1,213 @@
+"""What the page shows of a model's inside, against the same computed from PyTorch's tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from configs.schema import preset
+from model import GPT, ablate, record_attention
+from observe.importance import losses
+from tests.live.conftest import Call
+from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
+
+DRAWN = settings(max_examples=20)
+
+READING = """async ({ packed, ids, off }) => {
+    const intact = new Reading(await load(packed));
+    intact.read(ids);
+    if (!off) return intact;
+    if (off.by === "mean") off.means = finished(means(intact, off));
+    return finished(intact.switched(off, Math.min(...changed(off))));
+}"""
+
+
+class Inside:
+    """Every part of the stream at each token, in double precision."""
+
+    def __init__(self, model: GPT, ids: list[int], off: dict[str, Any]):
+        tokens = torch.tensor([ids])
+        written: list[Tensor] = []
+        joined: list[Tensor] = []
+        hooks = []
+        for block in blocks(model):
+            output = block.attention.output
+            hooks.append(output.register_forward_pre_hook(lambda _, x: joined.append(x[0][0])))
+        with (
+            ablate(model, [(layer, head) for layer, head in off["heads"]], off["by"], off["mlps"]),
+            record_attention(model, keep="value") as values,
+        ):
+            for block in blocks(model):  # after those of the ablation
+                hooks.append(block.mlp.register_forward_hook(lambda _, x, y: written.append(y[0])))
+            self.logits = model(tokens)[0].double()
+        for hook in hooks:
+            hook.remove()
+        self.model = model
+        self.embedding = model.token_embedding.weight[tokens[0]].double()
+        self.start = model.embed(tokens)[0].double()
+        self.mlps = [each.double() for each in written]
+        self.contexts = [each.double() for each in joined]
+        self.values = [each[0].double() for each in values]
+        self.streams = [self.start]
+        for layer, block in enumerate(blocks(model)):
+            output = block.attention.output
+            bias = 0 if output.bias is None else output.bias.double()
+            attended = self.contexts[layer] @ output.weight.double().T + bias
+            self.streams.append(self.streams[-1] + attended + self.mlps[layer])
+
+    def columns(self, layer: int, head: int) -> Tensor:
+        """The part of the output matrix that belongs to a head."""
+        d_head = self.model.config.d_head
+        weight = blocks(self.model)[layer].attention.output.weight.double()
+        return weight[:, head * d_head : (head + 1) * d_head]
+
+    def head(self, layer: int, head: int) -> Tensor:
+        d_head = self.model.config.d_head
+        context = self.contexts[layer][:, head * d_head : (head + 1) * d_head]
+        return context @ self.columns(layer, head).T
+
+    def normed(self, part: Tensor, i: int) -> Tensor:
+        """What the final norm makes of a part of the stream at token i, without its bias."""
+        norm, x = self.model.final_norm, self.streams[-1][i]
+        gain = norm.get_parameter("weight")
+        if isinstance(norm, torch.nn.LayerNorm):
+            part, x = part - part.mean(), x - x.mean()
+        return part / (x.square().mean() + self.model.config.norm_eps).sqrt() * gain.double()
+
+    def effect(self, part: Tensor, i: int) -> Tensor:
+        """On the logits after token i."""
+        return self.model.unembedding.weight.double() @ self.normed(part, i)
+
+
+def either(config: Any) -> st.SearchStrategy[dict[str, Any] | None]:
+    return st.none() | switches(config)
+
+
+NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
+
+
+@DRAWN
+@given(case=cases(), data=st.data())
+def test_parts_sum_to_the_logit(engine: Call, case: Case, data: st.DataObject) -> None:
+    """And each of them is what it adds; also with parts switched off."""
+    model, ids = case
+    off = data.draw(either(model.config))
+    i = data.draw(st.integers(0, len(ids) - 1))
+    token = data.draw(st.integers(0, model.vocab_size - 1))
+    argument = {"packed": packed(model), "ids": ids, "off": off, "i": i, "token": token}
+    code = f"async (x) => attribution(await ({READING})(x), x.i, x.token)"
+    found = engine(code, argument)
+    inside = Inside(model, ids, off or NOTHING)
+    config = model.config
+
+    def effect(part: Tensor) -> float:
+        return inside.effect(part, i)[token].item()
+
+    expected = [effect(inside.embedding[i])]
+    parts = [found["embedding"]]
+    assert ("position" in found) == (config.position == "learned")
+    if "position" in found:
+        parts.append(found["position"])
+        expected.append(effect(inside.start[i] - inside.embedding[i]))
+    for layer in range(config.n_layers):
+        parts += [*found["heads"][layer], found["mlps"][layer]]
+        expected += [effect(inside.head(layer, h)[i]) for h in range(config.n_heads)]
+        expected.append(effect(inside.mlps[layer][i]))
+    np.testing.assert_allclose(parts, expected, atol=1e-4)
+    logit = inside.logits[i, token].item()
+    assert abs(found["logit"] - logit) < 1e-3
+    assert abs(sum(parts) + found["biases"] - logit) < 1e-3
+    if not config.bias:
+        assert found["biases"] == 0
+
+
+@DRAWN
+@given(case=cases(), data=st.data())
+def test_lens(engine: Call, case: Case, data: st.DataObject) -> None:
+    model, ids = case
+    off = data.draw(either(model.config))
+    i = data.draw(st.integers(0, len(ids) - 1))
+    code = f"async (x) => lens(await ({READING})(x), x.i, 5)"
+    found = engine(code, {"packed": packed(model), "ids": ids, "off": off, "i": i})
+    streams = Inside(model, ids, off or NOTHING).streams
+    assert len(found) == model.config.n_layers + 1
+    for layer, row in enumerate(found):
+        logits = model.unembedding(model.final_norm(streams[layer][i].float()))
+        check_largest(row, logits.softmax(-1), 1e-4)
+
+
+def check_largest(found: list[list[float]], values: Tensor, most: float) -> None:
+    """These are the five largest of the values, with their index, up to rounding."""
+    assert len(found) == min(5, len(values)) == len({index for index, _ in found})
+    largest = values.sort(descending=True).values[:5]
+    np.testing.assert_allclose([value for _, value in found], largest, atol=most)
+    np.testing.assert_allclose([values[int(index)] for index, _ in found], largest, atol=most)
+
+
+@DRAWN
+@given(case=cases(), data=st.data())
+def test_circuit_and_what_is_moved(engine: Call, case: Case, data: st.DataObject) -> None:
+    model, ids = case
+    config = model.config
+    i = data.draw(st.integers(0, len(ids) - 1))
+    layer = data.draw(st.integers(0, config.n_layers - 1))
+    head = data.draw(st.integers(0, config.n_heads - 1))
+    code = f"""async (x) => {{
+        const reading = await ({READING})(x);
+        return {{
+            ...circuit(reading, x.layer, x.head, x.i, 5),
+            norms: [...reading.valueNorms(x.layer, x.head)],
+        }};
+    }}"""
+    place = {"layer": layer, "head": head, "i": i}
+    found = engine(code, {"packed": packed(model), "ids": ids, **place})
+    inside = Inside(model, ids, NOTHING)
+    value = inside.values[layer][head * config.n_kv_heads // config.n_heads]
+    moved = value @ inside.columns(layer, head).T
+    np.testing.assert_allclose(found["norms"], moved.norm(dim=-1), atol=1e-4)
+    effect = inside.effect(moved[i], i)
+    effect -= effect.mean()
+    check_largest(found["promoted"], effect, 1e-3)
+    check_largest([[index, -each] for index, each in found["suppressed"]], -effect, 1e-3)
+
+
+RANK = """async ({ packed, ids, by, reference }) =>
+    [...rank(await load(packed), ids, by, reference)].filter(Boolean)"""
+
+
+@pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
+def test_ranking_is_the_importance_of_heads(engine: Call, name: str) -> None:
+    """With means over what the losses are measured on, as in the score of that name."""
+    model = build(preset("model", name, n_layers=3, d_model=32), 50, seed=1)
+    ids = ids_for(model, 70, seed=2)
+    argument = {"packed": packed(model), "ids": ids, "by": "mean", "reference": ids[:-1]}
+    found = engine(RANK, argument)
+    tokens = torch.tensor([ids])
+    without, loss = losses(model, (tokens[:, :-1], tokens[:, 1:]))
+    assert [(each["layer"], each["head"]) for each in found] == [*np.ndindex(without.shape)]
+    rises = np.array([each["rise"] for each in found])
+    np.testing.assert_allclose(rises, (without - loss).ravel(), atol=1e-4)
+    assert np.abs(rises).max() > 1e-3  # ten times the tolerance
+
+
+def test_ranking_by_zero(engine: Call) -> None:
+    model = build(preset("model", "nano", n_heads=2, d_model=32), 50, seed=3)
+    ids = ids_for(model, 40, seed=4)
+    found = engine(RANK, {"packed": packed(model), "ids": ids, "by": "zero", "reference": []})
+    tokens = torch.tensor(ids)
+
+    def loss() -> float:
+        return F.cross_entropy(model(tokens[None, :-1])[0], tokens[1:]).item()
+
+    intact = loss()
+    for each in found:
+        with ablate(model, [(each["layer"], each["head"])], "zero"):
+            assert abs(each["rise"] - (loss() - intact)) < 1e-4
+    assert len(found) == 4

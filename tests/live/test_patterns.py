@@ -1,0 +1,115 @@
+"""Scores and sentences of the page are those of scores.py and sentences.py."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensorboard_attention.scores import (
+    EVEN,
+    EXAMPLE,
+    MOSTLY,
+    NEAR,
+    PARTLY,
+    RULES,
+    SCORES,
+    measure,
+    share,
+)
+from tensorboard_attention.sentences import THIS_TEXT, sentences
+from tests.live.conftest import STATIC, Call
+
+ASK = """({ describeHeads }, [tokens, heads, weights]) => describeHeads(
+    tokens, heads, Float32Array.from(weights))"""
+WORDS = [" the", " hen", " a", ".", "\n", " ", "\x1f", "é", " fox's", "\u202e", "🐔" * 30, "\\xf0"]
+NUMBER = re.compile(r"\d\.\d+")
+
+
+def measured(maps: list[np.ndarray], tokens: list[str]) -> dict[str, list[np.ndarray]]:
+    """The scores of SCORES that are measured on the text at hand, by Python."""
+    ids = np.unique(tokens, return_inverse=True)[1]
+    copy = next(rule for rule in RULES if rule.score == "copy").keys(ids)
+    return {
+        "copy": [share(each, copy) for each in maps],
+        **measure("tokens", maps, ids[None]),
+        **measure("maps", maps),
+    }
+
+
+def drawn(seed: int) -> tuple[list[str], list[np.ndarray]]:
+    """Tokens, some of them repeated, and causal maps of patterns of all kinds."""
+    random = np.random.default_rng(seed)
+    n, heads = int(random.integers(1, 40)), [int(random.integers(1, 4)) for _ in range(2)]
+    tokens = [WORDS[i] for i in random.integers(0, len(WORDS), n)]
+    ids = np.unique(tokens, return_inverse=True)[1]
+    maps = []
+    for count in heads:
+        scores = random.normal(size=(1, count, n, n)) * random.choice([0.05, 1, 4])
+        for head in range(count):
+            rule = RULES[random.integers(len(RULES))].keys(ids)
+            scores[0, head] += random.choice([0, 2, 5]) * rule
+        scores = np.where(np.tri(n, dtype=bool), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        maps.append((weights / weights.sum(-1, keepdims=True)).astype(np.float32))
+    return tokens, maps
+
+
+def described(module: Call, tokens: list[str], maps: list[np.ndarray]) -> dict[str, Any]:
+    triangle = np.tril_indices(len(tokens))
+    weights = [each[0, head][triangle] for each in maps for head in range(each.shape[1])]
+    flat = ["NaN" if np.isnan(value) else value for value in np.concatenate(weights).astype(float)]
+    return module("patterns.js", ASK, [tokens, [each.shape[1] for each in maps], flat])
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_scores_and_sentences_are_those_of_python(module: Call, part: int) -> None:
+    named = set()
+    for seed in range(50 * part, 50 * part + 50):
+        tokens, maps = drawn(seed)
+        found, expected = described(module, tokens, maps), measured(maps, tokens)
+        assert found["scores"].keys() == expected.keys()
+        for name, layers in expected.items():
+            for got, wanted in zip(found["scores"][name], layers, strict=True):
+                np.testing.assert_allclose(np.array(got, float), wanted, atol=1e-5)
+        places = dict.fromkeys(expected, THIS_TEXT)
+        heads = sentences(maps, tokens, expected, places, causal=True)
+        for got, [text, pair, tells] in zip(chain(*found["sentences"]), chain(*heads), strict=True):
+            assert NUMBER.sub("", got[0]) == NUMBER.sub("", text)
+            for one, two in zip(NUMBER.findall(got[0]), NUMBER.findall(text), strict=True):
+                assert abs(float(one) - float(two)) < 0.011
+            assert got[1] == pair and got[2] == pytest.approx(tells, abs=1e-4)
+            named.add(text.split(":")[0])
+    assert len(named) > 5
+
+
+def test_a_head_with_weights_that_are_not_finite_says_so(module: Call) -> None:
+    maps = [np.tri(3, dtype=np.float32)[None, None] / [[1], [2], [3]]]
+    maps[0][0, 0, 2, 1] = np.nan
+    found = described(module, ["a", "b", "c"], maps)
+    assert found["sentences"] == [[["Has weights that are not finite", None, 0]]]
+
+
+def test_the_page_has_the_table_of_python(module: Call) -> None:
+    """Names, meanings, units, phrases and thresholds."""
+    rules = module(
+        "patterns.js",
+        "({ SHARES }) => SHARES.map(({ name, phrase, interest, least = 0.25 }) => "
+        "[name, phrase, interest, least])",
+    )
+    assert sorted(rules) == sorted(
+        [rule.score, rule.phrase, rule.interest, rule.least] for rule in RULES
+    )
+    found = described(module, ["a"], [np.ones((1, 1, 1, 1), np.float32)])
+    shown = [score for score in SCORES if score.needs != "losses"]
+    assert found["meanings"] == {score.name: score.meaning for score in shown}
+    assert [*found["scores"]] == [score.name for score in shown]
+    assert found["units"] == {score.name: score.unit for score in shown if score.unit}
+    text = (STATIC / "patterns.js").read_text()
+    for name, value in {
+        **{"NEAR": NEAR, "PARTLY": PARTLY, "MOSTLY": MOSTLY, "EVEN": EVEN, "EXAMPLE": EXAMPLE}
+    }.items():
+        assert f"const {name} = {value};" in text

@@ -1,0 +1,110 @@
+"""The tokenizer of the page: the same tokens as in Python, whatever the text."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from data.tokenizer import Tokenizer
+from errors import UserError
+from live.tokenizer import check_tokenizer, tokenizer_data
+from tensorboard_attention.tokens import token_texts
+from tests.data.strings import NAMES, make, strings
+from tests.live.conftest import Call
+
+ENCODE = """({ Tokenizer }, { data, texts }) => {
+    const tokenizer = new Tokenizer(data);
+    return texts.map((text) => tokenizer.encode(text));
+}"""
+
+
+def encoded(module: Call, tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    data = tokenizer_data(tokenizer, None)
+    return module("tokenizer.js", ENCODE, {"data": data, "texts": texts})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_are_those_of_python(module: Call, name: str) -> None:
+    tokenizer = make(name)
+    if tokenizer.normalizer:
+        with pytest.raises(UserError, match="NFC"):
+            check_tokenizer(tokenizer)
+        return
+    check_tokenizer(tokenizer)
+    texts = ["", *strings(2000)]
+    found = encoded(module, tokenizer, texts)
+    for text, tokens in zip(texts, found, strict=True):
+        assert tokens == tokenizer.encode(text), ascii(text)
+
+
+@pytest.mark.parametrize("name", ["bpe", "gpt2", "pattern 0"])
+def test_pieces_of_many_merges(module: Call, name: str) -> None:
+    """Long ones, in which tokens of low ranks come out of merges of higher ones, and many repeats,
+    where the order of merges matters."""
+    rng = random.Random(1)
+    tokenizer = make(name)
+    texts = ["a" * n for n in range(1, 70)] + ["ab" * 500, "の" * 1000, " " * 3000, "\n" * 999]
+    for letters in ("ab", "aet", "hentor", "abcdefghijklmnopqrstuvwxyz", "  \n"):
+        texts += ["".join(rng.choices(letters, k=rng.randrange(1, 400))) for _ in range(100)]
+    assert encoded(module, tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+
+
+def test_every_character_belongs_to_the_same_class(module: Call) -> None:
+    """Between letters, digits and symbols: where a character is cut off tells its class."""
+    tokenizer = make("pattern 0")
+    codes = [*range(0xD800), *range(0xE000, 0x110000)]
+    texts = ["".join(f"a{chr(code)}1{chr(code)}!" for code in codes[i::97]) for i in range(97)]
+    for text, tokens in zip(texts, encoded(module, tokenizer, texts), strict=True):
+        assert tokens == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("name", ["bpe", "byte", "gpt2", "pattern 7"])
+def test_texts_and_labels_of_tokens(module: Call, name: str) -> None:
+    tokenizer = make(name)
+    ids = [*range(tokenizer.vocab_size)][:3000]
+    rng = random.Random(0)
+    rows = [rng.choices(ids, k=9) for _ in range(200)] + [tokenizer.encode("é中😀\ufeff") * 2]
+    found: dict[str, Any] = module(
+        "tokenizer.js",
+        """({ Tokenizer }, { data, ids, rows }) => {
+            const tokenizer = new Tokenizer(data);
+            const texts = rows.map((row) => tokenizer.decode(row));
+            return { labels: ids.map((id) => tokenizer.label(id)), texts };
+        }""",
+        {"data": tokenizer_data(tokenizer, None), "ids": ids, "rows": rows},
+    )
+    spelled = [tokenizer.decode_bytes([token]) for token in ids]
+    assert found["labels"] == token_texts(spelled, None)
+    assert found["texts"] == [tokenizer.decode(row) for row in rows]
+
+
+def test_odd_bytes_are_escaped_as_in_python(module: Call) -> None:
+    rng = random.Random(2)
+    odd = [
+        b"\xe2\x82",
+        b"\xe2\x82A",
+        b"\xf0\x9f\x98",
+        b"\xed\xa0\x80",
+        b"\xc0\xaf",
+        b"\xf4\x90\x80\x80",
+    ]
+    odd += ["é中😀".encode() + b"\xff", b"\\x41", b"\xef\xbb\xbfa"]
+    odd += [
+        bytes(rng.choices([0x41, 0x80, 0xBF, 0xC3, 0xE2, 0xED, 0xF0, 0xF4, 0xFF], k=6))
+        for _ in range(500)
+    ]
+    import base64
+
+    data = tokenizer_data(make("byte"), None)
+    data["tokens"] += [base64.b64encode(each).decode() for each in odd]
+    labels = module(
+        "tokenizer.js",
+        """({ Tokenizer }, data) => {
+            const tokenizer = new Tokenizer(data);
+            return data.tokens.map((_, id) => tokenizer.label(id)).slice(256);
+        }""",
+        data,
+    )
+    assert labels == token_texts(odd, None)

@@ -1,0 +1,420 @@
+"""The live page as people use it: a real page of a run that was really trained, in a browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import torch
+from playwright import sync_api
+
+from inference import open_run
+from model import ablate, record_attention
+from tests.conftest import succeed
+
+TEXT = "Once there was a hen. The hen"
+HOSTILE = '<img src=x onerror="document.title=1"></script>\u202e'
+OVERFLOW = "document.documentElement.scrollWidth <= innerWidth"
+BARS = ".next .bars li"
+
+
+class Live:
+    """A live page in a browser. Errors and other requests fail the test that closes it."""
+
+    def __init__(self, browser: sync_api.Browser, url: str, width: int = 1280, **options: object):
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
+        self.url, self.page = url, context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(url)
+        self.settled()
+
+    def __getitem__(self, selector: str) -> sync_api.Locator:
+        return self.page.locator(selector)
+
+    def settled(self) -> None:
+        """Wait until all that was asked for is shown."""
+        self["main[aria-busy=false]"].wait_for()
+
+    def type(self, text: str) -> None:
+        self["textarea"].fill(text)
+        self.settled()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.settled()
+
+    def off(self, name: str) -> None:
+        self[f".switches button:has-text('{name}')"].first.click()
+        self.settled()
+
+    def losses(self) -> list[float]:
+        titles = self[".losses .token"].evaluate_all("all => all.map(({ title }) => title)")
+        return [
+            float(found[1]) for title in titles if (found := re.search(r"loss ([\d.]+)", title))
+        ]
+
+    def mean_loss(self) -> float:
+        return float(self[".surprise .sum b"].inner_text())
+
+    def probabilities(self) -> list[float]:
+        """Those of the bars, in percent."""
+        return [float(each[:-1]) for each in self[f"{BARS} b"].all_inner_texts()]
+
+    def open(self, title: str) -> sync_api.Locator:
+        """One of the looks inside."""
+        look = self[f".looks > details:has-text('{title}')"]
+        look.locator("> summary").click()
+        look.locator(".bars, table").first.wait_for()
+        self.settled()
+        return look
+
+    def saved(self, part: sync_api.Locator, what: str) -> bytes:
+        part.locator(".save summary").first.click()
+        with self.page.expect_download() as found:
+            part.locator(f".save button:has-text('{what}')").first.click()
+        return Path(found.value.path()).read_bytes()
+
+    def close(self) -> None:
+        """Without errors, and without a request but for the page and what it made itself."""
+        self.page.context.close()
+        assert self.errors == []
+        assert {each for each in self.asked if not each.startswith("blob:")} == {self.url}
+
+
+@pytest.fixture(scope="session")
+def site(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with all checkpoints, with exact weights."""
+    folder = tmp_path_factory.mktemp("live")
+    options = ("html=live.html", "checkpoints=all", "weights=float32")
+    succeed("look", f"run={tiny_run}", *options, cwd=folder)
+    return (folder / "live.html").as_uri()
+
+
+@pytest.fixture
+def live(site: str, browser: sync_api.Browser) -> Iterator[Live]:
+    page = Live(browser, site)
+    yield page
+    page.close()
+
+
+def expected(
+    run: Path, text: str, heads: tuple[tuple[int, int], ...] = ()
+) -> tuple[list[float], list[float], list[torch.Tensor]]:
+    """PyTorch's losses, its largest probabilities of next tokens, and its weights of attention."""
+    opened = open_run(run, "last")
+    ids = torch.tensor([opened.tokenizer.encode((opened.config.document_end or "") + text)])
+    with torch.no_grad(), record_attention(opened.model) as maps:
+        if heads:
+            with ablate(opened.model, heads, "zero"):
+                logits = opened.model(ids)
+        else:
+            logits = opened.model(ids)
+    logs = logits[0].log_softmax(-1)
+    losses = -logs[:-1].gather(1, ids[0, 1:, None])[:, 0]
+    last = logs[-1].exp()
+    return losses.tolist(), last.topk(10).values.tolist(), list(maps)
+
+
+def test_the_first_view_shows_what_to_do(live: Live) -> None:
+    """A text is there, with its losses, what comes next, and the head that tells most."""
+    assert live["textarea"].input_value() and len(live.losses()) > 3
+    assert live[BARS].count() == 10 and live[".head[aria-pressed=true]"].count() == 1
+    assert live[".sentence"].inner_text()
+    assert live["h1"].inner_text() and live["footer table"].inner_text()
+
+
+def test_typing_changes_everything(live: Live, tiny_run: Path) -> None:
+    live.type(TEXT)
+    losses, next_tokens, _ = expected(tiny_run, TEXT)
+    assert live.losses() == pytest.approx(losses, abs=1e-3)
+    assert live.probabilities() == pytest.approx([100 * each for each in next_tokens], abs=0.1)
+    n = len(live.losses())
+    live["textarea"].press("End")
+    live["textarea"].press_sequentially(" and a fox")
+    live.settled()
+    assert len(live.losses()) > n
+    assert "fox" in live[".words .text"].inner_text().replace("·", "").replace("\n", "")
+
+
+def test_an_empty_text_and_one_that_is_too_long_are_read(live: Live) -> None:
+    live.type("")
+    assert live[BARS].count() == 10
+    live.type("The hen and the fox. " * 30)
+    assert "of" in live[".typing > .note"].inner_text() and len(live.losses()) <= 32
+
+
+def test_a_token_is_exchanged_and_the_text_goes_on_from_there(live: Live) -> None:
+    live.type(TEXT)
+    live[".losses .token >> nth=4"].click()
+    live.settled()
+    assert "Instead of" in live[".next h2"].inner_text()
+    before = live[".losses .token"].all_inner_texts()
+    choice = live[f"{BARS} button:not([aria-current]) >> nth=2"]
+    label = choice.locator(".name").inner_text()
+    choice.click()
+    live.settled()
+    assert live[".next h2"].inner_text() == "What comes next"
+    assert live[".losses .token"].all_inner_texts() == [*before[:4], label]
+    live[f"{BARS} button >> nth=0"].click()
+    live.settled()
+    assert live[".losses .token"].count() == 6
+
+
+def test_it_writes_the_same_with_the_same_seed(live: Live) -> None:
+    def written() -> str:
+        live.type("Once")
+        live[".write"].click()
+        live[".write:has-text('Let it write')"].wait_for()
+        live.settled()
+        return live["textarea"].input_value()
+
+    one = written()
+    assert one.startswith("Once") and len(one) > 10 and written() == one
+    live[".settings summary"].click()
+    live[".settings input >> nth=3"].fill("7")
+    live[".settings input >> nth=4"].fill("12")
+    live[".settings input >> nth=4"].press("Tab")
+    count = len(live.losses())
+    other = written()
+    assert other != one and len(live.losses()) <= count
+    live[".settings input >> nth=4"].fill("10000")
+    live[".settings input >> nth=4"].press("Tab")
+    live.type("Once")
+    live[".write"].click()
+    live["textarea"].press_sequentially("!")  # stops it
+    live[".write:has-text('Let it write')"].wait_for()
+    live.settled()
+    assert "!" in live["textarea"].input_value()
+
+
+def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
+    live.type(TEXT)
+    before = live.mean_loss()
+    live[".grid .head >> nth=1"].click()
+    live[".by select"].select_option("zero")
+    live.off("Head 1 of layer 0")
+    losses, next_tokens, _ = expected(tiny_run, TEXT, ((0, 1),))
+    assert live.losses() == pytest.approx(losses, abs=1e-3)
+    assert live.probabilities() == pytest.approx([100 * each for each in next_tokens], abs=0.1)
+    text = live[".surprise .sum"].inner_text()
+    assert f"{before:.3f} → " in text and "since parts are off" in text
+    assert live[".track .was"].count() == 10
+    assert "off" in live[".grid .head >> nth=1"].inner_text()
+    assert live[".offlist li"].all_inner_texts() == ["layer 0: head 1 ✕"]
+    live[".views select"].select_option("change")
+    live.settled()
+    assert live[".difference canvas"].is_visible()
+    live.off("MLP of layer 0")
+    assert live[".offlist li"].count() == 2
+    live.off("All heads of layer 0")
+    assert "layer 0: all heads ✕" in live[".offlist li"].all_inner_texts()
+    live["button:has-text('All on')"].click()
+    live.settled()
+    assert live.mean_loss() == before and live[".offlist"].is_hidden()
+    assert live[".difference canvas"].is_hidden()
+    live.page.keyboard.press("x")
+    live.settled()
+    assert live[".offlist li"].count() == 1
+
+
+def test_the_heads_are_ranked_by_what_they_are_worth_here(live: Live, tiny_run: Path) -> None:
+    live.type(TEXT)
+    live[".by select"].select_option("zero")
+    live.settled()
+    live["button:has-text('Rank the heads')"].click()
+    live[".ranking button:has-text('Rank')"].wait_for()
+    rows = csv.reader(io.StringIO(live.saved(live[".panel >> nth=0"], "Scores").decode()))
+    names, *lines = [*rows]
+    found = {
+        (int(line[3]), int(line[4])): float(line[names.index("importance here")]) for line in lines
+    }
+    base = sum(expected(tiny_run, TEXT)[0])
+    for (layer, head), rise in found.items():
+        losses = expected(tiny_run, TEXT, ((layer, head),))[0]
+        assert rise == pytest.approx((sum(losses) - base) / len(losses), abs=1e-3)
+    order = sorted(found, key=lambda each: -found[each])
+    shown = live[".grid .head .caption"].all_inner_texts()
+    assert [text.split()[0] for text in shown] == [f"L{layer}H{head}" for layer, head in order]
+    live.type(TEXT + " x")
+    assert live[".sorting select"].input_value() == ""
+
+
+def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path) -> None:
+    live.type(TEXT)
+    live[".grid .head >> nth=2"].click()
+    maps = expected(tiny_run, TEXT)[2]
+    for view, column in (("weights", "weight"), ("moved", "moved"), ("scores", "score")):
+        live[".views select"].select_option(view)
+        live.settled()
+        rows = [
+            *csv.DictReader(io.StringIO(live.saved(live[".panel >> nth=0"], "Weights").decode()))
+        ]
+        assert all(math.isfinite(float(row[column])) for row in rows)
+        for row in rows:
+            weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
+            assert float(row["weight"]) == pytest.approx(weight, abs=1e-5)
+    by_query: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        by_query.setdefault(row["query"], []).append((float(row["score"]), float(row["weight"])))
+    for pairs in by_query.values():  # weights are the softmax of the scores
+        total = sum(math.exp(score) for score, _ in pairs)
+        for score, weight in pairs:
+            assert weight == pytest.approx(math.exp(score) / total, abs=1e-4)
+
+
+def test_looks_inside(live: Live) -> None:
+    live.type(TEXT)
+    lens = live.open("What each layer would say")
+    tokens, rows = live[".losses .token"].count(), 3
+    assert lens.locator("td").count() == rows * tokens
+    last = lens.locator("tbody tr").last.locator("td").last
+    assert last.inner_text()[:9] == live[f"{BARS} .name"].first.inner_text()[:9]
+    last.click()
+    assert lens.locator(".readout").inner_text().count("%") == 5
+    writers = live.open("Which parts write the next token")
+    text = writers.locator(".sum").inner_text().replace("\N{MINUS SIGN}", "-")
+    sums = re.findall(r"[+-]\d+\.\d+", text)
+    assert float(sums[0]) == pytest.approx(float(sums[1]), abs=2e-3)
+    writers.locator("select").select_option(index=3)
+    live.settled()
+    circuit = live.open("What this head writes")
+    assert circuit.locator(".bars li").count() == 10
+    for look, svg_text in ((lens, "What each layer"), (writers, "adds"), (circuit, "head")):
+        assert svg_text in live.saved(look, "SVG").decode()
+        assert live.saved(look, "PNG").startswith(b"\x89PNG")
+        assert live.saved(look, "CSV").decode().count("\n") > 5
+
+
+def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Browser) -> None:
+    live.type("A fox & 100% <b> 狐")
+    live[".grid .head >> nth=3"].click()
+    live.settled()
+    live.off("Head 1 of layer 1")
+    live.off("MLP of layer 1")
+    live[".views select"].select_option("scores")
+    live.settled()
+    live.page.keyboard.press(",")
+    live.settled()
+    live[".losses .token >> nth=3"].click()
+    live.settled()
+    live["button:has-text('Copy link')"].click()
+    live.page.wait_for_timeout(500)
+    link = live.page.url
+    assert link.startswith(site + "#")
+    other = Live(browser, link)
+    for selector in (".losses", ".next", ".offlist", ".panel h2 >> nth=0", ".stepper output"):
+        assert other[selector].inner_text() == live[selector].inner_text()
+    assert other["textarea"].input_value() == "A fox & 100% <b> 狐"
+    assert other[".views select"].input_value() == "scores"
+    other.type("else")
+    other.page.wait_for_url("**text=else*")
+    other.page.goto(link)  # pasted into the same tab
+    sync_api.expect(other["textarea"]).to_have_value("A fox & 100% <b> 狐")
+    other.settled()
+    assert other[".losses"].inner_text() == live[".losses"].inner_text()
+    other.page.context.close()
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "text=%E4%8&layer=99&head=-1&token=1e9&step=x&heads=9.9,1,a.b,0.0,0.0&mlps=7,zz&by=<b>",
+        "text=&ids=999999.1&view=change&zoom=1,2&sort=__proto__&temperature=NaN&topK=-1",
+        "ids=1.2.3&place=31&token=31&__proto__=1&constructor=2",
+        f"text={quote(HOSTILE)}&sort={quote(HOSTILE)}",
+    ],
+)
+def test_a_hostile_link_shows_a_page(site: str, browser: sync_api.Browser, fragment: str) -> None:
+    live = Live(browser, f"{site}#{fragment}")
+    live.url = live.asked[0]
+    assert live[BARS].count() == 10
+    live.close()
+
+
+def test_hostile_tokens_are_text(live: Live) -> None:
+    title = live.page.title()
+    live.type(HOSTILE + "\x00\ufeff\u2028 é 狐 \U0001f98a")
+    live.open("What each layer would say")
+    live.open("What this head writes")
+    assert live["img"].count() == 0 and live.page.title() == title
+    live.saved(live[".panel >> nth=0"], "SVG")
+
+
+def test_the_slider_goes_through_training(live: Live) -> None:
+    assert live[".stepper output"].inner_text().startswith("6 ")
+    at_end = live.losses()
+    live[".stepper input"].focus()
+    live.press("Home")
+    assert live[".stepper output"].inner_text().startswith("0 ")
+    assert live.losses() != at_end and len(live.losses()) == len(at_end)
+    live[".play"].click()
+    live[".stepper output:has-text('6 (')"].wait_for()
+    live.settled()
+    assert live.losses() == at_end
+
+
+def test_the_keyboard_alone_reaches_everything(live: Live) -> None:
+    live.page.keyboard.press("Escape")
+    seen = set()
+    for _ in range(60):
+        live.page.keyboard.press("Tab")
+        seen.add(
+            live.page.evaluate(
+                """(() => { const { tagName, className, textContent } = document.activeElement;
+                return `${tagName} ${className} ${textContent.slice(0, 20)}`; })()"""
+            ).strip()
+        )
+    text = "\n".join(seen)
+    for part in ("TEXTAREA", "Let it write", "SUMMARY  Sampling", "Rank the heads", "token"):
+        assert part in text
+    assert "BUTTON head" in text and "MLP of layer" in text and "What each layer" in text
+    live["textarea"].focus()
+    live.page.keyboard.press("Control+Enter")
+    live[".write:has-text('Let it write')"].wait_for()
+    live.settled()
+    live[".head[aria-pressed=true]"].focus()
+    title = live[".panel h2 >> nth=0"].inner_text()
+    live.press("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowRight")
+    assert live[".panel h2 >> nth=0"].inner_text() != title
+    live[".losses .token[tabindex='0']"].focus()
+    live.press("Home", "ArrowRight", "ArrowRight", "Enter")
+    assert "(token 2)" in live[".next h2"].inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_narrow_screens_do_not_scroll_sideways(
+    site: str, browser: sync_api.Browser, scheme: str
+) -> None:
+    live = Live(browser, site, width=400, color_scheme=scheme, has_touch=True)
+    assert live.page.evaluate(OVERFLOW)
+    live.type("A" * 200 + " the hen")
+    live.off("Head")
+    for title in ("What each layer", "Which parts", "What this head"):
+        live.open(title)
+    live[".settings summary"].click()
+    live[".allscores > summary"].click()
+    live[".views select"].select_option("change")
+    live.settled()
+    assert live.page.evaluate(OVERFLOW)
+    live.close()
+
+
+def test_every_control_has_a_name(live: Live) -> None:
+    nameless = live["button, input, select, textarea, summary, [role=option]"].evaluate_all(
+        """all => all.filter((each) => !(each.ariaLabel || each.getAttribute("aria-label") ||
+            each.textContent.trim() || each.labels?.length)).map((each) => each.outerHTML)"""
+    )
+    assert json.dumps(nameless) == "[]"

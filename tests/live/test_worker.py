@@ -1,0 +1,255 @@
+"""The messages of the page and the worker, in a real worker: every question is answered, the newest
+first, and nothing stalls what is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from playwright import sync_api
+
+from configs.schema import preset
+from inference.generation import generate
+from live.page import STATIC, WORKER
+from model import GPT, ablate, record_attention
+from tensorboard_attention.export import joined
+from tests.live.drawn import blocks, build, ids_for, packed, triangle
+
+NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
+STEPS = (0, 500)
+START = """(source) => {
+    const worker = new Worker(URL.createObjectURL(new Blob([source])));
+    const plain = (value) =>
+        ArrayBuffer.isView(value) ? [...value].map((each) => Number.isNaN(each) ? null : each)
+        : Array.isArray(value) ? value.map(plain)
+        : value && typeof value === "object"
+            ? Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]))
+            : value;
+    // Posts questions at once, and returns all messages until each has its last. `then`: posted at
+    // the first part of an answer.
+    window.ask = (questions, then = []) => new Promise((resolve, reject) => {
+        const [found, open] = [[], new Set([...questions, ...then].map(({ id }) => id))];
+        worker.onerror = ({ message }) => reject(new Error(message));
+        worker.onmessage = ({ data }) => {
+            found.push(plain(data));
+            if (!data.part) open.delete(data.id);
+            else for (const each of then.splice(0)) worker.postMessage(each);
+            if (!open.size) resolve(found);
+        };
+        for (const each of questions) worker.postMessage(each);
+    });
+}"""
+
+Ask = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def checkpoints() -> list[GPT]:
+    """Large enough that a read takes several moments."""
+    config = preset("model", "nano", n_layers=4, context_length=128)
+    return [build(config, 300, seed) for seed in STEPS]
+
+
+@pytest.fixture(scope="module")
+def reference() -> list[int]:
+    return torch.randint(300, (50,), generator=torch.Generator().manual_seed(9)).tolist()
+
+
+@pytest.fixture(scope="module")
+def ask(browser: sync_api.Browser, checkpoints: list[GPT], reference: list[int]) -> Iterator[Ask]:
+    """ask(questions, then): all messages of the worker, which has loaded two checkpoints."""
+    page = browser.new_page()
+    page.evaluate(START, joined(STATIC / f"{name}.js" for name in WORKER))
+    numbers = iter(range(10**6))
+
+    def ask_it(*questions: dict[str, Any], then: tuple[dict[str, Any], ...] = ()) -> Any:
+        numbered = [[{"id": next(numbers), **each} for each in some] for some in (questions, then)]
+        code = "([questions, then]) => ask(questions, then)"
+        first = numbered[0][0]["id"]
+        found = page.evaluate(code, numbered)
+        return [{**each, "id": each["id"] - first} for each in found]
+
+    pages = [packed(each) for each in checkpoints]
+    data = {**pages[0]["data"], "steps": STEPS}
+    weights = [each["text"] for each in pages]
+    (ready,) = ask_it({"type": "load", "data": data, "weights": weights, "reference": reference})
+    assert ready == {"id": 0, "ready": True, "parameters": checkpoints[0].n_parameters}
+    yield ask_it
+    page.close()
+
+
+def read(ids: list[int], step: int = 500, view: str = "weights", **off: Any) -> dict[str, Any]:
+    return {"type": "read", "step": step, "ids": ids, "view": view, "off": {**NOTHING, **off}}
+
+
+def check_shown(found: dict[str, Any], model: GPT, ids: list[int]) -> None:
+    tokens = torch.tensor([ids])
+    with record_attention(model) as maps:
+        logits = model(tokens)[0]
+    heads = [triangle(layer[0, head]) for layer in maps for head in range(4)]
+    np.testing.assert_allclose(found["maps"], heads, atol=1e-5)
+    assert found["losses"][0] is None
+    losses = F.cross_entropy(logits[:-1], tokens[0, 1:], reduction="none")
+    np.testing.assert_allclose(found["losses"][1:], losses, atol=1e-3)
+    top = logits[-1].softmax(-1).sort(descending=True)
+    assert [token for token, _ in found["top"]] == top.indices[:10].tolist()
+    np.testing.assert_allclose([p for _, p in found["top"]], top.values[:10], atol=1e-4)
+
+
+def test_reads_of_each_step(ask: Ask, checkpoints: list[GPT]) -> None:
+    ids = ids_for(checkpoints[0], 40, seed=1)
+    for step, model in zip(STEPS, checkpoints, strict=True):
+        (found,) = ask(read(ids, step))
+        assert (found["tokens"], found["heads"]) == (40, [4] * 4)
+        assert "before" not in found
+        check_shown(found, model, ids)
+
+
+def test_typing_deleting_and_changing_the_front(ask: Ask, checkpoints: list[GPT]) -> None:
+    ids = ids_for(checkpoints[1], 40, seed=2)
+    texts = [ids[:30], ids[:31], ids, ids[:20], [7, *ids[1:]], [7]]
+    for text in texts:
+        (found,) = ask(read(text))
+        check_shown(found, checkpoints[1], text)
+
+
+def test_views(ask: Ask, checkpoints: list[GPT]) -> None:
+    model = checkpoints[1]
+    ids = ids_for(model, 20, seed=3)
+    with record_attention(model, keep="steps") as layers:
+        model(torch.tensor([ids]))
+    expected: dict[str, list[list[float]]] = {"scores": [], "moved": []}
+    for steps, block in zip(layers, blocks(model), strict=True):
+        for head in range(4):
+            columns = block.attention.output.weight[:, 24 * head : 24 * head + 24]
+            norms = (steps.value[0, head] @ columns.T).norm(dim=-1)
+            expected["scores"].append(triangle(steps.scaled[0, head]))
+            expected["moved"].append(triangle(steps.weights[0, head] * norms))
+    for view, maps in expected.items():
+        (found,) = ask(read(ids, view=view))
+        np.testing.assert_allclose(found["maps"], maps, atol=1e-4)
+
+
+def test_what_is_off_changes_the_reading_and_says_what_was_before(
+    ask: Ask, checkpoints: list[GPT]
+) -> None:
+    ids = ids_for(checkpoints[1], 30, seed=4)
+    for text in (ids[:20], ids):  # which only goes on
+        (found,) = ask(read(text, heads=[[1, 2], [3, 0]], mlps=[2]))
+        check_shown(found["before"], checkpoints[1], text)
+        with ablate(checkpoints[1], [(1, 2), (3, 0)], "zero", mlps=[2]):
+            check_shown(found, checkpoints[1], text)
+
+
+def test_means_are_over_the_reference(
+    ask: Ask, checkpoints: list[GPT], reference: list[int]
+) -> None:
+    model = checkpoints[1]
+    ids = ids_for(model, 30, seed=5)
+    outputs: list[torch.Tensor] = []
+    mlp = blocks(model)[2].mlp
+    hook = mlp.register_forward_hook(lambda _, x, y: outputs.append(y[0]))
+    model(torch.tensor([reference]))
+    hook.remove()
+    mean = outputs[0].mean(0)
+    hook = mlp.register_forward_hook(lambda _, x, y: mean.expand_as(y))
+    (found,) = ask(read(ids, by="mean", mlps=[2]))
+    check_shown(found, model, ids)
+    hook.remove()
+
+
+def test_the_newest_read_cancels_older_ones(ask: Ask, checkpoints: list[GPT]) -> None:
+    texts = [ids_for(checkpoints[1], 120, seed) for seed in range(20, 26)]
+    found = ask(*[read(text) for text in texts])
+    by_id = {each["id"]: each for each in found}
+    assert sorted(by_id) == [*range(6)]
+    assert all(by_id[i] == {"id": i, "cancelled": True} for i in range(1, 5))
+    check_shown(by_id[5], checkpoints[1], texts[5])
+
+
+def test_looks_inside(ask: Ask, checkpoints: list[GPT]) -> None:
+    """Asked at once, about different texts: each is answered about its own."""
+    texts = [ids_for(checkpoints[1], 15, seed) for seed in (30, 31)]
+    common = [{"step": 500, "ids": text, "off": NOTHING} for text in texts]
+    found = ask(
+        {"type": "lens", "k": 3, **common[0]},
+        {"type": "lens", "k": 3, "i": 4, **common[1]},
+        {"type": "attribution", "i": 14, "token": 8, **common[0]},
+        {"type": "circuit", "layer": 1, "head": 2, "i": 3, "k": 5, **common[1]},
+    )
+    logits = [checkpoints[1](torch.tensor([text]))[0] for text in texts]
+    layers = found[0]["layers"]
+    assert [len(row) for row in layers] == [15] * 5
+    assert [place[0][0] for place in layers[4]] == logits[0].argmax(-1).tolist()
+    assert found[1]["layers"][4][0][0] == logits[1][4].argmax().item()
+    assert abs(found[2]["logit"] - logits[0][14, 8].item()) < 1e-3
+    assert [len(found[3][name]) for name in ("promoted", "suppressed")] == [5, 5]
+
+
+WRITE = {"type": "write", "step": 500, "off": NOTHING, "settings": {"temperature": 0, "seed": 1}}
+
+
+def test_writing_token_by_token(ask: Ask, checkpoints: list[GPT]) -> None:
+    """Beyond the context length."""
+    ids = ids_for(checkpoints[1], 125, seed=6)
+    expected = [
+        int(each) for each in generate(checkpoints[1], torch.tensor([ids]), 10, temperature=0.0)
+    ]
+    *parts, end = ask({**WRITE, "ids": ids, "n": 10})
+    assert end == {"id": 0, "done": True}
+    assert [each["token"] for each in parts] == expected
+    assert all(each["part"] and len(each["top"]) == 10 for each in parts)
+
+
+def test_writing_can_be_stopped(ask: Ask) -> None:
+    found = ask({**WRITE, "ids": [1, 2, 3], "n": 10**6}, then=({"type": "stop"},))
+    assert found[-2:] == [{"id": 1, "done": True}, {"id": 0, "cancelled": True}]
+    assert len(found) < 1000
+
+
+def test_writing_with_parts_off(ask: Ask, checkpoints: list[GPT]) -> None:
+    off = {**NOTHING, "heads": [[0, 1]], "mlps": [3]}
+    *parts, _ = ask({**WRITE, "ids": [1, 2, 3], "n": 8, "off": off})
+    with ablate(checkpoints[1], [(0, 1)], "zero", mlps=[3]):
+        written = generate(checkpoints[1], torch.tensor([[1, 2, 3]]), 8, temperature=0.0)
+        assert [each["token"] for each in parts] == [int(each) for each in written]
+
+
+def test_what_is_typed_comes_before_ranking(ask: Ask, checkpoints: list[GPT]) -> None:
+    ids = ids_for(checkpoints[1], 100, seed=7)
+    rank = {"type": "rank", "step": 500, "ids": ids, "by": "mean"}
+    found = ask(rank, then=(read(ids[:50]),))
+    (place,) = [i for i, each in enumerate(found) if each["id"] == 1]
+    check_shown(found[place], checkpoints[1], ids[:50])
+    assert place < 8, "of 16 heads"
+    parts = [each for each in found if each.get("part")]
+    assert [(each["layer"], each["head"]) for each in parts] == [*np.ndindex(4, 4)]
+    assert found[-1] == {"id": 0, "done": True}
+
+
+def test_a_newer_ranking_takes_the_place_of_an_older_one(ask: Ask) -> None:
+    rank = {"type": "rank", "step": 0, "ids": [*range(100)], "by": "zero"}
+    found = ask(rank, then=({**rank, "ids": [1, 2, 3]},))
+    assert {"id": 0, "cancelled": True} in found
+    assert sum(each["id"] == 1 and "part" in each for each in found) == 16
+
+
+def test_what_cannot_be_answered_is_an_error_and_ends_nothing(
+    ask: Ask, checkpoints: list[GPT]
+) -> None:
+    errors = {
+        "300 is not a token": read([300]),
+        "There is no token to read.": read([]),
+        "This page has no step 7.": read([1], step=7),
+        "129 tokens exceed context_length=128": read([1] * 129),
+        "One token alone has no loss.": {"type": "rank", "step": 0, "ids": [1], "by": "zero"},
+    }
+    for said, question in errors.items():
+        (found,) = ask(question)
+        assert found["error"] == said
+    (found,) = ask(read([1, 2]))
+    check_shown(found, checkpoints[1], [1, 2])
