@@ -173,6 +173,7 @@ SCORES = (
 
 # Sentences. Of these shares, a head does what its sentence says partly, or does little else.
 PARTLY, MOSTLY = 0.4, 0.7
+FEW = 3  # queries; a pattern that fewer can show may be chance
 EVEN = 0.8  # of the largest entropy: attention is spread almost evenly
 EXAMPLE = 0.1  # the least weight of an example
 
@@ -199,10 +200,17 @@ class Rule(NamedTuple):
     interest: float
     keys: Callable[..., np.ndarray]
     least: float = 0.25
+    also: str = ""  # what an example has in common, said after it
 
 
 RULES = (
-    Rule("copy", "looks back at earlier mentions of the word that comes next", 1, _next),
+    Rule(
+        "copy",
+        "looks back at earlier mentions of the word that comes next",
+        1,
+        _next,
+        also=", which comes next",
+    ),
     Rule(
         "induction",
         "looks at what followed earlier occurrences of the same token",

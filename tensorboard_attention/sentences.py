@@ -14,6 +14,7 @@ from tensorboard_attention.scores import (
     CROSS_RULES,
     EVEN,
     EXAMPLE,
+    FEW,
     MOSTLY,
     PARTLY,
     RULES,
@@ -60,8 +61,8 @@ def sentences(
         }
         measured = dict.fromkeys(scores, THIS_TEXT)
     here = [measured.get(rule.score) == THIS_TEXT for rule in patterns.rules]
-    even = [share(patterns.even[None, None], keys)[0] for keys in patterns.keys]
-    chance, places = np.where(here, even, 0), _places(patterns, tokens, key_tokens)
+    chance = np.where(here, _chance(patterns), 0)
+    places = _places(patterns, tokens, key_tokens)
     found: list[list[list[Any]]] = []
     for layer, each in enumerate(maps):
         missing = [np.full(each.shape[1], np.nan)] * len(maps)
@@ -70,14 +71,14 @@ def sentences(
         texts = _texts(each, patterns, rules, values, measured)
         examples = _examples(each[0], rules, places)
         found.append([])
-        for (text, prefix), (pair, weight), tell in zip(texts, examples, tells, strict=True):
+        for (text, prefix, also), (pair, weight), tell in zip(texts, examples, tells, strict=True):
             if not np.isfinite(weight):
                 found[-1].append([BROKEN, None, 0])
             elif prefix is None or weight < EXAMPLE:
                 found[-1].append([text, None, round(float(tell), 4)])
             else:
                 query, key = _label(tokens[pair[0]]), _label((key_tokens or tokens)[pair[1]])
-                text += f" ({prefix}from '{query}' to '{key}')"
+                text += f" ({prefix}from '{query}' to '{key}'{also})"
                 found[-1].append([text, pair, round(float(tell), 4)])
     return found
 
@@ -92,6 +93,14 @@ def _patterns(tokens: Sequence[str], key_tokens: Sequence[str] | None, causal: b
     return Patterns(rules, keys, even / even.sum(-1, keepdims=True))
 
 
+def _chance(patterns: Patterns) -> list[float]:
+    """The shares of even attention; 1 where only a few queries can show the pattern."""
+    return [
+        share(patterns.even[None, None], keys)[0] if keys.any(-1).sum() >= FEW else 1.0
+        for keys in patterns.keys
+    ]
+
+
 def _places(
     patterns: Patterns, tokens: Sequence[str], key_tokens: Sequence[str] | None
 ) -> np.ndarray:
@@ -103,7 +112,7 @@ def _places(
     )
     places = np.arange(len(tokens))
     apart = np.ones(1) if key_tokens else abs(places[:, None] - places) > 1
-    good = (1 - patterns.even) * (1 + (queries[:, None] & keys)) * (1 + apart)
+    good = (1 - patterns.even) * (1 + (queries[:, None] & keys)) * (1 + 3 * apart)
     return np.concatenate([patterns.keys, np.ones_like(patterns.keys[:1])]) * good
 
 
@@ -113,27 +122,27 @@ def _texts(
     rules: np.ndarray,
     values: np.ndarray,
     measured: Mapping[str, str],
-) -> list[tuple[str, str | None]]:
-    """The sentence of each head of a layer, without its example, and what introduces an example;
-    None if the head does nothing of which there are examples."""
+) -> list[tuple[str, str | None, str]]:
+    """The sentence of each head of a layer, without its example, and what stands before and after
+    an example; None if the head does nothing of which there are examples."""
     bits = np.zeros(len(rules))
     bits[rules < 0] = entropy(maps[:, rules < 0])
     most = np.log2((patterns.even > 0).sum(-1)).mean()
-    found: list[tuple[str, str | None]] = []
+    found: list[tuple[str, str | None, str]] = []
     for head, rule in enumerate(rules.tolist()):
         if rule < 0 and 0 < EVEN * most <= bits[head]:
             text = f"{SPREAD}: entropy {bits[head]:.2f} of at most {most:.2f} bits"
-            found.append((text, None))
+            found.append((text, None, ""))
         elif rule < 0:
-            found.append((UNKNOWN, "for example, "))
+            found.append((UNKNOWN, "for example, ", ""))
         else:
-            score, phrase, *_ = patterns.rules[rule]
+            score, phrase, *_, also = patterns.rules[rule]
             value, where = values[rule, head], measured.get(score, THIS_TEXT)
             degree = "Mostly " if value >= MOSTLY else "Partly " if value < PARTLY else ""
             text = f"{degree}{phrase}: {value:.2f} of its attention"
             text = text[0].upper() + text[1:]
             given = where != THIS_TEXT
-            found.append((text + f" on {where}" * given, "here " * given))
+            found.append((text + f" on {where}" * given, "here " * given, also))
     return found
 
 

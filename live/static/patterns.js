@@ -4,6 +4,7 @@
 const NEAR = 8; // tokens
 const PARTLY = 0.4; // of these shares, a head does what its sentence says partly, or does little else
 const MOSTLY = 0.7;
+const FEW = 3; // queries; a pattern that fewer can show may be chance
 const EVEN = 0.8; // of the largest entropy: attention is spread almost evenly
 const EXAMPLE = 0.1; // the least weight of an example
 
@@ -24,6 +25,7 @@ export const SHARES = [
     meaning: "share of attention on earlier mentions of the word that comes next",
     phrase: "looks back at earlier mentions of the word that comes next",
     interest: 1,
+    also: ", which comes next",
     marks: (ids, query, key) => ids[query + 1] === ids[key],
   },
   {
@@ -113,7 +115,7 @@ class TextAtHand {
   }
 
   // keys: query and key of every mark, two numbers each; queries: how many have a mark; chance: the
-  // share of even attention.
+  // share of even attention, 1 where only a few queries can show the pattern.
   #find(marks) {
     const keys = [];
     let [queries, even] = [0, 0];
@@ -124,7 +126,7 @@ class TextAtHand {
       if (keys.length > before) queries++;
       even += (keys.length - before) / 2 / (query + 1);
     }
-    return { keys, queries, chance: even / queries };
+    return { keys, queries, chance: queries < FEW ? 1 : even / queries };
   }
 
   // The scores of a head and its sentence: [text, its example as [query, key] or null, how much it tells].
@@ -175,7 +177,7 @@ class TextAtHand {
     const [pair, weight] = this.#example(weights, rule);
     if (weight < EXAMPLE) return [text, null, tells];
     const [query, key] = pair.map((place) => inSentence(this.tokens[place]));
-    return [`${text} (${prefix}from '${query}' to '${key}')`, pair, tells];
+    return [`${text} (${prefix}from '${query}' to '${key}'${rule?.also ?? ""})`, pair, tells];
   }
 
   // The largest weight of a rule's pattern, or of all. Weights count less where there are few keys to
@@ -185,7 +187,7 @@ class TextAtHand {
     const look = (query, key) => {
       const there = weights[flat(query, key)];
       const words = 1 + (this.words[query] && this.words[key]);
-      const value = there * (1 - 1 / (query + 1)) * words * (query - key > 1 ? 2 : 1);
+      const value = there * (1 - 1 / (query + 1)) * words * (query - key > 1 ? 4 : 1);
       if (value > best) [pair, weight, best] = [[query, key], there, value];
     };
     if (rule) for (let i = 0; i < rule.keys.length; i += 2) look(rule.keys[i], rule.keys[i + 1]);

@@ -103,7 +103,9 @@ def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
     query = focus(tab)
     best, weight = max(tab.listed("to").items(), key=lambda each: each[1])
     assert weight > 0.8 and best == COPIES[query] and TOKENS[best] == TOKENS[query + 1]
-    assert sentence.endswith(f"from '{TOKENS[query].strip()}' to '{TOKENS[best].strip()}')")
+    assert sentence.endswith(
+        f"from '{TOKENS[query].strip()}' to '{TOKENS[best].strip()}', which comes next)"
+    )
 
 
 def test_older_logs_open_on_the_highest_score(see: Callable[..., Tab]) -> None:

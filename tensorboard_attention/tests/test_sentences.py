@@ -173,6 +173,19 @@ def test_sentences_of_maps_that_are_not_square_can_be_read(n: int, m: int) -> No
             read_header(json.dumps(wrong).encode())
 
 
+@pytest.mark.parametrize(("n_repeats", "is_told"), [(2, False), (3, True)])
+def test_what_few_queries_can_show_is_not_told(n_repeats: int, is_told: bool) -> None:
+    words = [f" w{i}" for i in range(10)]
+    tokens = [*words, *words[:n_repeats]]
+    targets = [max(0, query - 3) for query in range(10)] + [1, 2, 3][:n_repeats]
+    ((text, _, tells),) = told(np.eye(len(tokens))[targets], tokens=tokens)
+    assert ("followed earlier occurrences" in text) == is_told == (tells > 0)
+    # Unless it was measured elsewhere.
+    given: dict[str, Any] = {"scores": {"induction": [[0.9]]}, "measured": "4 texts"}
+    ((text, *_),) = told(np.eye(len(tokens))[targets], tokens=tokens, **given)
+    assert "followed earlier occurrences of the same token: 0.90" in text
+
+
 def test_a_given_score_says_where_it_was_measured() -> None:
     """The example is of this text: what is told of the other one need not be true here."""
     heads = pointing(INDUCTION), pointing(PREVIOUS)

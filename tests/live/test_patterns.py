@@ -12,6 +12,7 @@ import pytest
 from tensorboard_attention.scores import (
     EVEN,
     EXAMPLE,
+    FEW,
     MOSTLY,
     NEAR,
     PARTLY,
@@ -110,6 +111,13 @@ def test_the_page_has_the_table_of_python(module: Call) -> None:
     assert found["units"] == {score.name: score.unit for score in shown if score.unit}
     text = (STATIC / "patterns.js").read_text()
     for name, value in {
-        **{"NEAR": NEAR, "PARTLY": PARTLY, "MOSTLY": MOSTLY, "EVEN": EVEN, "EXAMPLE": EXAMPLE}
+        **{
+            "NEAR": NEAR,
+            "PARTLY": PARTLY,
+            "MOSTLY": MOSTLY,
+            "EVEN": EVEN,
+            "EXAMPLE": EXAMPLE,
+            "FEW": FEW,
+        }
     }.items():
         assert f"const {name} = {value};" in text
