@@ -51,7 +51,7 @@ def describe(
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
     document_end: the text that ends a document, if there is one.
-    run: what is told of the run.
+    run: its name, texts and losses, as look.py finds them.
     """
     return {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},

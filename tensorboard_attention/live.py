@@ -6,6 +6,7 @@ nothing: neither the rest of the log, nor anything else.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,7 +37,10 @@ def read_page(folder: Path) -> bytes:
     path = folder / NAME
     if not _is_page(path):
         raise OSError(0, "there is no page")
+    about = path.lstat()
     with open_regular(path) as file:
+        if not os.path.samestat(about, os.fstat(file.fileno())):
+            raise OSError(0, "it was replaced by a link meanwhile")
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise OSError(0, "it is too large")

@@ -147,12 +147,14 @@ def test_the_first_text_names_its_hero_twice(tmp_path: Path) -> None:
 def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     """It was converted, or its file is elsewhere now."""
     text = run.parent / "text.txt"
-    text.write_text("The hen looked for the hen.\n" * 500)
+    text.write_text("".join(f"Hen {i} looked for hen {i + 1}.\n" for i in range(900)))
     settings = ("data=text", "data.path=text.txt", "trainer.max_steps=1")
     rest = [each for each in TINY if not each.startswith(("data", "trainer.max"))]
     succeed("train", "run_dir=text", *rest, *settings, cwd=run.parent)
     about = data_in(page(run.parent / "text"))["run"]
     assert about["losses"] and about["prompt"] in text.read_text()
+    assert about["reference"].startswith("Hen 8"), "a whole line of the last tenth"
+    assert about["prompt"] not in about["reference"]
     text.unlink()
     done = command("look", "run=text", "html=lost.html", cwd=run.parent)
     *_, note = done.stderr.splitlines()
