@@ -220,15 +220,16 @@ def test_writing_with_parts_off(ask: Ask, checkpoints: list[GPT]) -> None:
 
 
 def test_what_is_typed_comes_before_ranking(ask: Ask, checkpoints: list[GPT]) -> None:
-    ids = ids_for(checkpoints[1], 100, seed=7)
-    rank = {"type": "rank", "step": 500, "ids": ids, "by": "mean"}
-    found = ask(rank, then=(read(ids[:50]),))
-    (place,) = [i for i, each in enumerate(found) if each["id"] == 1]
-    check_shown(found[place], checkpoints[1], ids[:50])
-    assert place < 8, "of 16 heads"
-    parts = [each for each in found if each.get("part")]
-    assert [(each["layer"], each["head"]) for each in parts] == [*np.ndindex(4, 4)]
-    assert found[-1] == {"id": 0, "done": True}
+    """It comes while the worker is at the first question, and after the ranking was asked for."""
+    model = checkpoints[1]
+    ids = ids_for(model, 128, seed=7)
+    lens = {"type": "lens", "step": 500, "ids": ids, "off": NOTHING, "k": 1}
+    rank = {"type": "rank", "step": 500, "ids": ids[:20], "by": "mean"}
+    first, second, *rest = ask(lens, rank, read(ids[:50]))
+    assert (first["id"], second["id"]) == (0, 2)
+    check_shown(second, model, ids[:50])
+    assert rest.pop() == {"id": 1, "done": True}
+    assert [(each["layer"], each["head"]) for each in rest] == [*np.ndindex(4, 4)]
 
 
 def test_a_newer_ranking_takes_the_place_of_an_older_one(ask: Ask) -> None:
