@@ -24,12 +24,13 @@ STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"
 # Each imports only those before it. What shows maps is the tab's.
 WORKER = (
-    *("weights", "arithmetic", "engine", "memory", "reading", "sampling", "insight", "worker"),
+    *("weights", "arithmetic", "engine", "memory", "reading", "window", "sampling", "insight"),
+    "worker",
 )
 SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
 PAGE = (
-    *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "study", "bars", "charts"),
-    *("next", "surprise", "switches", "writing", "ranking", "lens", "writers", "circuit"),
+    *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
+    *("charts", "next", "surprise", "switches", "writing", "ranking", "lens", "writers", "circuit"),
     *("understanding", "saved", "foot", "layout", "author", "app"),
 )
 POLICY = (
@@ -87,15 +88,11 @@ def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about
 
 def code() -> str:
     """The script of the page, which starts it with the script of the worker."""
-    worker = joined(_existing(WORKER))
+    worker, page = ([STATIC / f"{name}.js" for name in names] for names in (WORKER, PAGE))
     shared = [export.STATIC / name for name in SHARED]
-    return f"{joined([*shared, *_existing(PAGE)])}\nstart({json.dumps(worker)});"
+    return f"{joined([*shared, *page])}\nstart({json.dumps(joined(worker))});"
 
 
 def _style() -> str:
     files = (export.STATIC / export.STYLE, STATIC / STYLE)
-    return "\n".join(path.read_text("utf-8") for path in files if path.exists())
-
-
-def _existing(names: Sequence[str]) -> list[Path]:
-    return [path for name in names if (path := STATIC / f"{name}.js").exists()]
+    return "\n".join(path.read_text("utf-8") for path in files)

@@ -1,6 +1,7 @@
 // Choosing tokens, and writing on.
 
 import { softmax } from "./arithmetic.js";
+import { windowStart } from "./window.js";
 
 // Twin of sampling_probabilities: softmax(logits / temperature), truncated and renormalised.
 export function probabilities(logits, { temperature = 1, topK = null, topP = null } = {}) {
@@ -76,12 +77,6 @@ export function choose(logits, settings, random) {
     last = id;
   }
   return last; // rounding left a little
-}
-
-// Twin of window_start: the first position that the model sees when it predicts token `count`.
-export function windowStart(count, contextLength) {
-  const half = Math.max(1, Math.floor(contextLength / 2));
-  return half * Math.max(0, Math.ceil((count - contextLength) / half));
 }
 
 // Twin of generate: goes on after `ids`, token by token. Yields {token, top}, the k most likely tokens

@@ -6,6 +6,7 @@ import { anyOff, nothingOff } from "./link.js";
 import { describeHeads } from "./patterns.js";
 import { LiveMaps } from "./views.js";
 import { Vocabulary } from "./vocabulary.js";
+import { windowStart } from "./window.js";
 
 const SHOWN = 10; // tokens, as bars
 const COMPARED = 1000; // tokens whose probability before is known; others had next to none
@@ -34,7 +35,7 @@ export class Study {
   // What the model sees of a text; null if a newer text was read instead.
   async read(state) {
     const all = this.ids(state);
-    const from = this.vocabulary.windowStart(all.length);
+    const from = windowStart(all.length, this.data.config.context_length);
     const asked = { step: state.step, ids: all.slice(from), off: state.off };
     const answer = await this.asking.ask("read", { ...asked, view: "weights" });
     if (!answer) return null;

@@ -3,8 +3,7 @@
 import { Tokenizer } from "./tokenizer.js";
 
 export class Vocabulary {
-  constructor({ tokenizer, config }) {
-    this.context = config.context_length;
+  constructor({ tokenizer }) {
     this.tokenizer = new Tokenizer(tokenizer);
     this.labels = tokenizer.tokens.map((_, id) => this.tokenizer.label(id));
   }
@@ -42,11 +41,5 @@ export class Vocabulary {
     const mark = String.fromCharCode(...new TextEncoder().encode(documentEnd));
     const written = ids.slice(-mark.length).map((id) => tokens[id]).join("");
     return written.lastIndexOf(mark) > written.length - tokens[ids.at(-1)].length - mark.length;
-  }
-
-  // Of more tokens than a context, the model sees the last ones, as in inference/generation.py.
-  windowStart(count) {
-    const half = Math.max(1, Math.floor(this.context / 2));
-    return half * Math.max(0, Math.ceil((count - this.context) / half));
   }
 }

@@ -9,7 +9,8 @@ import { softmax } from "./arithmetic.js";
 import { Model } from "./engine.js";
 import { attribution, circuit, lens, rank } from "./insight.js";
 import { NOTHING_OFF, Reading, changed, means } from "./reading.js";
-import { generate, largest, windowStart } from "./sampling.js";
+import { generate, largest } from "./sampling.js";
+import { windowStart } from "./window.js";
 import { unpack } from "./weights.js";
 
 const KEPT = 6; // readings

@@ -71,6 +71,8 @@ class App {
     const link = { run: this.source.newest, ...readLink(this.host.location.hash) };
     this.state = restore(link, this.runs);
     this.viewport.restore(this.state.zoom);
+    const { token, key } = this.state;
+    if (key !== undefined) this.choice.pick({ query: token, key });
     if (this.host !== window) focus(); // so that keys work without a click
     await this.show();
     if (this.maps) this.grid.reveal(this.state);
@@ -164,6 +166,7 @@ class App {
     this.say(this.lost);
     this.maps = maps;
     this.opening.settle(this.state, maps[0]);
+    this.choice.settle(maps[0]);
     this.kept = structuredClone(this.state);
     this.columns.classList.remove("missing");
     this.#draw();

@@ -14,6 +14,11 @@ export class Choice {
     Object.assign(this, { hovered: -1, cell: null, picked: cell });
   }
 
+  // Forgets a cell that the maps do not have.
+  settle({ n, m }) {
+    if (this.picked && !(this.picked.query < n && this.picked.key < m)) this.picked = null;
+  }
+
   // The token and the cell to mark. token: the selected one, -1 for none.
   marked(token) {
     if (this.hovered >= 0) return { focus: this.hovered, cell: this.cell };

@@ -24,7 +24,7 @@ export class SaveMenu extends FileMenu {
         item("Map (PNG)", async (of) => [`${of.name}.png`, await drawPng(of)]),
         item("Weights (CSV)", (of) => [`${of.name}-weights.csv`, textFile(weightsCsv(of), "text/csv")]),
         item("Scores of all heads (CSV)", (of) => [
-          `${of.name}-scores.csv`,
+          `${of.scores}-scores.csv`,
           textFile(scoresCsv(of), "text/csv"),
         ]),
       ],
@@ -39,23 +39,23 @@ export class SaveMenu extends FileMenu {
 }
 
 // What is saved of a view (0 or 1), or of the difference of both (2): maps, or what has their face;
-// heads, the index of the head in them; title; name of the file; where the scores are; palette.
+// heads, the index of the head in them; title; name of the file, and of that of scores; views, with the
+// maps that have the scores; palette.
 export function subject({ state, maps, palette, difference }, which) {
   const { layer, head, one, two } = state;
   const view = which === 1 ? two : one;
   const scored = maps[which % 2];
   const shown = which === 2 ? difference.maps : scored;
+  const minus = which === 2 ? ["minus", two.run, two.tag, two.step] : [];
   const place = ({ run, tag, step }) => [...(run === "." ? [] : [run]), tag, `step ${step}`].join(", ");
   const other = which === 2 ? ` minus ${place(two)}` : "";
   return {
     maps: shown,
     heads: shown.headIndex(layer, head),
     title: `Layer ${layer}, head ${head} · ${place(view)}${other}`,
-    name: fileName(
-      ...[view.run, view.tag, view.step, `L${layer}H${head}`],
-      ...(which === 2 ? ["minus", two.run, two.tag, two.step] : []),
-    ),
-    where: { maps: scored, ...view },
+    name: fileName(view.run, view.tag, view.step, `L${layer}H${head}`, ...minus),
+    scores: fileName(view.run, view.tag, view.step, ...minus),
+    views: which === 2 ? [one, two].map((each, i) => ({ ...each, maps: maps[i] })) : [{ ...view, maps: scored }],
     note: shown.isFinite(layer, head) ? "" : NOT_FINITE,
     palette,
   };
@@ -226,15 +226,15 @@ function weightsCsv({ maps, heads }) {
   return csv(lines);
 }
 
-function scoresCsv({ where: { maps, run, tag, step } }) {
-  const names = Object.keys(maps.header.scores);
-  return csv([
-    ["run", "probe", "step", "layer", "head", ...names],
-    ...maps
+function scoresCsv({ views }) {
+  const names = [...new Set(views.flatMap(({ maps }) => Object.keys(maps.header.scores)))];
+  const lines = views.flatMap(({ maps, run, tag, step }) =>
+    maps
       .heads()
       .map(([layer, head]) => [
         ...[run, tag, step, layer, head],
         ...names.map((name) => maps.score(name, layer, head)),
       ]),
-  ]);
+  );
+  return csv([["run", "probe", "step", "layer", "head", ...names], ...lines]);
 }

@@ -3,6 +3,7 @@
 //   one, two      {run, tag, step}; two is null unless two views are compared
 //   layer, head   the selected head
 //   token         the position of the selected token, -1 for none
+//   key           the key of the selected cell, in the row of the token; undefined for none
 //   difference    whether the difference of two views is shown
 //   together      whether the steps of two views move together
 //   zoom          [zoom, x, y] of the visible part of the map, undefined for the whole
@@ -31,6 +32,7 @@ export function linkHash(state, steps = [state.one.step, state.two?.step]) {
   if (sort) Object.assign(parts, { sort, rising: Number(rising) });
   if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: steps[1] });
   for (const name of ["difference", "together"]) if (two && state[name]) parts[name] = 1;
+  if (state.key !== undefined) parts.key = state.key;
   if (state.zoom) parts.zoom = state.zoom.map((each) => +each.toFixed(4)).join();
   return (
     "#attention" +
@@ -50,6 +52,7 @@ export function restore(link, runs) {
     layer: whole(link.layer, null), // opening.js chooses
     head: whole(link.head, null),
     token: whole(link.token, null),
+    key: whole(link.key, undefined),
     sort: link.sort ?? "",
     rising: link.rising === "1",
     difference: link.difference === "1",

@@ -47,6 +47,25 @@ def test_the_view_survives_a_reload(logs: Path, open_tab: Callable[..., Tab]) ->
     tab.shown(["reloaded", "probe", 9], ["reloaded", "probe", 0])
 
 
+def test_the_chosen_cell_survives_a_reload(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    log(logs / "celled", 0, n=30)
+    tab = open_tab(run="celled")
+    picture = tab["canvas.picture:visible >> nth=0"]
+    readout = tab[".panel:not([hidden]) .readout >> nth=0"]
+    picture.click(position={"x": 110, "y": 200})
+    tab["h2 >> nth=0"].hover()  # the pointer leaves the map
+    cell = readout.inner_text()
+    assert re.match(r"\d+ t\d+ → \d+ t", cell)
+    tab.page.wait_for_url(re.compile("key="))
+    tab.page.reload()
+    tab.shown(["celled", "probe", 0])
+    sync_api.expect(readout).to_have_text(cell)
+    # A key that the text does not have is no key.
+    tab = open_tab(run="celled", token=5, key=400)
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_be_visible()
+    assert "400" not in tab[".panel:not([hidden]) .readout >> nth=0"].inner_text()
+
+
 def test_a_change_just_before_a_reload_is_kept(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run="trained")
     tab.page.wait_for_timeout(1000)  # the addresses of the start are written

@@ -31,6 +31,12 @@ def test_the_difference_of_two_views(logs: Path, open_tab: Callable[..., Tab]) -
     for line in lines:
         at = int(line["query"]), int(line["key"])
         assert float(line["difference"]) == pytest.approx(one[at] - two[at], abs=1e-5)
+    # The scores of both.
+    lines = [*csv.DictReader(io.StringIO(tab.saved("Scores", ".panel.difference")))]
+    assert [(line["step"], line["layer"], line["head"]) for line in lines] == [
+        (step, layer, head) for step in "10" for layer in "01" for head in "01"
+    ]
+    assert lines[0]["entropy"] != lines[4]["entropy"]
     # The readout of a cell.
     canvas = panel.locator("canvas")
     box = canvas.bounding_box()

@@ -134,6 +134,15 @@ def test_an_order_chooses_its_first_head(see: Callable[..., Tab]) -> None:
     assert first.get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.parametrize("width", [1280, 1920, 400])
+def test_the_scores_of_many_sorted_heads_are_readable(see: Callable[..., Tab], width: int) -> None:
+    tab = see(run="wide", width=width)
+    tab[".sorting select"].select_option("entropy")
+    sync_api.expect(tab[".caption >> nth=0"]).to_contain_text("L")
+    cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth).length"
+    assert tab[".caption"].evaluate_all(cut) == 0
+
+
 def test_a_chosen_token_stays_when_heads_change(see: Callable[..., Tab]) -> None:
     tab = see()
     tab[".token[data-place='3'] >> nth=0"].click()
