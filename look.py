@@ -93,7 +93,9 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
         if windows:
             exact = loss_on(windows, model, tokenizer)
             replace_values(model, rounded(values, weights))
-            losses[step] = {"float32": exact, "page": loss_on(windows, model, tokenizer)}
+            found = {"float32": exact, "page": loss_on(windows, model, tokenizer)}
+            if all(map(math.isfinite, found.values())):
+                losses[step] = found
     length, corpus = opened.config.model.context_length, corpus or spare_corpus()
     run: dict[str, Any] = {
         "name": printable(real_path(opened.run.path).name),
@@ -152,14 +154,13 @@ def validation(corpus: Corpus, opened: OpenRun, many: bool) -> Windows:
     return Windows(tokens, length, 8, starts)
 
 
-def loss_on(windows: Windows, model: GPT, tokenizer: Tokenizer) -> float | None:
-    """Nats per token; None for no tokens, or if it is not finite."""
+def loss_on(windows: Windows, model: GPT, tokenizer: Tokenizer) -> float:
+    """Nats per token; NaN if there are none."""
     if not windows.n_targets:
-        return None
+        return math.nan
     token_bytes = torch.from_numpy(tokenizer.token_bytes)
     device = next(model.parameters()).device
-    loss = measure(model, windows, token_bytes, device, nullcontext()).loss
-    return loss if math.isfinite(loss) else None
+    return measure(model, windows, token_bytes, device, nullcontext()).loss
 
 
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:

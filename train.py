@@ -38,6 +38,7 @@ from data.tokens import document_starts
 from errors import UserError, printable
 from inference import Writer
 from inference.base import Base, open_base
+from live.page import is_possible
 from model import GPT
 from observe.build import build_observers
 from observe.observed import ObservedRun
@@ -388,6 +389,7 @@ def observe_run(
         sample=make_sampler(settings.config, start.progress, model, dataset, is_sharded),
         sample_every=settings.config.observe.samples.every,
         is_sharded=is_sharded,
+        has_page=is_possible(model, dataset.tokenizer),
     )
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from data import Tokenizer
-from live.tokenizer import tokenizer_data
+from errors import UserError
+from live.pack import check_size
+from live.tokenizer import check_tokenizer, tokenizer_data
 from model import GPT
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
@@ -45,7 +47,7 @@ def describe(
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
     document_end: the text that ends a document, if there is one.
-    run: what is told of the run.
+    run: its name, texts and losses, as look.py finds them.
     """
     return {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},
@@ -55,6 +57,16 @@ def describe(
         "tokenizer": tokenizer_data(tokenizer, document_end),
         "run": run,
     }
+
+
+def is_possible(model: GPT, tokenizer: Tokenizer) -> bool:
+    """Whether a page with this model can be written."""
+    try:
+        check_tokenizer(tokenizer)
+        check_size(model.n_parameters, 1, "float16")
+    except UserError:
+        return False
+    return True
 
 
 def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about: str) -> str:

@@ -49,9 +49,14 @@ def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> s
 
 
 def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
-    """The start of the last document of a validation piece, at most a context."""
-    pieces = islice(corpus.pieces("val"), N_TALES if isinstance(corpus, Tales) else 1)
-    return _beginning(([*pieces] or [""])[-1], tokenizer, context_length)
+    """Another validation text, of at most a context: a later tale, or a line in the middle and
+    those after it."""
+    if isinstance(corpus, Tales):
+        *_, text = islice(corpus.pieces("val"), N_TALES)
+    else:
+        text = next(iter(corpus.pieces("val")), "")
+        text = text[text.find("\n", len(text) // 2) + 1 :].strip() or text
+    return _beginning(text, tokenizer, context_length)
 
 
 def _beginning(text: str, tokenizer: Tokenizer, most: int) -> str:

@@ -38,6 +38,7 @@ class ObservedRun:
     sample: writes a text with the current model; sample_every: the steps between samples that are
         logged, 0 for only the last.
     is_sharded: the model is sharded over several ranks and must not be called by one alone.
+    has_page: look.py can write a page in which the model runs.
     """
 
     folder: Path
@@ -54,6 +55,7 @@ class ObservedRun:
     sample: Callable[[], str]
     sample_every: int
     is_sharded: bool
+    has_page: bool
 
     @cached_property
     def events(self) -> SummaryWriter:

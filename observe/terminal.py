@@ -138,8 +138,11 @@ class Terminal(Observer):
             "Sample:\n"
         )
         self.console.print(Text(self.observed.sample().strip("\n")), soft_wrap=False)
+        run = f"run={shlex.quote(str(self.observed.folder))}"
+        touch = f"  python look.py {run} html=storyteller.html\n"
         self.console.print(
-            f"\nNext:\n  python sample.py run={shlex.quote(str(self.observed.folder))}\n"
+            f"\nNext:\n  python sample.py {run}\n"
+            + (touch if self.observed.has_page else "")
             + (f"  {self.watch}\n" if self.watch else "")
         )
 

@@ -21,6 +21,7 @@ MODULES = [
     f"{name}.js"
     for name in (
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
+        "running",
         *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
         *("theme", "keys", "address", "play", "save", "difference", "compare", "app"),
     )

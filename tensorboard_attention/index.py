@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,15 @@ class Index:
         with self._lock:
             runs = {name: run for name, run in self._runs.items() if any(run.tags.values())}
             return max(runs, key=lambda name: (runs[name].newest, name), default=None)
+
+    def folders(self) -> dict[str, Path]:
+        """The folder of each run that has steps."""
+        with self._lock:
+            places = {
+                name: [place for steps in run.tags.values() for place in islice(steps.values(), 1)]
+                for name, run in self._runs.items()
+            }
+            return {name: found[0].path.parent for name, found in places.items() if found}
 
     def notes(self) -> list[str]:
         """What is not shown, and why: one text for each file or folder and reason."""

@@ -2,8 +2,9 @@
 
     runs                  JSON: steps {run: {tag: [step, ...]}}; newest, the run that was logged
                           last; versions {run: text}, where a run's version changes when its old
-                          steps change; notes [text], what is not shown and why; complete, false if
-                          some of the log is still to be read
+                          steps change; live [run], those with a live page; notes [text], what is
+                          not shown and why; complete, false if some of the log is still to be read
+    live?run=             the live page of a run, with a policy that lets it request nothing
     maps?run=&tag=&step=  header and maps in the format of summary.py
     scores?run=&tag=      JSON with names, steps, texts (for each step the same number for the same
                           text) and heads; then float32 (step, score, head)
@@ -27,6 +28,7 @@ from werkzeug import Request, Response
 
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.index import Index
+from tensorboard_attention.live import HEADERS, find_pages, read_page
 from tensorboard_attention.summary import PLUGIN_NAME
 
 ENTRY = "index.js"
@@ -56,6 +58,7 @@ class AttentionPlugin(TBPlugin):
         entry = script() + without_imports((STATIC / ENTRY).read_text("utf-8"))
         apps = {f"/{STYLE}": _text(style, "text/css"), f"/{ENTRY}": _text(entry, "text/javascript")}
         apps["/runs"] = Request.application(self._runs)
+        apps["/live"] = Request.application(self._live)
         apps["/maps"], apps["/scores"] = _framed(self._maps), _framed(self._scores)
         return apps
 
@@ -65,10 +68,19 @@ class AttentionPlugin(TBPlugin):
             "steps": self._index.steps(),
             "newest": self._index.newest(),
             "versions": self._index.versions(),
+            "live": find_pages(self._index.folders().items()),
             "notes": self._index.notes(),
             "complete": complete,
         }
         return Respond(request, json.dumps(found), "application/json")
+
+    def _live(self, request: Request) -> Response:
+        try:
+            page = read_page(self._index.folders()[request.args["run"]])
+        except (LookupError, OSError):
+            return Respond(request, "no such page", "text/plain", code=404)
+        # `Respond` would add TensorBoard's own policy, in which its scripts do not run.
+        return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
 
     def _maps(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
         return self._index.maps(query["run"], query["tag"], int(query["step"]))

@@ -205,6 +205,23 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("look", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
     ("look", ["run={tiny}", "text=a", "html=nowhere/a.html"], ["html", "nowhere", "folder"]),
     ("look", ["run={tiny}", "text=a\udcff"], ["text", "UTF-8"]),
+    # The page in which the model runs
+    ("look", ["run={tiny}", "html=short.txt"], ["html", "exists"]),
+    ("look", ["run={tiny}", "html=nowhere/a.html"], ["html", "nowhere", "folder"]),
+    ("look", ["run={tiny}", "html=/proc/x"], ["html", "/proc/x", "created"]),
+    ("look", ["run={tiny}", "html=a", "weights=int4"], ["weights", "int4", "float16, int8"]),
+    ("look", ["run={tiny}", "html=a", "checkpoints=best"], ["checkpoints", "best", "one, all"]),
+    ("look", ["run={tiny}", "weights=int8"], ["text", "missing", "html=FILE"]),
+    ("look", ["run={tiny}", "text=a", "weights=int8"], ["weights", "leave it out"]),
+    ("look", ["run={tiny}", "text=a", "html=a", "weights=int8"], ["weights", "without text"]),
+    ("look", ["run={tiny}", "html=a", "steps=all", "weights=int8"], ["weights", "steps"]),
+    ("look", ["run={tiny}", "text=a", "checkpoints=all"], ["checkpoints", "leave it out"]),
+    ("look", ["run={tiny}", "html=a", "steps=all", "checkpoints=one"], ["checkpoints", "steps"]),
+    (
+        "look",
+        ["run={tiny}", "html=a", "checkpoints=all", "checkpoint=best"],
+        ["checkpoints", "checkpoint=best", "one of them"],
+    ),
     ("train", ["trainer.device=tpu"], ["choose one of auto, cpu, cuda, mps"]),
 ]
 

@@ -79,6 +79,7 @@ def test_printed_output(tiny: Path, tiny_run: Path) -> None:
     assert f"{summary['val_bpb']:.4f} bits per byte" in output
     assert f"floor of {summary['floor_bpb']:.4f}" in output
     assert f"python sample.py run=runs/{tiny_run.name}" in output
+    assert f"python look.py run=runs/{tiny_run.name} html=storyteller.html" in output
     assert "tensorboard --logdir runs" in output
 
 

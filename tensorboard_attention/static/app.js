@@ -19,6 +19,7 @@ import { SaveMenu, subject } from "./save.js";
 import { Opening } from "./opening.js";
 import { Choice } from "./choice.js";
 import { Order } from "./order.js";
+import { LiveLink } from "./running.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
 const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
@@ -95,6 +96,7 @@ class App {
     );
     this.order = new Order((part) => this.sortBy(part));
     this.compare = new Compare(this);
+    this.live = new LiveLink();
     this.copied = el("output", { class: "copied" });
     const copied = () => copyLink(this.host, this.address.link(true), this.copied);
     // The address of a file is of no use to others.
@@ -107,7 +109,7 @@ class App {
         "header",
         {},
         ...this.pickers.map(({ node }) => node),
-        el("div", { class: "actions" }, ...this.compare.parts, copy, this.copied),
+        el("div", { class: "actions" }, ...this.compare.parts, copy, this.live.node, this.copied),
       ),
       this.notice,
       (this.columns = el(
@@ -186,6 +188,7 @@ class App {
 
   #draw() {
     const { layer, head } = this.state;
+    this.live.show(this.state.one.run, this.source.live);
     this.order.show(Object.keys(this.maps[0].header.scores), this.state);
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
@@ -286,13 +289,14 @@ class App {
   // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
-    const known = JSON.stringify([this.runs, this.source.versions]);
+    const known = JSON.stringify([this.runs, this.source.versions, this.source.live]);
     let lost = "";
     const runs = await this.source.runs().catch((error) => void (lost = error.message));
     if (lost !== this.lost) this.say(lost);
     this.lost = lost;
     if (runs) this.notes.show(this.source.notes);
-    if (!runs || JSON.stringify([runs, this.source.versions]) === known) return;
+    const { versions, live } = this.source;
+    if (!runs || JSON.stringify([runs, versions, live]) === known) return;
     const before = this.runs;
     this.runs = runs;
     if (!this.state || !Object.keys(runs).length) return location.reload(); // the first runs appeared, or all are gone

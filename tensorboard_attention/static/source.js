@@ -7,6 +7,7 @@ export class Logs {
   follows = true; // training may be running: look for new steps
 
   versions = {}; // by run; a version changes when old steps of the run change
+  live = []; // runs that have a live page
   notes = []; // what is not shown, and why
   complete = true; // false if some of the log is still to be read
 
@@ -30,6 +31,7 @@ export class Logs {
 export class Embedded {
   follows = false;
   versions = {};
+  live = [];
   notes = [];
   complete = true;
 

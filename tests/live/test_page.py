@@ -2,23 +2,186 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
 from playwright import sync_api
 
-from tests.conftest import succeed
+from configs.schema import preset
+from errors import UserError
+from live.models import initial_model, replace_values, values_of
+from live.pack import MOST, check_size, pack
+from live.page import NEEDS, describe, is_possible, live_page
+from live.texts import first_prompt, spare_corpus
+from model import GPT
+from tests.conftest import TINY, small_config, succeed
+from tests.data.strings import PATTERNED, trained
+from tests.live.pages import data_in
+
+HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
+TRIES = """async () => {
+    const tried = {};
+    const attempt = async (name, act) => {
+        try { await act(); tried[name] = "done" } catch { tried[name] = "refused" }
+    };
+    const loads = (node) => new Promise((done, fail) => {
+        node.onload = done;
+        node.onerror = fail;
+        document.body.append(node);
+    });
+    await attempt("fetch", () => fetch("http://127.0.0.1:9/"));
+    await attempt("file", () => fetch(location.href));
+    await attempt("blob", async () => (await fetch(URL.createObjectURL(new Blob(["a"])))).text());
+    await attempt("script", () =>
+        loads(Object.assign(document.createElement("script"), { src: "http://127.0.0.1:9/" })));
+    await attempt("image", () => loads(Object.assign(new Image(), { src: "http://127.0.0.1:9/" })));
+    await attempt("worker", () => new Promise((done, fail) => {
+        const code = `fetch("http://127.0.0.1:9/")
+            .then(() => postMessage(1), () => postMessage(0))`;
+        const worker = new Worker(URL.createObjectURL(new Blob([code])));
+        worker.onmessage = ({ data }) => (data ? done() : fail());
+    }));
+    return tried;
+}"""
 
 
-def test_the_page_of_a_run_loads(tiny_run: Path, tmp_path: Path, browser: sync_api.Browser) -> None:
-    output = succeed("look", f"run={tiny_run}", "html=live.html", cwd=tmp_path)
+class Opened:
+    """A page in a browser, as a file."""
+
+    def __init__(self, browser: sync_api.Browser, file: Path, **options: object) -> None:
+        self.context = browser.new_context(**options)  # type: ignore[arg-type]
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(file.as_uri())
+        self.url = file.as_uri()
+
+    def ready(self) -> None:
+        self.page.locator("main[data-ready]").wait_for()
+        assert not self.errors
+        assert [each for each in self.asked if not each.startswith("blob:")] == [self.url]
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(browser: sync_api.Browser) -> Iterator[Open]:
+    pages = []
+
+    def open_it(file: Path, **options: object) -> Opened:
+        pages.append(Opened(browser, file, **options))
+        return pages[-1]
+
+    yield open_it
+    for each in pages:
+        each.context.close()
+
+
+@pytest.mark.parametrize("weights", ["float16", "int8", "float32"])
+def test_the_page_of_a_run_loads(
+    tiny_run: Path, tmp_path: Path, opened: Open, weights: str
+) -> None:
+    settings = ("html=live.html", f"weights={weights}", "checkpoints=all")
+    output = succeed("look", f"run={tiny_run}", *settings, cwd=tmp_path)
     assert "Wrote live.html" in output
-    page, asked, errors = browser.new_page(), [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text))
-    url = (tmp_path / "live.html").as_uri()
-    page.goto(url)
-    page.locator("main[data-ready]").wait_for()
-    print(page.locator("main").inner_text())
-    assert not errors and [each for each in asked if not each.startswith("blob:")] == [url]
-    page.close()
+    opened(tmp_path / "live.html").ready()
+
+
+def test_the_page_can_request_nothing(tiny_run: Path, tmp_path: Path, opened: Open) -> None:
+    succeed("look", f"run={tiny_run}", "html=live.html", cwd=tmp_path)
+    page = opened(tmp_path / "live.html")
+    page.ready()
+    tried = page.page.evaluate(TRIES)
+    assert {*tried} == {"fetch", "file", "blob", "script", "image", "worker"}
+    assert {*tried.values()} == {"refused"}, tried
+
+
+def test_without_javascript_the_page_says_what_it_needs(
+    tiny_run: Path, tmp_path: Path, opened: Open
+) -> None:
+    succeed("look", f"run={tiny_run}", "html=live.html", cwd=tmp_path)
+    page = opened(tmp_path / "live.html", java_script_enabled=False)
+    assert NEEDS in page.page.locator("body").inner_text()
+
+
+def test_hostile_texts_are_only_texts(tmp_path: Path, opened: Open) -> None:
+    """In tokens, in the first text and in the name of the run."""
+    name = "run <img src=x onerror=document.title=3> &amp;"
+    (tmp_path / "text.txt").write_text(f"A hen {HOSTILE} and \u202e a hat.\n" * 400)
+    rest = [each for each in TINY if not each.startswith(("data", "trainer.max"))]
+    text = ("data=text", "data.path=text.txt", "trainer.max_steps=1", f"run_dir={name}")
+    succeed("train", *rest, *text, cwd=tmp_path)
+    succeed("look", f"run={name}", "html=live.html", cwd=tmp_path)
+    file = tmp_path / "live.html"
+    data = data_in(file)
+    assert data["run"]["name"] == name and "<img" in data["run"]["reference"]
+    page = opened(file)
+    page.ready()
+    assert page.page.title() == name
+    assert page.page.locator("h1").inner_text() == name
+    assert page.page.locator("img").count() == 0
+
+
+def test_what_names_the_page_at_the_end_of_a_run() -> None:
+    model = GPT(small_config(1, 1, 4, 8), 400)
+    assert is_possible(model, trained())
+    normalizing = next(each for each in PATTERNED.values() if each.normalizer)
+    assert not is_possible(model, normalizing)
+    with torch.device("meta"):
+        assert not is_possible(GPT(small_config(12, 12, 3072, 8), 50257), trained())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "checkpoints", "weights", "advice"),
+    [
+        (124_000_000, 1, "float16", "331 MB, .* give weights=int8$"),
+        (124_000_000, 2, "int8", "331 MB, .* give checkpoints=one$"),
+        (60_000_000, 2, "float16", "320 MB, .* give weights=int8 or checkpoints=one$"),
+        (600_000_000, 1, "int8", "800 MB, .* choose a smaller model$"),
+        (600_000_000, 1, "float32", "3,200 MB, .* choose a smaller model$"),
+    ],
+)
+def test_a_page_that_is_too_large_is_refused(
+    parameters: int, checkpoints: int, weights: str, advice: str
+) -> None:
+    with pytest.raises(UserError, match=f"^weights: .*{advice}"):
+        check_size(parameters, checkpoints, weights)
+
+
+def test_the_largest_page() -> None:
+    check_size(int(MOST * 3 / 4 / 2), 1, "float16")
+    check_size(int(MOST * 3 / 4 / 2 / 5), 5, "float16")
+
+
+def size_of_page(model: GPT, steps: int) -> int:
+    """Of normally distributed weights, which compress less than trained ones."""
+    tokenizer = trained()
+    values = values_of(model)
+    rng = np.random.default_rng(0)
+    values = {
+        name: rng.normal(0, 0.05, each.shape).astype(np.float32) for name, each in values.items()
+    }
+    replace_values(model, values)
+    packed = [pack(values_of(model), "float16")] * steps
+    run = {"prompt": first_prompt(spare_corpus(), tokenizer, 64)}
+    data = describe(model, range(steps), "float16", tokenizer, "\n\n", run)
+    return len(live_page(data, packed, "a run", "about it").encode())
+
+
+def test_the_page_of_the_default_model_is_small() -> None:
+    model = initial_model(preset("model", "nano"), 2048, 1)
+    assert model.n_parameters > 400_000
+    assert size_of_page(model, 1) < 3e6
+
+
+@pytest.mark.long
+def test_the_page_of_ten_million_parameters_is_small() -> None:
+    model = initial_model(small_config(6, 6, 384, 256, d_mlp=1536, mlp="gelu"), 65, 1)
+    assert 10.6e6 < model.n_parameters < 10.7e6
+    assert size_of_page(model, 1) < 25e6

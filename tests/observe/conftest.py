@@ -25,6 +25,7 @@ def observed_run(
     pauses: tuple[int, ...] = (),
     floor_bpb: float | None = None,
     sample: Callable[[], str] = lambda: "",
+    has_page: bool = True,
 ) -> ObservedRun:
     """Return a run with a byte tokenizer, whose validation split holds all bytes in order."""
     tokens = np.arange(256, dtype=np.uint16)
@@ -43,4 +44,5 @@ def observed_run(
         sample=sample,
         sample_every=10,
         is_sharded=False,
+        has_page=has_page,
     )

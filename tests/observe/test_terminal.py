@@ -15,10 +15,10 @@ SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296,
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
-def shown(live: bool, run: str = "runs/my run") -> str:
+def shown(live: bool, run: str = "runs/my run", has_page: bool = True) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
-    observed = observed_run(Path(run), None, 1000, (), 0.5, lambda: "Once [red] a hen.")
+    observed = observed_run(Path(run), None, 1000, (), 0.5, lambda: "Once [red] a hen.", has_page)
     terminal = Terminal(observed, True, console, attention=True)
     terminal.on_start(0)
     terminal.on_step(10, METRICS)
@@ -37,10 +37,16 @@ def test_the_summary_shows_results_and_the_next_commands() -> None:
             "1,000 steps",
             "Once [red] a hen.",
             "python sample.py run='runs/my run'",
+            "python look.py run='runs/my run' html=storyteller.html",
             "To watch: tensorboard --logdir runs\n",
             ":6006/data/plugin_entry.html?name=attention\n\n",
         ):
             assert words in text, words
+
+
+def test_a_page_that_cannot_be_written_is_not_named() -> None:
+    text = shown(live=False, has_page=False)
+    assert "look.py" not in text and "python sample.py" in text
 
 
 def test_no_control_characters_without_a_terminal() -> None:

@@ -1,0 +1,235 @@
+"""look.py html=FILE: what is in the page of a run, and when there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from data import Tokenizer, open_corpus
+from files import write_sums
+from inference import open_run
+from live.pack import rounded
+from tests.conftest import ROOT, TINY, command, files, succeed
+from tests.live.pages import data_in, element, weights_in
+from training.checkpoint import FILES
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    return tmp_path / "run"
+
+
+def page(run: Path, *settings: str, name: str = "live.html") -> Path:
+    succeed("look", f"run={run.name}", f"html={name}", *settings, cwd=run.parent)
+    return run.parent / name
+
+
+def stored(run: Path, step: int) -> dict[str, np.ndarray]:
+    file = run / f"checkpoints/step-{step:06d}/model.safetensors"
+    return {name: each.numpy() for name, each in load_file(file).items()}
+
+
+def test_the_page_describes_the_model_and_its_tokenizer(run: Path) -> None:
+    data = data_in(page(run))
+    opened = open_run(run, "last")
+    config = data["config"]
+    assert config.pop("vocab_size") == opened.model.vocab_size
+    assert config == vars(opened.config.model)
+    assert data["steps"] == [6] and data["weights"] == "float16"
+    assert {name: tuple(shape) for name, shape in data["parameters"]} == {
+        name: tuple(each.shape) for name, each in opened.model.named_parameters()
+    }
+    tokenizer = data["tokenizer"]
+    assert tokenizer["name"] == "bpe" and tokenizer["document_end"] == "\n\n"
+    assert len(tokenizer["tokens"]) == opened.tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("weights", ["float32", "float16"])
+def test_the_weights_are_those_of_the_checkpoint(run: Path, weights: str) -> None:
+    found = weights_in(page(run, f"weights={weights}"), 0)
+    expected = rounded(stored(run, 6), weights)
+    assert {*found} == {*expected}
+    for name, values in expected.items():
+        assert np.array_equal(found[name].view(np.uint32), values.view(np.uint32)), name
+
+
+def test_the_best_checkpoint_on_request(run: Path) -> None:
+    (run / "checkpoints/best").unlink()
+    (run / "checkpoints/best").symlink_to("step-000003")
+    assert data_in(page(run, "checkpoint=best"))["steps"] == [3]
+
+
+def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
+    """A step that changes nothing leaves the initial weights in the first checkpoint."""
+    still = ("optimizer=adamw", "optimizer.lr=1e-38", "optimizer.weight_decay=0")
+    settings = (*TINY, "trainer.max_steps=2", "trainer.checkpoint_every=1", "seed=5", *still)
+    succeed("train", "run_dir=run", *settings, cwd=tmp_path)
+    file = page(tmp_path / "run", "checkpoints=all", "weights=float32")
+    assert data_in(file)["steps"] == [0, 1, 2]
+    initial = weights_in(file, 0)
+    kept = stored(tmp_path / "run", 1)
+    assert {*initial} == {*kept}
+    for name, values in kept.items():
+        assert np.array_equal(initial[name].view(np.uint32), values.view(np.uint32)), name
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path / "run", other, symlinks=True)
+    config = yaml.safe_load((other / "config.yaml").read_text())
+    (other / "config.yaml").write_text(yaml.safe_dump({**config, "seed": 6}))
+    different = weights_in(page(other, "checkpoints=all", "weights=float32", name="o.html"), 0)
+    assert not np.array_equal(different["token_embedding.weight"], kept["token_embedding.weight"])
+
+
+def test_all_checkpoints_of_a_finetuned_run_begin_with_its_first(run: Path) -> None:
+    settings = ("trainer.max_steps=4", "trainer.checkpoint_every=2", "data.n_bytes=60000")
+    tiny = ("trainer.batch_size=4", "observe.tensorboard=false")
+    succeed("train", "init_from=run", "run_dir=tuned", *settings, *tiny, cwd=run.parent)
+    file = page(run.parent / "tuned", "checkpoints=all", "weights=float32")
+    assert data_in(file)["steps"] == [0, 2, 4]
+    base = stored(run, 6)
+    assert all(np.array_equal(base[name], each) for name, each in weights_in(file, 0).items())
+    shutil.rmtree(run.parent / "tuned/checkpoints/step-000000")
+    file = page(run.parent / "tuned", "checkpoints=all", name="later.html")
+    assert data_in(file)["steps"] == [2, 4], "its start cannot be made from its seed"
+
+
+@pytest.mark.parametrize("weights", ["float16", "int8"])
+def test_losses_are_those_of_pytorch(run: Path, weights: str) -> None:
+    """Of this checkpoint, and of one that has the weights of the page."""
+    about = data_in(page(run, f"weights={weights}", "checkpoints=all"))["run"]
+    assert {*about["losses"]} == {"0", "3", "6"}
+    losses = about["losses"]["6"]
+    summary = json.loads((run / "summary.json").read_text())
+    assert about["scored_tokens"] == summary["val_tokens"], "all of a short text"
+    assert losses["float32"] == pytest.approx(summary["val_loss"], abs=1e-5)
+    folder = run / "checkpoints/step-000006"
+    values = rounded(stored(run, 6), weights)
+    save_file(
+        {name: torch.from_numpy(each) for name, each in values.items()},
+        folder / "model.safetensors",
+    )
+    write_sums(folder, FILES)
+    output = succeed("evaluate", "run=run", "checkpoint=last", cwd=run.parent)
+    assert f"val: {losses['page']:.4f} nats" in output
+    assert losses["page"] != losses["float32"]
+
+
+def test_the_texts_were_not_trained_on(run: Path) -> None:
+    opened = open_run(run, "last")
+    about = data_in(page(run))["run"]
+    assert opened.config.data is not None
+    corpus = open_corpus(opened.config.data)
+    trained, held_out = ("".join(corpus.pieces(split)) for split in ("train", "val"))
+    for name in ("prompt", "reference"):
+        text = about[name]
+        assert text in held_out and text not in trained
+        assert 0 < len(opened.tokenizer.encode(text)) <= opened.config.model.context_length
+
+
+def test_the_first_text_names_its_hero_twice(tmp_path: Path) -> None:
+    long = ("model.context_length=256", "trainer.max_steps=1", "observe.tensorboard=false")
+    succeed("train", "run_dir=run", *TINY, *long, cwd=tmp_path)
+    prompt = data_in(page(tmp_path / "run"))["run"]["prompt"]
+    assert prompt.endswith(".") and max(map(prompt.count, re.findall(r"\b[A-Z]\w+", prompt))) > 1
+
+
+def test_a_run_without_its_text_has_a_page(run: Path) -> None:
+    """It was converted, or its file is elsewhere now."""
+    text = run.parent / "text.txt"
+    text.write_text("".join(f"Hen {i} looked for hen {i + 1}.\n" for i in range(900)))
+    settings = ("data=text", "data.path=text.txt", "trainer.max_steps=1")
+    rest = [each for each in TINY if not each.startswith(("data", "trainer.max"))]
+    succeed("train", "run_dir=text", *rest, *settings, cwd=run.parent)
+    about = data_in(page(run.parent / "text"))["run"]
+    assert about["losses"] and about["prompt"] in text.read_text()
+    assert about["reference"].startswith("Hen 8"), "a whole line of the last tenth"
+    assert about["prompt"] not in about["reference"]
+    text.unlink()
+    done = command("look", "run=text", "html=lost.html", cwd=run.parent)
+    *_, note = done.stderr.splitlines()
+    assert done.returncode == 0
+    assert note.startswith("note: the page has no validation loss") and "text.txt" in note
+    about = data_in(run.parent / "lost.html")["run"]
+    assert about["losses"] == {} and about["prompt"] and about["reference"]
+
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump({"model": config["model"], "data": None}))
+    data = data_in(page(run, "checkpoints=all", name="converted.html"))
+    assert data["run"]["losses"] == {} and data["steps"] == [3, 6]
+    assert data["tokenizer"]["document_end"] is None
+
+
+def test_the_page_in_the_folder_of_a_run_is_in_the_run_itself(tiny: Path, tmp_path: Path) -> None:
+    """`runs/latest` has links only, and points to another run tomorrow."""
+    shutil.copytree(tiny / "runs", tmp_path / "runs", symlinks=True)
+    output = succeed("look", "run=runs/latest", "html=runs/latest/live.html", cwd=tmp_path)
+    (found,) = (tmp_path / "runs").glob("*/live.html")
+    assert found.parent.name != "latest" and f"Wrote runs/{found.parent.name}/live.html" in output
+    succeed("train", f"resume=runs/{found.parent.name}", "trainer.max_steps=7", cwd=tmp_path)
+    done = command("look", "run=runs/latest", "html=runs/latest/live.html", cwd=tmp_path)
+    assert done.returncode == 2 and "exists" in done.stderr
+
+
+def scale(folder: Path, factor: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["final_norm.weight"] = weights["final_norm.weight"] * factor
+    save_file(weights, folder / "model.safetensors")
+    write_sums(folder, FILES)
+
+
+def test_a_loss_that_is_not_finite_is_left_out(run: Path) -> None:
+    """JSON has no such number, and the page would not open."""
+    scale(run / "checkpoints/step-000006", 1e38)
+    file = page(run, "weights=float32", "checkpoints=all")
+    assert {*data_in(file)["run"]["losses"]} == {"0", "3"}
+    assert "NaN" not in element(file, "model") and "Infinity" not in element(file, "model")
+
+
+def test_weights_that_float16_cannot_hold(run: Path) -> None:
+    folder = run / "checkpoints/step-000006"
+    scale(folder, 1e6)
+    before = files(run.parent)
+    done = command("look", "run=run", "html=live.html", cwd=run.parent)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: weights: float16")
+    assert "final_norm.weight" in line and "weights=float32" in line
+    assert files(run.parent) == before
+    assert np.isfinite(data_in(page(run, "weights=float32"))["run"]["losses"]["6"]["page"])
+
+
+def test_a_normalizing_tokenizer_is_refused(run: Path) -> None:
+    about = json.loads((run / "tokenizer/tokenizer.json").read_text())
+    (run / "tokenizer/tokenizer.json").write_text(json.dumps({**about, "normalizer": "NFC"}))
+    write_sums(run / "tokenizer", ("tokenizer.json", "tokenizer.tiktoken"))
+    assert Tokenizer.load(run / "tokenizer").normalizer == "NFC"
+    before = files(run.parent)
+    done = command("look", "run=run", "html=live.html", cwd=run.parent)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: run: ") and "NFC" in line
+    assert files(run.parent) == before
+
+
+def test_a_full_disk_leaves_nothing(run: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    before = files(run.parent)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "look.py"), "run=run", "html=live.html"],
+        cwd=run.parent,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: html: live.html cannot be written")
+    assert files(run.parent) == before
