@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.schema import preset
+from inference import open_run
 from inference.generation import generate, window_start
 from model import GPT, ablate, record_attention
 from tests.live.conftest import Call
@@ -78,6 +80,13 @@ def test_logits_and_attention_of_a_preset(engine: Call, name: str) -> None:
     model = build(preset("model", name), 512, seed=1)
     ids = ids_for(model, 150, seed=2)
     check(engine(READ, {"packed": packed(model), "ids": ids, "cuts": [99]}), model, ids)
+
+
+def test_a_trained_run(engine: Call, tiny_run: Path) -> None:
+    run = open_run(tiny_run, "best")
+    ids = run.tokenizer.encode("Once upon a time there was a hen.")[:30]
+    found = engine(READ, {"packed": packed(run.model.requires_grad_(False)), "ids": ids})
+    check(found, run.model, ids)
 
 
 def test_a_token_replaced_in_the_middle_changes_nothing_before_it(engine: Call) -> None:
