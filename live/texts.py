@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt32
 
 from data import Corpus, TalesConfig, Tokenizer
-from data.tales import Tales
+from data.tales import Tale, Tales
 
 N_TALES = 100  # that are searched for a beginning
 
@@ -36,16 +36,23 @@ def validation_tokens(
 
 
 def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
-    """The start of the validation text, at most half a context; of a tale, the sentences up to
-    the second that names its hero."""
+    """The start of the validation text, at most half a context; of tales, the shortest one up to a
+    name that comes next, when two were mentioned twice or more."""
     most = max(1, context_length // 2)
     tales = islice(corpus.tales("val"), N_TALES) if isinstance(corpus, Tales) else ()
-    for tale in tales:
-        named = [each.end for each in tale.mentions if each.name == "hero"]
-        sentences = tale.text[: tale.text.find(".", named[1]) + 1] if len(named) > 1 else ""
-        if 0 < len(tokenizer.encode(sentences)) <= most:
-            return sentences
+    found = [words for tale in tales if len(tokenizer.encode(words := _before_name(tale))) <= most]
+    if words := min(filter(None, found), key=len, default=""):
+        return words
     return _beginning(next(iter(corpus.pieces("val")), ""), tokenizer, most)
+
+
+def _before_name(tale: Tale) -> str:
+    named = [each for each in tale.mentions if each.name in ("hero", "friend")]
+    for place, mention in enumerate(named):
+        known = [each.name for each in named[:place]]
+        if min(known.count("hero"), known.count("friend")) > 1 and place > 4:
+            return tale.text[: mention.start].rstrip()
+    return ""
 
 
 def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
