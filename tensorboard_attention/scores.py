@@ -182,16 +182,25 @@ def _same(ids: np.ndarray) -> np.ndarray:
     return np.asarray(ids[:, None] == ids)
 
 
-def _next(ids: np.ndarray) -> np.ndarray:
-    """Earlier keys with the token after the query."""
-    earlier = np.roll(np.tril(_same(ids), -1), -1, axis=0)
+def mentions(ids: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """The targets of copying in a text: earlier keys with the token after the query, if it is a
+    word. Commas and articles come again and again, and are no mentions.
+
+    words: booleans, shape (token,). See `are_words`.
+    """
+    earlier = np.roll(np.tril(_same(ids), -1) & words[:, None], -1, axis=0)
     earlier[-1] = False
     return earlier
 
 
+def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
+    """Whether each token has this many letters."""
+    return np.array([sum(map(str.isalpha, token)) >= letters for token in tokens])
+
+
 class Rule(NamedTuple):
     """The sentence for heads with a large score. `keys`: where this pattern is, booleans (query,
-    key), from token ids; in cross attention, from those of the queries and those of the keys.
+    key), from token ids and `are_words`; in cross attention, from the ids of queries and of keys.
     `interest`: how much such a head tells, from 0 to 1. `least`: the share, beyond that of even
     attention, below which a head does not have the pattern."""
 
@@ -207,40 +216,42 @@ RULES = (
     Rule(
         "copy",
         "looks back at earlier mentions of the word that comes next",
-        1,
-        _next,
+        0.99,  # induction is one way to copy, and tells more
+        mentions,
         also=", which comes next",
     ),
     Rule(
         "induction",
         "looks at what followed earlier occurrences of the same token",
         1,
-        lambda ids: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
+        lambda ids, _: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
     ),
     Rule(
         "duplicate token",
         "looks back at earlier occurrences of the same token",
         1,
-        lambda ids: np.tril(_same(ids), -1),
+        lambda ids, _: np.tril(_same(ids), -1),
     ),
     Rule(
         "previous token",
         "looks at the token before",
         0.7,
-        lambda ids: np.eye(len(ids), k=-1, dtype=bool),
+        lambda ids, _: np.eye(len(ids), k=-1, dtype=bool),
     ),
-    Rule("same token", "looks at the token itself", 0.4, lambda ids: np.eye(len(ids), dtype=bool)),
+    Rule(
+        "same token", "looks at the token itself", 0.4, lambda ids, _: np.eye(len(ids), dtype=bool)
+    ),
     Rule(
         "first token",
         "rests on the first token",
         0.3,
-        lambda ids: np.tri(len(ids), k=-1, dtype=bool) & (np.arange(len(ids)) == 0),
+        lambda ids, _: np.tri(len(ids), k=-1, dtype=bool) & (np.arange(len(ids)) == 0),
     ),
     Rule(
         "nearby",
         f"looks nearby, at most {NEAR} tokens away",
         0.2,
-        lambda ids: _near(len(ids)),
+        lambda ids, _: _near(len(ids)),
         least=MOSTLY,
     ),
 )

@@ -19,6 +19,7 @@ from tensorboard_attention.scores import (
     PARTLY,
     RULES,
     Rule,
+    are_words,
     entropy,
     share,
 )
@@ -87,8 +88,8 @@ def _patterns(tokens: Sequence[str], key_tokens: Sequence[str] | None, causal: b
     ids = np.unique([*tokens, *(key_tokens or ())], return_inverse=True)[1]
     queries, others = np.split(ids, [len(tokens)])
     rules: Sequence[Rule] = RULES if key_tokens is None else CROSS_RULES
-    places = [queries] if key_tokens is None else [queries, others]
-    keys = np.stack([rule.keys(*places) for rule in rules])
+    second = are_words(tokens) if key_tokens is None else others
+    keys = np.stack([rule.keys(queries, second) for rule in rules])
     even = np.tri(len(tokens)) if causal else np.ones(keys.shape[1:])
     return Patterns(rules, keys, even / even.sum(-1, keepdims=True))
 
@@ -106,10 +107,7 @@ def _places(
 ) -> np.ndarray:
     """Where examples are looked for, as factors of the weights: by rule, and last anywhere. Weights
     count less where there are few keys to attend to. Words that are apart are easier to read."""
-    queries, keys = (
-        np.array([any(map(str.isalpha, token)) for token in each])
-        for each in (tokens, key_tokens or tokens)
-    )
+    queries, keys = (are_words(each, letters=1) for each in (tokens, key_tokens or tokens))
     places = np.arange(len(tokens))
     apart = np.ones(1) if key_tokens else abs(places[:, None] - places) > 1
     good = (1 - patterns.even) * (1 + (queries[:, None] & keys)) * (1 + 3 * apart)

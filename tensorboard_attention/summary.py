@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
-from tensorboard_attention.scores import SCORES, measure
+from tensorboard_attention.scores import SCORES, are_words, measure, mentions
 from tensorboard_attention.sentences import THIS_TEXT, sentences
 from tensorboard_attention.tokens import token_texts
 
@@ -116,11 +116,13 @@ def encode(
         if [each.shape for each in values] != [each.shape[1:2] for each in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
     ids = np.unique(texts, return_inverse=True)[1][None]
+    copied = mentions(ids[0], are_words(texts))[None]
     known = {*given, *(each.name for each in SCORES if is_cross and not each.cross)}
     places = _places(measured, given)
     found = {
         **measure("maps", arrays, known=known),
         **measure("tokens", arrays, ids, known=known),
+        **({} if is_cross else measure("targets", arrays, copied, known=known)),
         **given,
     }
     places |= {name: THIS_TEXT for name in found if name not in given}

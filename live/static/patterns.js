@@ -17,16 +17,16 @@ const UNKNOWN_PATTERN = "No pattern that the scores know";
 const SPREAD = "Spreads its attention almost evenly over the tokens";
 const NOT_NUMBERS = "Has weights that are not finite";
 
-// Shares of attention, in the order of their sentences. marks(ids, query, key): whether the key counts
-// for the query; phrase, interest and least as in RULES of scores.py.
+// Shares of attention, in the order of their sentences. marks(ids, query, key, mentions): whether the
+// key counts for the query; mentions: whether each token is a word, of three letters or more; phrase, interest and least as in RULES of scores.py.
 export const SHARES = [
   {
     name: "copy",
     meaning: "share of attention on earlier mentions of the word that comes next",
     phrase: "looks back at earlier mentions of the word that comes next",
-    interest: 1,
+    interest: 0.99, // induction is one way to copy, and tells more
     also: ", which comes next",
-    marks: (ids, query, key) => ids[query + 1] === ids[key],
+    marks: (ids, query, key, mentions) => mentions[query + 1] && ids[query + 1] === ids[key],
   },
   {
     name: "induction",
@@ -110,6 +110,7 @@ class TextAtHand {
     const known = new Map();
     this.ids = tokens.map((token) => known.get(token) ?? known.set(token, known.size).get(token));
     this.words = tokens.map((token) => /\p{L}/u.test(token));
+    this.mentions = tokens.map((token) => /(\p{L}.*){3}/su.test(token));
     this.shares = SHARES.map((share) => ({ ...share, ...this.#find(share.marks) }));
     this.mostBits = mean(this.n, (query) => Math.log2(query + 1));
   }
@@ -122,7 +123,7 @@ class TextAtHand {
     for (let query = 0; query < this.n; query++) {
       const before = keys.length;
       for (let key = 0; key <= query; key++)
-        if (marks(this.ids, query, key)) keys.push(query, key);
+        if (marks(this.ids, query, key, this.mentions)) keys.push(query, key);
       if (keys.length > before) queries++;
       even += (keys.length - before) / 2 / (query + 1);
     }

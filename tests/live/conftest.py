@@ -10,19 +10,12 @@ import pytest
 from playwright import sync_api
 
 from live.page import WORKER
-from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
+from tensorboard_attention.tests.conftest import browser
 from tests.conftest import ROOT
 
+__all__ = ["browser"]  # for the tests of this folder
 STATIC = ROOT / "live" / "static"
 Call = Callable[..., Any]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[sync_api.Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with sync_api.sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
 def serve(route: sync_api.Route) -> None:

@@ -18,7 +18,9 @@ from tensorboard_attention.scores import (
     PARTLY,
     RULES,
     SCORES,
+    are_words,
     measure,
+    mentions,
     share,
 )
 from tensorboard_attention.sentences import THIS_TEXT, sentences
@@ -33,7 +35,7 @@ NUMBER = re.compile(r"\d\.\d+")
 def measured(maps: list[np.ndarray], tokens: list[str]) -> dict[str, list[np.ndarray]]:
     """The scores of SCORES that are measured on the text at hand, by Python."""
     ids = np.unique(tokens, return_inverse=True)[1]
-    copy = next(rule for rule in RULES if rule.score == "copy").keys(ids)
+    copy = mentions(ids, are_words(tokens))
     return {
         "copy": [share(each, copy) for each in maps],
         **measure("tokens", maps, ids[None]),
@@ -51,7 +53,7 @@ def drawn(seed: int) -> tuple[list[str], list[np.ndarray]]:
     for count in heads:
         scores = random.normal(size=(1, count, n, n)) * random.choice([0.05, 1, 4])
         for head in range(count):
-            rule = RULES[random.integers(len(RULES))].keys(ids)
+            rule = RULES[random.integers(len(RULES))].keys(ids, are_words(tokens))
             scores[0, head] += random.choice([0, 2, 5]) * rule
         scores = np.where(np.tri(n, dtype=bool), scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
