@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.schema import preset
+from data import open_corpus
 from inference import open_run
 from inference.generation import generate, window_start
 from model import GPT, ablate, record_attention
+from tests.conftest import succeed
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches, triangle
 
@@ -87,6 +90,21 @@ def test_a_trained_run(engine: Call, tiny_run: Path) -> None:
     ids = run.tokenizer.encode("Once upon a time there was a hen.")[:30]
     found = engine(READ, {"packed": packed(run.model.requires_grad_(False)), "ids": ids})
     check(found, run.model, ids)
+
+
+@pytest.mark.long
+def test_the_default_run(engine: Call, tmp_path: Path) -> None:
+    succeed("train", "run_dir=run", cwd=tmp_path)
+    run = open_run(tmp_path / "run", "best")
+    assert run.config.data is not None
+    for tale in islice(open_corpus(run.config.data).pieces("val"), 3):
+        ids = run.tokenizer.encode(f"\n\n{tale}")[: run.model.config.context_length]
+        found = engine(READ, {"packed": packed(run.model.requires_grad_(False)), "ids": ids})
+        check(found, run.model, ids)
+    prompt = run.tokenizer.encode("\n\nOnce there was a hen named Ida.")
+    written = generate(run.model, torch.tensor([prompt]), 60, temperature=0.0)
+    found = engine(GENERATE, {"packed": packed(run.model), "ids": prompt, "count": 60})
+    assert found == [int(token) for token in written]
 
 
 def test_a_token_replaced_in_the_middle_changes_nothing_before_it(engine: Call) -> None:

@@ -1,0 +1,74 @@
+"""Record docs/touch.gif and docs/touch.png: a walk through the page of a run.
+
+python look.py run=RUN html=storyteller.html
+python docs/live_walk.py storyteller.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+DOCS = Path(__file__).resolve().parent
+SIZE = {"width": 1280, "height": 860}
+SMALL = (960, 645)  # pixels of the GIF
+COLOURS = 64
+
+
+def walk(page: Page) -> Iterator[int]:
+    """Use the page, and yield whenever it is worth a picture, with the milliseconds to show it."""
+
+    def settle() -> None:
+        page.wait_for_selector("main[aria-busy=false]")
+
+    yield 2500
+    page.locator(".switches .buttons button").first.click()  # the head that is shown
+    settle()
+    yield 3500
+    page.locator("button:has-text('All on')").click()
+    settle()
+    yield 1000
+    page.locator("textarea").focus()
+    page.keyboard.press("Control+End")
+    for letter in " Ben gave Ida a kite.":
+        page.keyboard.type(letter)
+        settle()
+        yield 100
+    yield 1500
+    page.locator("button.write").click()
+    for _ in range(14):
+        page.wait_for_timeout(60)
+        yield 120
+    settle()
+    yield 3000
+
+
+def main(path: Path) -> None:
+    with sync_playwright() as playwright:
+        chromium = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport=SIZE)
+        page.goto(path.resolve().as_uri())
+        page.wait_for_selector("main[aria-busy=false]")
+        page.wait_for_timeout(500)
+        page.screenshot(path=DOCS / "touch.png")
+        frames, times = [], []
+        for time in walk(page):
+            picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize(SMALL)
+            frames.append(picture.quantize(COLOURS, dither=Image.Dither.NONE))
+            times.append(time)
+        browser.close()
+    options = {"save_all": True, "append_images": frames[1:], "duration": times, "loop": 0}
+    frames[0].save(DOCS / "touch.gif", optimize=True, **options)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Record docs/touch.gif from a page of a run.")
+    parser.add_argument("page", type=Path, help="a page that look.py wrote")
+    main(parser.parse_args().page)
