@@ -6,8 +6,8 @@ With --page, uses a page that look.py wrote, in a new browser every round. First
 opening of the file to the drawn maps. A key is timed to the frame after everything is drawn, once
 the text has at least as many tokens; writing with the whole page following.
 
-Without, asks the page's worker, in headless Chromium, from a page that shows nothing. Weights are random,
-since time does not depend on them: of the default model and of one with 10.65 million parameters
+Without, asks the page's worker, in headless Chromium, from a page that shows nothing. Weights are
+random, since time does not depend on them: of the default model and of one with 10.65 million parameters
 (6 layers, 6 heads, d_model 384, context 256), and a vocabulary of 512 and 65. A key is timed from
 the question to the answer, with all maps, losses and probabilities: of one more token after 64, and
 of 64 with another token in front. Writing: 100 tokens after 64. Prints medians of the rounds.
@@ -108,9 +108,7 @@ def whole(path: Path, tokens: int) -> dict[str, float]:
             keys[what] = median(page.evaluate(TYPE, ["a", at_end]) for _ in range(5))
         before, began = shown.count(), page.evaluate("() => performance.now()")
         page.locator("button.write").click()
-        page.wait_for_function(
-            "() => document.querySelector('button.write').textContent[0] === '▶'"
-        )
+        page.wait_for_selector("button.write:has-text('▶')")
         seconds = (page.evaluate("() => performance.now()") - began) / 1000
         written = shown.count() - before
         browser.close()
