@@ -7,10 +7,11 @@ opening of the file to the drawn maps. A key is timed to the frame after everyth
 the text has at least as many tokens; writing with the whole page following.
 
 Without, asks the page's worker, in headless Chromium, from a page that shows nothing. Weights are
-random, since time does not depend on them: of the default model and of one with 10.65 million parameters
-(6 layers, 6 heads, d_model 384, context 256), and a vocabulary of 512 and 65. A key is timed from
-the question to the answer, with all maps, losses and probabilities: of one more token after 64, and
-of 64 with another token in front. Writing: 100 tokens after 64. Prints medians of the rounds.
+random, since time does not depend on them: of the default model and of one with 10.65 million
+parameters (6 layers, 6 heads, d_model 384, context 256), and a vocabulary of 512 and 65. A key is
+timed from the question to the answer, with all maps, losses and probabilities: of one more token
+after 64, and of 64 with another token in front. Writing: 100 tokens after 64. Prints medians of the
+rounds.
 """
 
 from __future__ import annotations
