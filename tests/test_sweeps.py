@@ -129,7 +129,7 @@ def test_optuna_searches_three_settings(tmp_path: Path) -> None:
         }
         swept = {"optimizer.lr", "optimizer.weight_decay", "model.n_layers"}
         # TINY sets the same in all runs; two columns are left for what is usually compared.
-        assert shown_first(run) == {*swept, "model.d_model", "model.n_heads"}
+        assert shown_first(run) == {*swept, "model.d_model", "data.name"}
 
 
 def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
