@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 DOCS = Path(__file__).resolve().parent
-SIZE = {"width": 1280, "height": 860}
+SIZE = ViewportSize(width=1280, height=860)
 SMALL = (960, 645)  # pixels of the GIF
 COLOURS = 64
 
@@ -64,8 +64,8 @@ def main(path: Path) -> None:
             frames.append(picture.quantize(COLOURS, dither=Image.Dither.NONE))
             times.append(time)
         browser.close()
-    options = {"save_all": True, "append_images": frames[1:], "duration": times, "loop": 0}
-    frames[0].save(DOCS / "touch.gif", optimize=True, **options)
+    gif, rest = DOCS / "touch.gif", frames[1:]
+    frames[0].save(gif, save_all=True, append_images=rest, duration=times, loop=0, optimize=True)
 
 
 if __name__ == "__main__":
