@@ -29,6 +29,7 @@ from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
 from files import real_path
+from training.run import RUNS
 
 
 def main(cfg: DictConfig) -> None:
@@ -75,6 +76,8 @@ def check_paths(config: ConvertConfig) -> tuple[Path, Path]:
     check_path("source", config.source)
     check_path("to", config.to)
     source, target = Path(config.source).expanduser(), Path(config.to).expanduser()
+    if real_path(target) == real_path(RUNS / "latest"):
+        raise UserError(f"to: {target} is reserved for the newest run; give another one")
     if os.path.lexists(target):
         raise UserError(f"to: {target} exists; give another one, or move it")
     parent = next(each for each in target.absolute().parents if os.path.lexists(each))

@@ -25,7 +25,7 @@ pipeline_tag: text-generation
 
 # {name}
 
-A language model that glassgpt trained{step}.
+A language model{origin}.
 
 {results}
 
@@ -64,7 +64,7 @@ def model_card(run: Run, config: RunConfig, checkpoint: Path, name: str, end: in
     is_text = mark is not None and end is None  # transformers can only stop at the text
     return CARD.format(
         name=printable(name),
-        step=f" for {progress.step:,} steps" if progress.step else "",
+        origin=f" that glassgpt trained for {progress.step:,} steps" if progress.step else "",
         results=_results(run, progress),
         prompt=json.dumps((mark or "") + "Once"),
         stop=f",\n    stop_strings=[{json.dumps(mark)}], tokenizer=tokenizer" * is_text,

@@ -20,13 +20,19 @@ from model.hugging_face import ARCHITECTURES, family
 # Keys of config.json with one value that our models can represent, which is also their default.
 ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
     "gpt2": {
+        "is_causal": (True,),
         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "scale_attn_weights": (True,),
         "scale_attn_by_inverse_layer_idx": (False,),
         "add_cross_attention": (False,),
     },
-    "llama": {"hidden_act": ("silu", "swish"), "rope_scaling": (None,)},
+    "llama": {
+        "is_causal": (True,),
+        "hidden_act": ("silu", "swish"),
+        "rope_scaling": (None,),
+    },
     "qwen3": {
+        "is_causal": (True,),
         "hidden_act": ("silu", "swish"),
         "rope_scaling": (None,),
         "attention_bias": (False,),
@@ -35,6 +41,13 @@ ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
+# Other names that transformers knows for the keys of GPT-2.
+ALIASES = {
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+}
 # Our names of the sizes, and the keys of config.json.
 SIZES = {
     "gpt2": {
@@ -122,7 +135,7 @@ def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
             "quantization_config: quantized weights cannot be converted; choose the "
             "model before it was quantized"
         )
-    read = _Reader(values)
+    read = _Reader(_without_aliases(values) if kind == "gpt2" else values)
     vocab_size = read.integer("vocab_size", {"gpt2": 50257, "llama": 32000, "qwen3": 151936}[kind])
     check_range("vocab_size", vocab_size, 1, MAX_SIZE)
     try:
@@ -131,6 +144,14 @@ def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
         ours = rf"\b({'|'.join(SIZES[kind])})\b"
         raise ValueError(re.sub(ours, lambda found: SIZES[kind][found[0]], str(error))) from error
     return model, vocab_size
+
+
+def _without_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in values.items() if key not in ALIASES}
+    for alias, key in ALIASES.items():
+        if alias in values and found.setdefault(key, values[alias]) != values[alias]:
+            raise ValueError(f"{alias}: differs from {key}, which means the same; remove one")
+    return found
 
 
 def _gpt2(read: _Reader) -> ModelConfig:
@@ -172,12 +193,14 @@ def _llama(read: _Reader, kind: str) -> ModelConfig:
             "choose another model"
         )
     _check_layers(read.values)
+    # Of Qwen3, a key that is missing does not mean what null means.
+    is_given = is_llama or "num_key_value_heads" in read.values
     return ModelConfig(
         n_layers=read.integer("num_hidden_layers", 32),
         n_heads=n_heads,
         d_model=d_model,
         context_length=read.integer("max_position_embeddings", 2048 if is_llama else 32768),
-        n_kv_heads=read.integer("num_key_value_heads", n_heads if is_llama else 32),
+        n_kv_heads=read.integer("num_key_value_heads", n_heads if is_given else 32),
         d_head=read.integer("head_dim", None if is_llama else 128),
         d_mlp=read.integer("intermediate_size", 11008 if is_llama else 22016),
         dropout=0.0,

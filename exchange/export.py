@@ -37,6 +37,10 @@ class Stored(NamedTuple):
     weights: Tensors
     family: str
 
+    @property
+    def dtype(self) -> str:
+        return CODES.get(next(iter(self.weights.dtypes.values())), "float32")
+
 
 def open_stored(source: Path, checkpoint: str) -> Stored:
     """Raises UserError if the run is damaged, or is not a model that others know."""
@@ -61,8 +65,11 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             write_weights(folder, model, stored.weights, dtype)
             end = write_fast(tokenizer, folder, model.context_length, stored.config.document_end)
             start = tokenizer.start if tokenizer.start is not None else end
-            ids = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
-            kind = dtype or "float32"
+            ends = end if stored.config.document_end else [*tokenizer.ends] or end
+            if isinstance(ends, list) and len(ends) == 1:
+                ends = end
+            ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": end}
+            kind = dtype or stored.dtype
             about = to_config(model, tokenizer.vocab_size)
             _write_json(folder / "config.json", about | ids | {"dtype": kind, "torch_dtype": kind})
             _write_json(folder / "generation_config.json", ids)
@@ -80,8 +87,7 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     """Write the file `target`; returns what to tell the user."""
     stored = open_stored(source, checkpoint)
     tokenizer = stored.tokenizer
-    first = next(iter(stored.weights.dtypes.values()))
-    kind = dtype or CODES.get(first, "float32")
+    kind = dtype or stored.dtype
     end = end_token(tokenizer, stored.config.document_end)
     model = stored.config.model
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import GPT2Config, Qwen3Config
 
 from configs.schema import preset
 from exchange.config import from_config, read_config, to_config
@@ -68,6 +69,10 @@ def test_what_no_family_is_names_the_setting(
         ({**LLAMA, "rope_parameters": {"rope_theta": 1e4, "factor": 4}}, "rope_parameters"),
         ({**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters"),
         ({**LLAMA, "rope_parameters": [1]}, "rope_parameters"),
+        ({**LLAMA, "is_causal": False}, "is_causal"),
+        ({**GPT2, "is_causal": False}, "is_causal"),
+        ({**GPT2, "num_attention_heads": 99}, "num_attention_heads"),
+        ({**GPT2, "hidden_size": 99}, "hidden_size"),
         ({**LLAMA, "num_hidden_layers": 0}, "num_hidden_layers"),
         ({**LLAMA, "num_attention_heads": 0}, "num_attention_heads"),
         ({**LLAMA, "num_key_value_heads": -1}, "num_key_value_heads"),
@@ -109,6 +114,22 @@ def test_what_cannot_be_represented_is_refused_by_name(
     with pytest.raises(ValueError, match=rf"^config\.json: {key}\b") as caught:
         read_config(tmp_path)
     assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+
+
+def test_other_names_of_keys(tmp_path: Path) -> None:
+    """As transformers reads them."""
+    aliased = {key: value for key, value in GPT2.items() if key not in ("n_head", "n_layer")}
+    aliased |= {"num_attention_heads": GPT2["n_head"], "num_hidden_layers": GPT2["n_layer"]}
+    ours, _ = from_config(aliased)
+    theirs = GPT2Config(**{key: value for key, value in aliased.items() if key != "model_type"})
+    assert (ours.n_heads, ours.n_layers) == (theirs.n_head, theirs.n_layer)
+    assert ours == from_config(GPT2)[0]
+
+
+def test_no_number_of_key_heads_is_that_of_heads() -> None:
+    sizes = {**QWEN3, "num_attention_heads": 6, "num_key_value_heads": None}
+    theirs = Qwen3Config(**{key: value for key, value in sizes.items() if key != "model_type"})
+    assert from_config(sizes)[0].n_kv_heads == theirs.num_key_value_heads == 6
 
 
 @pytest.mark.parametrize(

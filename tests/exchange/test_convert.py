@@ -316,6 +316,8 @@ def test_it_is_a_run_like_any_other(imported: Path) -> None:
         ("convert", ["source=theirs", "to=x", "dtype=q8_0"], "dtype: q8_0 is for GGUF"),
         ("convert", ["source=runs/theirs", "to=x", "checkpoint=first"], "checkpoint: 'first'"),
         ("convert", ["source=theirs", "to=x", "checkpoint=last"], "checkpoint: theirs is no run"),
+        ("convert", ["source=theirs", "to=runs/latest"], "to: runs/latest is reserved"),
+        ("convert", ["source=theirs", "to=./runs/../runs/latest/"], "is reserved"),
         ("convert", ["source=theirs", "to=x", "dtype=float16,float32"], "give one of them"),
     ],
 )

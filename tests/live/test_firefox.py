@@ -74,8 +74,8 @@ def firefox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Firefox
     (tmp_path / "user.js").write_text(f'user_pref("marionette.port", {port});\n')
     monkeypatch.setenv("HOME", str(tmp_path))  # Firefox refuses that of another user
     options = ["--headless", "--no-remote", "--marionette", "--profile", str(tmp_path)]
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([FIREFOX, *options], **silent)
+    null = subprocess.DEVNULL
+    process = subprocess.Popen([FIREFOX, *options], stdout=null, stderr=null)
     try:
         yield Firefox(port)
     finally:
