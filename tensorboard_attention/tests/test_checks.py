@@ -132,7 +132,7 @@ def test_masked_queries_are_shown_empty_and_do_not_count() -> None:
     n, kept = 40, 25
     logits = torch.randn(1, 2, n, n, generator=torch.Generator().manual_seed(0))
     logits = logits.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
-    tokens = ["a", "b", "a", "b", "a", "a", "b", "a"] * 5
+    tokens = ["hen", "fox", "hen", "fox", "hen", "hen", "fox", "hen"] * 5
     maps = masked(logits.softmax(-1), kept)
     whole = json.loads(encode([maps], tokens)[0])
     part = json.loads(encode([maps[:, :, :kept, :kept]], tokens[:kept])[0])

@@ -141,7 +141,7 @@ def test_the_first_text_names_its_hero_twice(tmp_path: Path) -> None:
     long = ("model.context_length=256", "trainer.max_steps=1", "observe.tensorboard=false")
     succeed("train", "run_dir=run", *TINY, *long, cwd=tmp_path)
     prompt = data_in(page(tmp_path / "run"))["run"]["prompt"]
-    assert prompt.endswith(".") and max(map(prompt.count, re.findall(r"\b[A-Z]\w+", prompt))) > 1
+    assert max(map(prompt.count, re.findall(r"\b[A-Z]\w+", prompt))) > 1
 
 
 def test_a_run_without_its_text_has_a_page(run: Path) -> None:
