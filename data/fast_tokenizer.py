@@ -37,16 +37,16 @@ def write_fast(
     tokenizer: Tokenizer, folder: Path, context_length: int, document_end: str | None
 ) -> int | None:
     """Write the two files into `folder`, and return `end_token`, which becomes a special token. A
-    text gets a first token only if `tokenizer.start` is not one that also ends documents."""
+    text gets the first token that it gets here."""
     special = tokenizer._encoding._special_tokens
     names = {token: check_special(name) for name, token in special.items()}
-    start, end = tokenizer.start, end_token(tokenizer, document_end)
-    if start is None and not tokenizer.ends:
+    first, end = first_token_of(tokenizer, document_end), end_token(tokenizer, document_end)
+    start = tokenizer.start if document_end is None else None
+    if start is None and (document_end is not None or not tokenizer.ends):
         start = end
     for token in (start, end):
         if token is not None:
             names.setdefault(token, spell(tokenizer.decode_bytes([token])))
-    first = None if start in (end, *tokenizer.ends) else start
     about = {
         "version": "1.0",
         "truncation": None,
@@ -72,10 +72,15 @@ def write_fast(
     return end
 
 
+def first_token_of(tokenizer: Tokenizer, document_end: str | None) -> int | None:
+    """The token that is put before every text, as sample.py does."""
+    return tokenizer.start if document_end is None and tokenizer.adds_start else None
+
+
 def end_token(tokenizer: Tokenizer, document_end: str | None) -> int | None:
-    """The token that ends a document: the first of `tokenizer.ends`, or that of the text
-    `document_end`; None if a document does not end with one token."""
-    if tokenizer.ends or document_end is None:
+    """The token that ends a document: that of the text `document_end`, or the first of
+    `tokenizer.ends`; None if a document does not end with one token."""
+    if document_end is None:
         return next(iter(tokenizer.ends), None)
     before, after = tokenizer.encode("."), tokenizer.encode("A")
     tokens = tokenizer.encode(f".{document_end}A")
@@ -147,17 +152,25 @@ def read_fast(folder: Path, vocab_size: int) -> Tokenizer:
     if pattern is BYTE and len(ranks) > 256:
         refuse("the pre_tokenizer has no pattern")
     known = {spell(token): rank for token, rank in ranks.items()} | special
-    start, ends = limits(folder, first_token(about), known)
+    start, adds_start, ends = limits(folder, first_token(about), known)
     encoding = tiktoken.Encoding(
         "imported", pat_str=pattern.tiktoken, mergeable_ranks=ranks, special_tokens=special
     )
-    return Tokenizer(encoding, vocab_size=vocab_size, start=start, ends=ends, normalizer=normalizer)
+    return Tokenizer(
+        encoding,
+        vocab_size=vocab_size,
+        start=start,
+        adds_start=adds_start,
+        ends=ends,
+        normalizer=normalizer,
+    )
 
 
 def limits(
     folder: Path, first: int | None, known: Mapping[str, int]
-) -> tuple[int | None, tuple[int, ...]]:
-    """The token that begins a document, and those that end one.
+) -> tuple[int | None, bool, tuple[int, ...]]:
+    """The token that begins a document, whether it is put before every text, and the tokens that
+    end a document.
 
     A first token that transformers does not add is used if it separates documents, as GPT-2's.
     """
@@ -178,8 +191,8 @@ def limits(
         first = bos if config["add_bos_token"] else None
     if first is not None and first not in tokens:
         refuse(f"the post_processor adds the unknown id {show(first)}")
-    start = bos if first is None and bos in ends else first
-    return start, tuple(dict.fromkeys(ends))
+    adds_start = first is not None or bos not in ends
+    return first if adds_start else bos, adds_start, tuple(dict.fromkeys(ends))
 
 
 def _name(token: object) -> str:

@@ -65,7 +65,8 @@ class Tokenizer:
     """Text to token ids and back.
 
     vocab_size: more than the largest id, if a model has more tokens than its tokenizer.
-    start: the id that begins a document; None if no id does.
+    start: the id that begins a document; None if no id does. adds_start: whether it is put before
+        every text, or only used to begin one without a prompt.
     ends: the ids that end a document; the first one ends those of a plain text.
     normalizer: "NFC", if text is encoded in Unicode's normalization form C.
 
@@ -78,6 +79,7 @@ class Tokenizer:
         *,
         vocab_size: int | None = None,
         start: int | None = None,
+        adds_start: bool = True,
         ends: tuple[int, ...] = (),
         normalizer: str | None = None,
     ) -> None:
@@ -86,7 +88,12 @@ class Tokenizer:
         if vocab_size is not None:
             check_range("vocab_size", vocab_size, encoding.n_vocab, MOST_TOKENS)
         self._encoding = encoding
-        self.start, self.ends, self.normalizer = start, ends, normalizer
+        self.start, self.adds_start, self.ends, self.normalizer = (
+            start,
+            adds_start,
+            ends,
+            normalizer,
+        )
         self._bytes = [b""] * (encoding.n_vocab if vocab_size is None else vocab_size)
         for token, rank in encoding._mergeable_ranks.items():
             self._bytes[rank] = token
@@ -94,12 +101,13 @@ class Tokenizer:
         if not known.issuperset(ends if start is None else (start, *ends)):
             raise ValueError("ends: an id that begins or ends a document belongs to no token")
 
-    def with_limits(self, start: int | None, ends: tuple[int, ...]) -> Tokenizer:
+    def with_limits(self, start: int | None, adds_start: bool, ends: tuple[int, ...]) -> Tokenizer:
         """The same tokenizer, with other ids that begin and end documents."""
         return Tokenizer(
             self._encoding,
             vocab_size=self.vocab_size,
             start=start,
+            adds_start=adds_start,
             ends=ends,
             normalizer=self.normalizer,
         )
@@ -173,6 +181,7 @@ class Tokenizer:
         more = {
             "vocab_size": padded,
             "start": self.start,
+            "adds_start": None if self.adds_start else False,
             "ends": list(self.ends),
             "normalizer": self.normalizer,
         }
@@ -300,12 +309,16 @@ def _encoding(about: Any, dump: str) -> tiktoken.Encoding:
 def _more(about: dict[str, Any]) -> dict[str, Any]:
     """What only imported tokenizers have, as arguments of `Tokenizer`."""
     more: dict[str, Any] = {
-        name: about[name] for name in ("vocab_size", "start", "ends", "normalizer") if name in about
+        name: about[name]
+        for name in ("vocab_size", "start", "adds_start", "ends", "normalizer")
+        if name in about
     }
     more["ends"] = tuple(more.get("ends", ()))
     ids = [more[name] for name in ("vocab_size", "start") if name in more]
     if any(type(each) is not int for each in (*ids, *more["ends"])):
         raise TypeError("an id in tokenizer.json is not an integer")
+    if type(more.get("adds_start", True)) is not bool:
+        raise TypeError("adds_start in tokenizer.json is neither true nor false")
     if not isinstance(more.get("normalizer", ""), str):
         raise TypeError("the normalizer in tokenizer.json is not a string")
     return more

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data import Tokenizer
-from data.fast_tokenizer import end_token, write_fast
+from data.fast_tokenizer import end_token, first_token_of, write_fast
 from errors import UserError
 from exchange.card import model_card
 from exchange.config import to_config
@@ -64,10 +64,10 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
         with replace_folder(target, is_new=True) as folder:
             write_weights(folder, model, stored.weights, dtype)
             end = write_fast(tokenizer, folder, model.context_length, stored.config.document_end)
-            start = tokenizer.start if tokenizer.start is not None else end
-            ends = end if stored.config.document_end else [*tokenizer.ends] or end
-            if isinstance(ends, list) and len(ends) == 1:
-                ends = end
+            is_own = stored.config.document_end is not None
+            start = end if is_own or tokenizer.start is None else tokenizer.start
+            several = not is_own and len(tokenizer.ends) > 1
+            ends = [*tokenizer.ends] if several else end
             ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": end}
             kind = dtype or stored.dtype
             about = to_config(model, tokenizer.vocab_size)
@@ -88,10 +88,11 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     stored = open_stored(source, checkpoint)
     tokenizer = stored.tokenizer
     kind = dtype or stored.dtype
-    end = end_token(tokenizer, stored.config.document_end)
-    model = stored.config.model
+    mark, model = stored.config.document_end, stored.config.model
+    first, end = first_token_of(tokenizer, mark), end_token(tokenizer, mark)
+    weights, name = stored.weights, target.stem
     try:
-        write_gguf(target, model, tokenizer, stored.weights, kind, name=target.stem, end=end)
+        write_gguf(target, model, tokenizer, weights, kind, name=name, first=first, end=end)
     except ValueError as error:
         raise UserError(str(error)) from error
     lines = [f"Wrote {target} ({kind}), from {stored.checkpoint}."]

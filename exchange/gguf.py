@@ -86,6 +86,7 @@ def write_gguf(
     *,
     name: str,
     end: int | None,
+    first: int | None = None,
 ) -> None:
     """Write a model and its tokenizer to a GGUF file, which appears whole or not at all.
 
@@ -93,7 +94,7 @@ def write_gguf(
     dtype: float32, float16, bfloat16 or q8_0, of the matrices: norms, biases, learned positions,
         and for q8_0 matrices whose rows are not multiples of 32, are float32.
     name: the name of the model, which programs show.
-    end: the token that ends a document, if there is one.
+    first, end: the token before every text, and the one that ends a document, or None.
 
     Raises ValueError for a model that llama.cpp does not know and for a number that `dtype` cannot
     represent, UserError if the package gguf is not installed, FileExistsError if the file exists at
@@ -115,7 +116,7 @@ def write_gguf(
         with new_file(file) as temporary, closing(GGUFWriter(temporary, arch)) as writer:
             _add_general(writer, name, dtype)
             _add_sizes(writer, config, tokenizer.vocab_size)
-            add_tokenizer(writer, tokenizer, end)
+            add_tokenizer(writer, tokenizer, first, end)
             _write_tensors(writer, config, tensors, weights, dtype)
     except OSError as error:
         if error.errno is None and "written" in str(error):  # NumPy's, on a full disk

@@ -49,8 +49,11 @@ def pre_tokenizer(tokenizer: Tokenizer) -> PreTokenizer:
     return PRE_TOKENIZERS[tokenizer._encoding._pat_str]
 
 
-def add_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer, end: int | None) -> None:
-    """Add the tokens, their merges and `end`, the token that ends a document, if there is one.
+def add_tokenizer(
+    writer: GGUFWriter, tokenizer: Tokenizer, first: int | None, end: int | None
+) -> None:
+    """Add the tokens, their merges, `first`, which is put before a text, and `end`, the token that
+    ends a document, if there are such tokens.
 
     Raises ValueError for a tokenizer that llama.cpp cannot read.
     """
@@ -77,6 +80,7 @@ def add_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer, end: int | None) -> 
     writer.add_token_merges(pairs or [f"{spell(never)} {spell(never)}"])
     # By default, token 11 would begin and end a text. Without a mark, sample.py begins with a line
     # end.
-    writer.add_bos_token_id(ranks[b"\n"] if end is None else end)
+    begin = end if first is None else first
+    writer.add_bos_token_id(ranks[b"\n"] if begin is None else begin)
     writer.add_eos_token_id(ranks[never] if end is None else end)
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(first is not None)

@@ -70,8 +70,7 @@ def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None
             f"tokenizer: {config.name} has more tokens than the {vocab_size:,} of the model; give "
             "the one that it was trained with"
         ) from None
-    start, ends = limits(folder, None, found.special_tokens)
-    return found.with_limits(start, ends)
+    return found.with_limits(*limits(folder, None, found.special_tokens))
 
 
 def write_run(

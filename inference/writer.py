@@ -27,10 +27,8 @@ class Writer:
         device = next(self.model.parameters()).device
         context = self.tokenizer.encode(self._beginning(sampling.prompt) + sampling.prompt)
         start = self.tokenizer.start
-        # Before a prompt only if it does nothing else: transformers, too, puts no mark of GPT-2's
-        # kind, which also ends documents, before a text.
-        is_mark = start in self.tokenizer.ends
-        if self.document_end is None and start is not None and not (sampling.prompt and is_mark):
+        begins = self.tokenizer.adds_start or not sampling.prompt
+        if self.document_end is None and start is not None and begins:
             context.insert(0, start)
         rows = [_Row(self.tokenizer, self.document_end) for _ in range(num_samples)]
         for step in generate(

@@ -46,6 +46,7 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
             for token in range(tokenizer.vocab_size)
         ],
         "start": tokenizer.start,
+        "adds_start": tokenizer.adds_start,
         "ends": list(tokenizer.ends),
         "document_end": document_end,
     }

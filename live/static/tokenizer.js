@@ -9,8 +9,8 @@ export class Tokenizer {
   #pieces = new Map(); // ids of pieces that were met
   #utf8 = new TextEncoder();
 
-  constructor({ pattern, classes, tokens, start, ends, document_end }) {
-    Object.assign(this, { start, ends, documentEnd: document_end });
+  constructor({ pattern, classes, tokens, start, adds_start, ends, document_end }) {
+    Object.assign(this, { start, addsStart: adds_start, ends, documentEnd: document_end });
     this.tokens = tokens.map((each) => atob(each));
     this.tokens.forEach((bytes, id) => bytes && this.#ids.set(bytes, id));
     this.pattern = new RegExp(

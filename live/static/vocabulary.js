@@ -10,9 +10,9 @@ export class Vocabulary {
 
   // A text begins a document, as in inference/writer.py.
   encode(text) {
-    const { start, ends, documentEnd } = this.tokenizer;
+    const { start, addsStart, documentEnd } = this.tokenizer;
     if (documentEnd !== null) return this.tokenizer.encode(documentEnd + text);
-    if (start !== null && !(text && ends.includes(start)))
+    if (start !== null && (addsStart || !text))
       return [start, ...this.tokenizer.encode(text)];
     return this.tokenizer.encode(text || "\n");
   }

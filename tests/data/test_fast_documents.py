@@ -60,6 +60,13 @@ def test_markup_that_is_not_special_becomes_special(tmp_path: Path) -> None:
         ),
         (None, {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": True}}, 259, ()),
         (template("A"), {}, None, ()),
+        # A mark between documents that begins every text.
+        (
+            template("<|end|>", "A", ids=[259]),
+            {"tokenizer_config": {"bos_token": "<|end|>", "eos_token": "<|end|>"}},
+            259,
+            (259,),
+        ),
         # Ids that no token has are never generated.
         (None, {"config": {"bos_token_id": 50256, "eos_token_id": [50256, 299]}}, None, ()),
         (None, {"generation_config": {"eos_token_id": "x"}}, None, ()),
@@ -82,8 +89,12 @@ def test_the_ids_that_begin_and_end_documents(
     assert write_fast(tokenizer, tmp_path / "again", LONG, None) == (ends[0] if ends else None)
     fast = open_fast(tmp_path / "again")
     assert fast.eos_token_id == (ends[0] if ends else None) and fast.bos_token_id == start
-    first = [start] if start is not None and start not in ends else []
-    assert fast("abc")["input_ids"] == [*first, 258]
+    added = [start] if tokenizer.adds_start and start is not None else []
+    assert fast("abc")["input_ids"] == [*added, 258]
+    in_template = post_processor is not None and str(start) in str(post_processor)
+    assert tokenizer.adds_start == (in_template or start is None or start not in ends)
+    again = read_fast(tmp_path / "again", 300)
+    assert (again.start, again.adds_start) == (start, tokenizer.adds_start)
 
 
 def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
@@ -125,7 +136,7 @@ def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "tokenizer.json").read_text())
     assert not about["model"]["ignore_merges"] and len(about["model"]["merges"]) == 50000
     assert about["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
-    assert write_fast(again, tmp_path, 1024, "\n\n") == 50256
+    assert write_fast(again, tmp_path, 1024, None) == 50256
     fast = open_fast(tmp_path)
     assert fast.eos_token == fast.bos_token == "<|endoftext|>"
     assert fast("Hello world<|endoftext|>")["input_ids"] == again.encode("Hello world<|endoftext|>")

@@ -44,8 +44,16 @@ def parameters(model: GPT) -> dict[str, Tensor]:
     return {name: each.detach() for name, each in model.named_parameters()}
 
 
-def write(file: Path, model: GPT, tokenizer: Tokenizer, dtype: str, end: int | None = None) -> None:
-    write_gguf(file, model.config, tokenizer, parameters(model), dtype, name="A hen", end=end)
+def write(
+    file: Path,
+    model: GPT,
+    tokenizer: Tokenizer,
+    dtype: str,
+    end: int | None = None,
+    first: int | None = None,
+) -> None:
+    weights, name = parameters(model), "A hen"
+    write_gguf(file, model.config, tokenizer, weights, dtype, name=name, first=first, end=end)
 
 
 def tensors(model: Any, family: str) -> dict[str, Tensor]:
@@ -215,6 +223,13 @@ def test_tokenizer(tmp_path: Path) -> None:
         TokenType.CONTROL,
     ]
     assert found["tokenizer.ggml.bos_token_id"] == found["tokenizer.ggml.eos_token_id"] == end
+    assert found["tokenizer.ggml.add_bos_token"] is False
+    model = make_model(make_config("qwen3"), end + 1)
+    write(tmp_path / "y", model, tokenizer, "float32", end, first=5)
+    begun = keys(GGUFReader(tmp_path / "y"), "tokenizer.ggml.")
+    assert (
+        begun["tokenizer.ggml.bos_token_id"] == 5 and begun["tokenizer.ggml.add_bos_token"] is True
+    )
     pairs = [tuple(each.split(" ")) for each in found["tokenizer.ggml.merges"]]
     assert len(pairs) == len(ranks) - 256
     for word in {*TALE.replace(" ", "| ").split("|"), " thenhathen", "aaaaaaa", "\n\n", "Ünïcode"}:

@@ -61,6 +61,18 @@ def test_a_text_that_separates_documents_comes_first(model: GPT, start: int | No
     assert written == "Once" + tokenizer().decode(tokens)
 
 
+def test_a_mark_that_is_not_added_begins_only_empty_prompts(model: GPT) -> None:
+    marked = tokenizer(start=START, adds_start=False, ends=(START,))
+    first = Writer(model, marked, None).write(settings("Once"))
+    assert first == "Once" + marked.decode(until(greedy(model, [*b"Once"]), START))
+    begun = Writer(model, marked, None).write(settings(""))
+    assert begun == marked.decode(until(greedy(model, [START]), START))
+
+
+def until(tokens: list[int], end: int) -> list[int]:
+    return tokens[: tokens.index(end)] if end in tokens else tokens
+
+
 def test_a_sample_ends_at_any_of_the_ends(model: GPT) -> None:
     tokens = greedy(model, [START, *b"Once"])
     for place in (0, 5, 20):
