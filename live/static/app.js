@@ -9,6 +9,7 @@ import { ordered } from "./grid.js";
 import { onKey } from "./keys.js";
 import { arrange, buildParts } from "./layout.js";
 import { anyOff, readFragment, writeFragment } from "./link.js";
+import { changeOf } from "./next.js";
 import { Opening } from "./opening.js";
 import { Study } from "./study.js";
 import { followTheme, legend } from "./theme.js";
@@ -85,7 +86,7 @@ class LivePage {
   look(place) {
     const { begun } = this.study.vocabulary;
     if (place + this.reading.from < Math.max(1, begun)) return;
-    return this.set({ place, token: place });
+    return this.set({ place, token: Math.max(0, place - 1) }); // where it was predicted
   }
 
   set(part) {
@@ -144,6 +145,8 @@ class LivePage {
       const rows = await this.study.probabilities(state, reading);
       if (!isNew()) return;
       this.next.show(rows, instead);
+      const { textContent: loss } = this.surprise.sum;
+      this.switches.tell(reading.before ? `${loss}. ${changeOf(rows)}.` : "");
       await this.understanding.show(state, reading, isNew);
     } catch (error) {
       if (isNew()) this.say(error.message);
@@ -171,9 +174,8 @@ class LivePage {
     this.surprise.show(tokens, losses, before?.losses, worst, state.place);
     this.grow();
     this.seen.textContent = reading.from
-      ? `The model sees the last ${tokens.length} of ${reading.from + tokens.length} tokens: more do not fit its context.`
+      ? `The model sees the last ${tokens.length} of ${reading.from + tokens.length} tokens: at most ${this.data.config.context_length} fit its context.`
       : "";
-    this.switches.announce(this.surprise.sum.textContent);
     this.writing.show(state.sampling, this.author.busy);
     this.ranking.allow(!this.author.busy);
     this.#drawHead();

@@ -47,6 +47,7 @@ export class Author {
   #leave() {
     this.stop();
     this.turn = null;
+    this.app.writing.spoken.textContent = "";
     this.app.writing.show(this.app.state.sampling, false);
   }
 

@@ -11,7 +11,7 @@ export function foot({ run, weights, steps }) {
   const table = el(
     "table",
     {},
-    el("caption", {}, `Loss in nats per token, on ${count} tokens of the validation text`),
+    el("caption", {}, `Loss in nats per token, on the first ${count} tokens of the validation text`),
     el("thead", {}, el("tr", {}, ...cells("th", ["step", "PyTorch, float32", `this page, ${weights}`, "difference"]))),
     el(
       "tbody",

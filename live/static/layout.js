@@ -120,7 +120,7 @@ function columns(app) {
       el("div", { class: "ordering" }, app.order.node, app.ranking.node),
       app.grid.node,
       app.legend,
-      keyList([["x", "switch the head off, or on"]]),
+      keyList([["x", "switch the head off, or on"]], app.data.steps.length > 1),
     ),
     el(
       "div",

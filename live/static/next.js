@@ -3,6 +3,12 @@
 import { bars, percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
 
+// What became of the token that was the most probable before.
+export function changeOf(rows) {
+  const { token, now, before } = rows.reduce((most, row) => (row.before > most.before ? row : most));
+  return `${tokenLabel(token)} ${percent(before)} → ${percent(now)}`;
+}
+
 export class NextTokens {
   // choose(id): go on with this token. back(): show what comes next again.
   constructor({ choose, back }, save) {
@@ -29,10 +35,12 @@ export class NextTokens {
     this.title.textContent = instead
       ? `Instead of ${tokenLabel(instead.token)} (token ${instead.place})`
       : "What comes next";
+    const isCompared = rows.some(({ before }) => before !== undefined);
+    this.list.classList.toggle("compared", isCompared);
     this.note.textContent = instead
       ? "Choose one to go on from there; the rest of the text is dropped."
-      : rows.some(({ before }) => before !== undefined)
-        ? "The line in a bar: before parts were switched off. Choose a token to add it."
+      : isCompared
+        ? "Before (the line in a bar) → now that parts are off. Choose a token to add it."
         : "Choose a token to add it to the text.";
     this.back.hidden = !instead;
     this.list.replaceChildren(
@@ -41,9 +49,8 @@ export class NextTokens {
           name: tokenLabel(token),
           value: now,
           was: before,
-          text: percent(now),
+          text: before === undefined ? percent(now) : `${percent(before)} → ${percent(now)}`,
           mark: instead?.id === id,
-          title: before === undefined ? undefined : `before: ${percent(before)}`,
           spoken: `${spokenToken(token)}, ${percent(now)}${before === undefined ? "" : `, before ${percent(before)}`}`,
           onclick: () => this.choose(id),
         })),

@@ -2,14 +2,12 @@
 // them, in texts instead of token ids.
 
 import { Asking } from "./asking.js";
-import { anyOff, nothingOff } from "./link.js";
 import { describeHeads } from "./patterns.js";
 import { LiveMaps } from "./views.js";
 import { Vocabulary } from "./vocabulary.js";
 import { windowStart } from "./window.js";
 
 const SHOWN = 10; // tokens, as bars
-const COMPARED = 1000; // tokens whose probability before is known; others had next to none
 const KEPT = 5; // of a cell of the logit lens, and of an OV circuit
 
 export class Study {
@@ -44,19 +42,11 @@ export class Study {
     return shown && new TextRead(this, asked, from, answer, view, shown.maps);
   }
 
-  // The most probable tokens in the place that a state looks at, before and after parts are off.
+  // The most probable tokens in the place that a state looks at, with the one that is there.
   async probabilities({ place }, reading) {
     const i = (place ?? reading.ids.length) - 1;
-    const top = async (off, k) => {
-      const answer = await this.asking.ask("lens", { ...reading.asked, off, i, k });
-      return answer?.layers.at(-1);
-    };
-    const now = place === null ? reading.top : await top(reading.asked.off, SHOWN);
-    const before = reading.before && (await top(nothingOff(), COMPARED));
-    const rows = now && this.rows(now, before);
-    if (place !== null && rows && !rows.some(({ id }) => id === reading.ids[place]))
-      rows.push(reading.row(place)); // what is there, however improbable
-    return rows;
+    const answer = await this.asking.ask("next", { ...reading.asked, i, k: SHOWN });
+    return answer?.rows.map((row) => ({ ...row, token: this.labels[row.id] }));
   }
 
   // Writes on after the text. each(ids): another token was written; the array grows.
@@ -114,20 +104,12 @@ export class Study {
   rank({ step, ids, by }, each) {
     return this.asking.ask("rank", { step, ids, by }, each);
   }
-
-  // top: [id, probability] of tokens, largest first.
-  rows(top, before) {
-    const known = before && new Map(before);
-    return top.slice(0, SHOWN).map(([id, now]) => {
-      return { id, token: this.labels[id], now, before: known && (known.get(id) ?? 0) };
-    });
-  }
 }
 
 // What the model made of the tokens that it sees. from: how many it does not see.
 class TextRead {
-  constructor({ labels, data }, asked, from, { maps, losses, top, before }, view, shown) {
-    Object.assign(this, { asked, from, losses, top, ids: asked.ids });
+  constructor({ labels, data }, asked, from, { maps, losses, before }, view, shown) {
+    Object.assign(this, { asked, from, losses, ids: asked.ids });
     this.tokens = asked.ids.map((id) => labels[id]);
     const heads = Array(data.config.n_layers).fill(data.config.n_heads);
     const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };
@@ -140,12 +122,6 @@ class TextRead {
 
   token(place) {
     return { place, token: this.tokens[place], id: this.ids[place] };
-  }
-
-  // The token that is there, with its probability.
-  row(place) {
-    const share = (losses) => losses && Math.exp(-losses[place]);
-    return { ...this.token(place), now: share(this.losses), before: share(this.before?.losses) };
   }
 }
 

@@ -29,8 +29,9 @@ export class Switches {
       el("h2", {}, "Switch parts off"),
       el("div", { class: "buttons" }, this.head, this.attention, this.mlp),
       el("label", { class: "by" }, "In place of a part: ", this.by),
-      (this.said = el("output", { class: "spoken" })),
+      (this.effect = el("output", { class: "effect" })),
       (this.shown = el("div", { class: "buttons" }, this.list, this.all)),
+      el("p", { class: "note" }, "Parts of another layer: choose a head there."),
     );
   }
 
@@ -83,11 +84,9 @@ export class Switches {
     );
   }
 
-  // Reads aloud what a change did, once.
-  announce(text) {
-    const about = JSON.stringify(this.off);
-    if (this.announced && about !== this.announced) this.said.textContent = text;
-    this.announced = about;
+  // What it does that parts are off.
+  tell(effect) {
+    if (this.effect.textContent !== effect) this.effect.textContent = effect;
   }
 
   toggleHead() {

@@ -44,6 +44,19 @@ const ANSWERS = {
 
   read: (question, id) => inTurn(() => read(question, () => newest.read !== id)),
 
+  // The k most likely tokens after token i, with the likeliest one before parts were off and the one
+  // that is there.
+  next: (question) =>
+    inTurn(async () => {
+      const { ids, off, i, k } = question;
+      const after = async (off) => softmax((await readingOf({ ...question, off })).logits(i));
+      const now = await after(off);
+      const before = changed(off).length ? await after(NOTHING_OFF) : undefined;
+      const shown = largest(now, k).concat(before ? largest(before, 1) : []).map(([id]) => id);
+      const unique = new Set(shown.concat(ids.slice(i + 1, i + 2)));
+      return { rows: Array.from(unique, (id) => ({ id, now: now[id], before: before?.[id] })) };
+    }),
+
   lens: (question) =>
     inTurn(async () => {
       const { i, k } = question;
@@ -91,7 +104,6 @@ async function read({ step, ids, off, view }, cancelled) {
   const of = (reading) => ({
     maps: mapsOf(reading, view),
     losses: reading.losses(),
-    top: largest(softmax(reading.logits(reading.length - 1)), SHOWN),
   });
   const reading = await readingOf({ step, ids, off }, cancelled);
   const answer = { tokens: ids.length, heads: Array(n_layers).fill(n_heads), ...of(reading) };

@@ -5,11 +5,11 @@ import { el } from "./dom.js";
 import { readSampling } from "./link.js";
 
 const SETTINGS = {
-  temperature: ["Temperature", { min: 0, max: 100, step: 0.1 }, "0 always takes the most probable token; 1 draws by the probabilities."],
-  topK: ["Top k", { min: 0, step: 1 }, "Only the k most probable tokens are drawn; 0 is all of them."],
-  topP: ["Top p", { min: 0, max: 1, step: 0.05 }, "Only the most probable tokens that together reach p are drawn; 1 is all of them."],
-  seed: ["Seed", { min: 0, step: 1 }, "The same seed writes the same text."],
-  length: ["Tokens", { min: 1, step: 1 }, "How many are written at most."],
+  temperature: ["Temperature", { min: 0, max: 100, step: "any" }, "0 always takes the most probable token; 1 draws by the probabilities."],
+  topK: ["Top k (0: off)", { min: 0, step: 1 }, "Only the k most probable tokens are drawn; 0 is all of them."],
+  topP: ["Top p (1: off)", { min: 0, max: 1, step: "any" }, "Only the most probable tokens that together reach p are drawn; 1 is all of them."],
+  seed: ["Seed", { min: 0, max: 2 ** 32 - 1, step: 1 }, "The same seed writes the same text."],
+  length: ["Tokens", { min: 1, max: 10_000, step: 1 }, "How many are written at most."],
 };
 
 export class Writing {
@@ -20,7 +20,7 @@ export class Writing {
     this.button = el("button", { type: "button", class: "write", onclick: () => this.toggle() });
     this.inputs = Object.fromEntries(
       Object.entries(SETTINGS).map(([name, [, range, title]]) => {
-        const read = () => change(readSampling(this.#values()));
+        const read = ({ target }) => target.reportValidity() && change(readSampling(this.#values()));
         const mode = range.step === 1 ? "numeric" : "decimal";
         return [name, el("input", { type: "number", ...range, title, inputmode: mode, onchange: read })];
       }),

@@ -5,16 +5,18 @@ import { el } from "./dom.js";
 const KEYS = [
   ["← →", "previous, next head"],
   ["↑ ↓", "previous, next layer; if sorted, row"],
-  [", .", "previous, next step (also shift ← →)"],
-  ["space", "play through training"],
   ["[ ]", "previous, next token"],
   ["esc", "choose no token"],
   ["+ - 0", "zoom in, out, whole map"],
 ];
+const TRAINING = [
+  [", .", "previous, next step (also shift ← →)"],
+  ["space", "play through training"],
+];
 
-// more: keys of one page alone, as in KEYS.
-export function keyList(more) {
-  const rows = [...KEYS, ...more].map(([key, what]) => el("li", {}, el("kbd", {}, key), ` ${what}`));
+// more: keys of one page alone, as in KEYS. hasSteps: whether there is more than one step to show.
+export function keyList(more, hasSteps = true) {
+  const rows = [...KEYS, ...(hasSteps ? TRAINING : []), ...more].map(([key, what]) => el("li", {}, el("kbd", {}, key), ` ${what}`));
   return el("details", { class: "keys" }, el("summary", {}, "Keys"), el("ul", {}, ...rows));
 }
 

@@ -95,9 +95,29 @@ def check_shown(found: dict[str, Any], model: GPT, ids: list[int]) -> None:
     assert found["losses"][0] is None
     losses = F.cross_entropy(logits[:-1], tokens[0, 1:], reduction="none")
     np.testing.assert_allclose(found["losses"][1:], losses, atol=1e-3)
-    top = logits[-1].softmax(-1).sort(descending=True)
-    assert [token for token, _ in found["top"]] == top.indices[:10].tolist()
-    np.testing.assert_allclose([p for _, p in found["top"]], top.values[:10], atol=1e-4)
+
+
+def test_what_comes_next_and_what_could_have_been_there(ask: Ask, checkpoints: list[GPT]) -> None:
+    model = checkpoints[1]
+    ids = ids_for(model, 20, seed=8)
+    question = {"type": "next", "step": 500, "ids": ids, "k": 3}
+    off = {"by": "zero", "heads": [[0, 1], [1, 2]], "mlps": [1]}
+    shares = model(torch.tensor([ids]))[0].softmax(-1)
+    with ablate(model, [(0, 1), (1, 2)], "zero", mlps=[1]):
+        without = model(torch.tensor([ids]))[0].softmax(-1)
+    for i in (0, 7, 19):
+        there = ids[i + 1 : i + 2]
+        top = shares[i].topk(3).indices.tolist()
+        (found,) = ask({**question, "off": NOTHING, "i": i})
+        assert [row["id"] for row in found["rows"]] == [*dict.fromkeys(top + there)]
+        assert all(row["before"] is None for row in found["rows"])
+        (found,) = ask({**question, "off": off, "i": i})
+        top = without[i].topk(3).indices.tolist() + top[:1]
+        assert [row["id"] for row in found["rows"]] == [*dict.fromkeys(top + there)]
+        rows = [(row["id"], row["now"], row["before"]) for row in found["rows"]]
+        for token, now, before in rows:
+            assert now == pytest.approx(without[i, token].item(), abs=1e-4)
+            assert before == pytest.approx(shares[i, token].item(), abs=1e-4)
 
 
 def test_reads_of_each_step(ask: Ask, checkpoints: list[GPT]) -> None:
