@@ -15,6 +15,7 @@ export class Asking {
   ask(type, body, each = () => {}) {
     const id = ++this.last;
     return new Promise((resolve, reject) => {
+      if (this.error) return reject(this.error);
       this.waiting.set(id, { resolve, reject, each });
       this.worker.postMessage({ id, type, ...body });
     });
@@ -30,6 +31,7 @@ export class Asking {
   }
 
   #failed(error) {
+    this.error = error;
     for (const { reject } of this.waiting.values()) reject(error);
     this.waiting.clear();
   }

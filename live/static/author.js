@@ -10,8 +10,9 @@ export class Author {
     this.app = app;
   }
 
-  typed(text) {
+  typed(typed) {
     this.#leave();
+    const text = typed.replace(/\p{Surrogate}/gu, "\ufffd"); // halves of a character
     return this.app.set({ text, ids: null, place: null });
   }
 

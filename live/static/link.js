@@ -81,22 +81,28 @@ export function readFragment(fragment, { config, steps, run }) {
   };
 }
 
-// Values outside of what sampling knows become the default.
+// Those of check_sampling in Python, where 0 is greedy or off.
+export const RANGES = {
+  temperature: { zero: true, min: 1e-6, max: 100 },
+  topK: { zero: true, min: 1, max: 2 ** 31 - 1, step: 1 },
+  topP: { min: 1e-30, max: 1 },
+  seed: { min: 0, max: 2 ** 32 - 1, step: 1 },
+  length: { min: 1, max: 10_000, step: 1 },
+};
+
+// The value of a setting, or NaN if sampling does not know it.
+export function samplingValue(name, text) {
+  const { zero, min, max, step } = RANGES[name];
+  const value = text === "" ? NaN : Number(text ?? NaN);
+  const fits = (value >= min && value <= max) || (zero && value === 0);
+  return fits && (!step || Number.isInteger(value)) ? value : NaN;
+}
+
+// Other values become the default.
 export function readSampling(given) {
-  const ranges = {
-    temperature: [0, 100],
-    topK: [0, Infinity],
-    topP: [0, 1],
-    seed: [0, 2 ** 32 - 1],
-    length: [1, 10_000],
-  };
+  const value = (name) => samplingValue(name, given[name]);
   return Object.fromEntries(
-    Object.entries(ranges).map(([name, [least, most]]) => {
-      const value = given[name] === "" ? NaN : Number(given[name] ?? NaN);
-      const whole = ["topK", "seed", "length"].includes(name);
-      const fits = value >= least && value <= most && (!whole || Number.isInteger(value));
-      return [name, fits ? value : SAMPLING[name]];
-    }),
+    Object.entries(SAMPLING).map(([name, usual]) => [name, Number.isNaN(value(name)) ? usual : value(name)]),
   );
 }
 

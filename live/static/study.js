@@ -55,10 +55,13 @@ export class Study {
     const { temperature, topK, topP, seed, length } = state.sampling;
     const settings = { temperature, topK: topK || null, topP, seed };
     const { step, off } = state;
+    let isOver = false; // the worker can be ahead
     await this.asking.ask("write", { step, ids: [...ids], off, settings, n: length }, (part) => {
+      if (isOver) return;
       ids.push(part.token);
       each(ids);
-      if (this.vocabulary.isEnd(ids)) this.stop();
+      isOver = this.vocabulary.isEnd(ids);
+      if (isOver) this.stop();
     });
   }
 

@@ -2,14 +2,14 @@
 
 import { field } from "./controls.js";
 import { el } from "./dom.js";
-import { readSampling } from "./link.js";
+import { RANGES, readSampling, samplingValue } from "./link.js";
 
 const SETTINGS = {
-  temperature: ["Temperature", { min: 0, max: 100, step: "any" }, "0 always takes the most probable token; 1 draws by the probabilities."],
-  topK: ["Top k (0: off)", { min: 0, step: 1 }, "Only the k most probable tokens are drawn; 0 is all of them."],
-  topP: ["Top p (1: off)", { min: 0, max: 1, step: "any" }, "Only the most probable tokens that together reach p are drawn; 1 is all of them."],
-  seed: ["Seed", { min: 0, max: 2 ** 32 - 1, step: 1 }, "The same seed writes the same text."],
-  length: ["Tokens", { min: 1, max: 10_000, step: 1 }, "How many are written at most."],
+  temperature: ["Temperature", "0 always takes the most probable token; 1 draws by the probabilities."],
+  topK: ["Top k (0: off)", "Only the k most probable tokens are drawn; 0 is all of them."],
+  topP: ["Top p (1: off)", "Only the most probable tokens that together reach p are drawn; 1 is all of them."],
+  seed: ["Seed", "The same seed writes the same text."],
+  length: ["Tokens", "How many are written at most."],
 };
 
 export class Writing {
@@ -19,10 +19,15 @@ export class Writing {
     this.stop = stop;
     this.button = el("button", { type: "button", class: "write", onclick: () => this.toggle() });
     this.inputs = Object.fromEntries(
-      Object.entries(SETTINGS).map(([name, [, range, title]]) => {
-        const read = ({ target }) => target.reportValidity() && change(readSampling(this.#values()));
-        const mode = range.step === 1 ? "numeric" : "decimal";
-        return [name, el("input", { type: "number", ...range, title, inputmode: mode, onchange: read })];
+      Object.entries(SETTINGS).map(([name, [, title]]) => {
+        const read = ({ target }) => {
+          const wrong = Number.isNaN(samplingValue(name, target.value));
+          target.setCustomValidity(wrong ? rangeText(RANGES[name]) : "");
+          if (target.reportValidity()) change(readSampling(this.#values()));
+        };
+        const mode = RANGES[name].step ? "numeric" : "decimal";
+        const input = { type: "number", min: 0, step: "any", inputmode: mode, title };
+        return [name, el("input", { ...input, onchange: read })];
       }),
     );
     this.spoken = el("output", { class: "spoken" }); // what was written, read aloud once
@@ -54,6 +59,13 @@ export class Writing {
     this.busy = busy;
     this.button.textContent = busy ? "❚❚ Stop" : "▶ Let it write";
     this.button.title = "Ctrl+Enter in the text";
-    for (const [name, value] of Object.entries(sampling)) this.inputs[name].value = value;
+    for (const [name, value] of Object.entries(sampling)) {
+      this.inputs[name].value = value;
+      this.inputs[name].setCustomValidity("");
+    }
   }
+}
+
+function rangeText({ zero, min, max, step }) {
+  return `${step ? "A whole number" : "A number"} from ${min} to ${max}${zero ? ", or 0" : ""}`;
 }

@@ -201,6 +201,61 @@ def test_it_writes_the_same_with_the_same_seed(live: Live) -> None:
     assert "!" in live["textarea"].input_value()
 
 
+def test_settings_that_sampling_does_not_know_are_said(live: Live) -> None:
+    live[".settings summary"].click()
+    wrong = {0: ["-1", "1e-7", "101", ""], 1: ["-1", "1.5"], 2: ["0", "1.1"], 3: ["-1"], 4: ["0"]}
+    right = {0: ["0", "1e-6", "0.85"], 1: ["0", "3"], 2: ["1e-30", "1"], 3: ["0"], 4: ["1"]}
+    for place in wrong:
+        field = live[f".settings input >> nth={place}"]
+        said = field.evaluate_handle("each => each")
+        for value in wrong[place]:
+            field.fill(value)
+            field.press("Tab")
+            assert "from" in said.evaluate("each => each.validationMessage"), (place, value)
+        for value in right[place]:
+            field.fill(value)
+            field.press("Tab")
+            live.settled()
+            assert said.evaluate("each => each.validationMessage") == "", (place, value)
+            assert float(field.input_value()) == float(value)
+    live.page.evaluate(
+        "location.hash = 'text=Hen&topP=0&temperature=1e-50&length=0&seed=-1&topK=0.5'"
+    )
+    live.page.wait_for_function("document.querySelector('textarea').value === 'Hen'")
+    live.settled()
+    values = [each.input_value() for each in live[".settings input"].all()]
+    assert values == ["0.8", "0", "1", "1", "60"]
+
+
+def test_half_a_character_becomes_a_replacement_character(live: Live, tiny_run: Path) -> None:
+    live["textarea"].evaluate(
+        "area => { area.value = 'Once \\ud83d there'; area.dispatchEvent(new Event('input')); }"
+    )
+    live.settled()
+    losses, next_tokens, _ = expected(tiny_run, "Once \ufffd there")
+    assert live.losses() == pytest.approx(losses, abs=1e-3)
+    assert live.probabilities() == pytest.approx([100 * each for each in next_tokens], abs=0.1)
+
+
+@pytest.mark.long
+def test_writing_ends_with_the_document(browser: sync_api.Browser, tmp_path: Path) -> None:
+    """However far the worker is ahead."""
+    few = ("trainer.max_steps=300", "optimizer.warmup_steps=50", "observe.tensorboard=false")
+    succeed("train", "run_dir=run", *few, cwd=tmp_path)
+    succeed("look", "run=run", "html=live.html", cwd=tmp_path)
+    live = Live(browser, (tmp_path / "live.html").as_uri())
+    for seed in range(1, 7):
+        live.page.evaluate(f"location.hash = 'text=Hen{seed}&length=2000&seed={seed}'")
+        live.page.wait_for_function(f"document.querySelector('textarea').value === 'Hen{seed}'")
+        live.settled()
+        live[".write"].click()
+        live[".write:has-text('Let it write')"].wait_for()
+        live.settled()
+        text = live["textarea"].input_value()
+        assert len(text) > 20 and text.index("\n\n") == len(text) - 2
+    live.close()
+
+
 def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     live.type(TEXT)
     before = live.mean_loss()
