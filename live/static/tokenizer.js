@@ -6,13 +6,18 @@ const MOST_PIECES = 20000;
 
 export class Tokenizer {
   #ids = new Map(); // by bytes, as strings of one letter a byte
+  #names; // ids of tokens such as <think>, which are found in a text first
   #pieces = new Map(); // ids of pieces that were met
   #utf8 = new TextEncoder();
 
-  constructor({ pattern, classes, tokens, start, adds_start, ends, document_end }) {
+  constructor({ pattern, classes, tokens, names, start, adds_start, ends, document_end }) {
     Object.assign(this, { start, addsStart: adds_start, ends, documentEnd: document_end });
     this.tokens = tokens.map((each) => atob(each));
-    this.tokens.forEach((bytes, id) => bytes && this.#ids.set(bytes, id));
+    this.#names = new Map(Object.entries(names));
+    const named = new Set(this.#names.values());
+    this.tokens.forEach((bytes, id) => bytes && !named.has(id) && this.#ids.set(bytes, id));
+    const escaped = Object.keys(names).map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
+    this.cut = new RegExp(`(${escaped.join("|") || "[]"})`, "u"); // [] matches nothing
     this.pattern = new RegExp(
       pattern.replace(/\\p\{(\w+)\}/g, (_, name) => ranges(classes[name])),
       "gu",
@@ -22,6 +27,14 @@ export class Tokenizer {
   // The ids of a text: the same as those of Tokenizer.encode in Python.
   encode(text) {
     const found = [];
+    text.split(this.cut).forEach((part, i) => {
+      if (i % 2) found.push(this.#names.get(part));
+      else this.#encodePart(part, found);
+    });
+    return found;
+  }
+
+  #encodePart(text, found) {
     for (const [piece] of text.matchAll(this.pattern)) {
       let ids = this.#pieces.get(piece);
       if (!ids) {
@@ -30,7 +43,6 @@ export class Tokenizer {
       }
       for (const id of ids) found.push(id); // push(...ids) has a limit
     }
-    return found;
   }
 
   // The text of tokens; bytes that are not UTF-8 become U+FFFD.

@@ -9,20 +9,8 @@ from typing import Any
 import pytest
 
 from data.fast_tokenizer import read_fast, write_fast
-from tests.data.fast import LONG, added, open_fast, save, small, template
+from tests.data.fast import LONG, open_fast, save, small, template
 from tests.data.strings import gpt2, make, trained
-
-
-def test_markup_that_is_not_special_becomes_special(tmp_path: Path) -> None:
-    about = small()
-    about["added_tokens"].append(added("<think>", 270, special=False))
-    save(tmp_path, about)
-    tokenizer = read_fast(tmp_path, 300)
-    assert tokenizer.encode("<think>") == [*b"<think>"] and tokenizer.decode([270]) == ""
-    write_fast(tokenizer, tmp_path, LONG, None)
-    fast = open_fast(tmp_path)
-    assert fast("<think>")["input_ids"] == [*b"<think>"] and fast.decode([270]) == "<think>"
-    assert fast.decode([270], skip_special_tokens=True) == ""
 
 
 @pytest.mark.parametrize(

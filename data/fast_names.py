@@ -1,0 +1,87 @@
+"""Added tokens that are not special, in a stranger's `tokenizer.json`.
+
+Promises: the names that are returned are found in a text here as `transformers` finds them there,
+which with `split_special_tokens` does not find special ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from data.fast_parts import name_of, part, refuse, show
+from data.names import odd_name
+
+CONFIG = "tokenizer_config.json"
+
+
+def names_in_text(
+    about: Mapping[str, Any], config: Mapping[str, Any], normalizer: str | None
+) -> list[str]:
+    """Their names, from the parts of `tokenizer.json` that `read_bpe` has accepted, and
+    `tokenizer_config.json`. Raises ValueError for what is found in another way than here."""
+    added = about.get("added_tokens") or []
+    found = _not_special(added)
+    _check_decoder(config, found)
+    # transformers makes these special, whatever tokenizer.json says.
+    for name in {name_of(value) for key, value in config.items() if key.endswith("_token")}:
+        found.pop(name, None)
+    for name in _special_in_some_classes(config) & found.keys():
+        refuse(f"the added token {show(name)} is special in {CONFIG} only")
+    for name, each in found.items():
+        for flag in ("lstrip", "rstrip", "single_word"):
+            if part(each, flag, bool, False):
+                refuse(f"the added token {show(name)} is not special and has {flag}")
+        if normalizer and part(each, "normalized", bool, False):
+            refuse(f"the added token {show(name)} is found after the normalizer")
+    if (odd := odd_name(found, (each["content"] for each in added))) is not None:
+        refuse(f"the added token {show(odd)} can overlap with others")
+    if found:
+        _check_ids(about, added)
+    return [*found]
+
+
+def _not_special(added: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {each["content"]: each for each in added if not part(each, "special", bool, False)}
+
+
+def _special_in_some_classes(config: Mapping[str, Any]) -> set[str]:
+    """The names that only some of the classes of `transformers` make special."""
+    names = {"<|endoftext|>"}
+    for key in ("extra_special_tokens", "additional_special_tokens"):
+        values = config.get(key) or []
+        values = [*values.values()] if isinstance(values, dict) else values
+        if not isinstance(values, list):
+            refuse(f"{key} is {show(values)}", CONFIG)
+        names |= {*map(name_of, values)}
+    return names
+
+
+def _check_decoder(config: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> None:
+    """Refuse added tokens that differ from those in tokenizer.json."""
+    if (decoder := config.get("added_tokens_decoder")) is None:
+        return
+    if not isinstance(decoder, dict) or any(type(each) is not dict for each in decoder.values()):
+        refuse(f"added_tokens_decoder is {show(decoder)}", CONFIG)
+    theirs = [{**each, "id": i, "content": name_of(each)} for i, each in decoder.items()]
+    others = _not_special(theirs)
+    for name in others.keys() | found.keys():
+        if _rules(others.get(name)) != _rules(found.get(name)):
+            refuse(f"the added token {show(name)} is not the same in tokenizer.json", CONFIG)
+
+
+def _rules(token: Mapping[str, Any] | None) -> list[object]:
+    """What decides where an added token is found."""
+    flags = ("lstrip", "rstrip", "single_word", "normalized")
+    return [str(token["id"]), *(token.get(flag, False) for flag in flags)] if token else []
+
+
+def _check_ids(about: Mapping[str, Any], added: Iterable[dict[str, Any]]) -> None:
+    """`tokenizers` numbers the tokens that are not in the vocabulary itself."""
+    vocabulary = about["model"]["vocab"]
+    following = len(vocabulary)
+    for each in added:
+        name, token = each["content"], each["id"]
+        if vocabulary.get(name, following) != token:
+            refuse(f"the id {show(token)} of {show(name)} is not the next one ({following})")
+        following = max(following, token + 1)
