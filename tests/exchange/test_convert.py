@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -295,6 +296,35 @@ def test_it_is_a_run_like_any_other(imported: Path) -> None:
     assert "head*d_head" in succeed("shapes", "run=runs/theirs", cwd=imported)
 
 
+@pytest.mark.parametrize("name", ["hf g é", "it's $HOME ${x}", 'a,b=[c]{d} "e"'])
+def test_commands_in_messages_work_in_a_shell(imported: Path, tmp_path: Path, name: str) -> None:
+    """What convert.py says to try, and what the resume of a converted run says."""
+    shutil.copytree(imported / "theirs", tmp_path / f"of {name}")
+    shutil.copy(imported / "notes.txt", tmp_path)
+
+    def shell(script: str, said: str, *more: str) -> str:
+        line = shlex.join([sys.executable, str(ROOT / script)])
+        done = subprocess.run(
+            ["bash", "-c", f"{line} {said} {shlex.join(more)}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    refused = command("sample", f"run=of {name}", cwd=tmp_path)
+    _, _, advice = refused.stderr.strip().partition("python convert.py ")
+    printed = shell("convert.py", advice.replace("runs/NAME", shlex.quote(f"runs/{name}")))
+    _, _, hint = printed.strip().partition("Try: python sample.py ")
+    assert shell("sample.py", hint, "max_new_tokens=3").startswith("Once")
+    refused = command("train", f"resume=runs/{name}", cwd=tmp_path)
+    _, _, advice = refused.stderr.strip().partition("finetune it with ")
+    assert advice.startswith("init_from=")
+    settings = ("data=text", "data.path=notes.txt", "trainer.max_steps=1", "trainer.batch_size=1")
+    assert "runs/new" in shell("train.py", advice, *settings, "run_dir=runs/new")
+
+
 @pytest.mark.parametrize(
     ("script", "arguments", "words"),
     [
@@ -388,6 +418,18 @@ def outside(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def index(name: object) -> Callable[[Path], None]:
+    """An index that names a file of weights."""
+
+    def apply(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "weights.safetensors")
+        (folder / "sub").mkdir()
+        contents = {"weight_map": {"wte.weight": "weights.safetensors", "wpe.weight": name}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(contents))
+
+    return apply
+
+
 def pipe(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
@@ -400,6 +442,16 @@ def pipe(folder: Path) -> None:
         (only_first, "model.safetensors: cannot be read"),
         (lying, "model.safetensors: cannot be read"),
         (outside, "names files outside the folder"),
+        (index("x" * 5000), "xxx: is missing, or is not a file; restore it"),
+        (index("é" * 200), "é: is missing, or is not a file"),
+        (index("none.safetensors"), "none.safetensors: is missing, or is not a file"),
+        (index("sub"), "sub: is missing, or is not a file"),
+        (index("a\0\x1b"), "is missing, or is not a file"),
+        (index("\ud800"), "is missing, or is not a file"),
+        (index(".."), "names files outside the folder"),
+        (index(""), "names files outside the folder"),
+        (index(7), "names files outside the folder"),
+        (index(["x"]), "model.safetensors.index.json: cannot be read"),
         (pipe, "model.safetensors: is missing, or is not a file"),
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: is missing"),
         (text("model.safetensors", ""), "model.safetensors: cannot be read"),
