@@ -7,30 +7,34 @@ among all added tokens: only names are accepted of which no two can overlap.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
-FORM = re.compile(r"[<\[][^\s<>\[\]]+[>\]]")
-# Other added tokens, which are not found, but hide what they overlap.
-_APART = re.compile(r"[<\[][^<>\[\]]*[>\]]|[^<>\[\]]*")
+_NAME = re.compile(r"[<\[][^\s<>\[\]]+[>\]]")
+_BRACKETS = re.compile(r"[<\[][^<>\[\]]*[>\]]")
+_NO_BRACKETS = re.compile(r"[^<>\[\]]*")
 
 
 def odd_name(names: Iterable[str], others: Iterable[str]) -> str | None:
-    """One of `names`, or if there are any, of `others`, that can overlap with another."""
+    """The first of `names` that could overlap with another, or, if there are any, of `others`,
+    which are not found, but hide what they overlap."""
     names = [*names]
-    odd = [name for name in names if not FORM.fullmatch(name)]
+    odd = [name for name in names if not _NAME.fullmatch(name)]
     if names:
-        odd += [name for name in others if not _APART.fullmatch(name)]
+        both = (_BRACKETS, _NO_BRACKETS)
+        odd += [other for other in others if not any(each.fullmatch(other) for each in both)]
     return next(iter(odd), None)
 
 
-def names_pattern(names: Mapping[str, int]) -> re.Pattern[str] | None:
-    """A group that matches any of `names`; None if there are none."""
-    return re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
+def find_names(names: Collection[str], text: str, start: int = 0) -> Iterator[re.Match[str]]:
+    """Where `text` has one of `names`, from `start`, in time that does not depend on how many there
+    are."""
+    if names:
+        yield from (found for found in _BRACKETS.finditer(text, start) if found[0] in names)
 
 
-def end_of_name(names: re.Pattern[str] | None, text: str, start: int, place: int) -> int:
+def end_of_name(names: Collection[str], text: str, start: int, place: int) -> int:
     """`place`, or if it is inside a name, the end of that name. No name extends across `start`."""
-    for name in names.finditer(text, start) if names else ():
+    for name in find_names(names, text, start):
         if name.end() > place:
             return name.end() if name.start() < place else place
     return place

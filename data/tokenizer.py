@@ -23,7 +23,7 @@ import numpy as np
 import tiktoken
 from jaxtyping import Int64, UInt32
 
-from data.names import names_pattern, odd_name
+from data.names import find_names, odd_name
 from data.nfc import nfc
 from data.patterns import BPE, BYTE, KNOWN_PATTERNS
 from errors import UserError, check_choice, check_range
@@ -108,7 +108,6 @@ class Tokenizer:
         if (odd := odd_name(in_text, special)) is not None:
             raise ValueError(f"in_text: the special token {odd!r:.80} can overlap with another")
         self.in_text = {name: special[name] for name in sorted(in_text, key=special.__getitem__)}
-        self.names = names_pattern(self.in_text)
         for name, rank in self.in_text.items():
             self._bytes[rank] = name.encode()
         known = {*encoding._special_tokens.values(), *encoding._mergeable_ranks.values()}
@@ -179,7 +178,11 @@ class Tokenizer:
 
     def _cut(self, text: str) -> list[str]:
         """The parts of a text, every second one of which is a name of `in_text`."""
-        return self.names.split(text) if self.names else [text]
+        parts, start = [], 0
+        for name in find_names(self.in_text, text):
+            parts += [text[start : name.start()], name[0]]
+            start = name.end()
+        return [*parts, text[start:]]
 
     def _normalize(self, text: str) -> str:
         return nfc(text) if self.normalizer else text

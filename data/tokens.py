@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -141,15 +141,13 @@ def _open_tokenizer(
         return train_bpe(cut(corpus.pieces("train")), config.vocab_size), folder
 
 
-def cut(
-    texts: Iterable[str], size: int = _PIECE, names: re.Pattern[str] | None = None
-) -> Iterator[str]:
+def cut(texts: Iterable[str], size: int = _PIECE, names: Collection[str] = ()) -> Iterator[str]:
     """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
 
     The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Only a
     passage of more than `size` characters without such a position (no space after a visible
     character, no plain line end) is cut after any character, and its tokens may differ; but never
-    inside one of `names`, the tokenizer's, which have no white space and at most `size` characters.
+    inside one of `names`, the tokenizer's `in_text`, which have no white space and are shorter.
     """
     waiting: list[str] = []
     length = 0
@@ -184,7 +182,7 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
     with ThreadPoolExecutor(_THREADS) as pool:
         for split in SPLITS:
             n_data = n_bytes = 0
-            pieces = cut(corpus.pieces(split), names=tokenizer.names)
+            pieces = cut(corpus.pieces(split), names=tokenizer.in_text)
             with (folder / f"{split}.bin").open("wb") as file:
                 for data, length in _ahead(pool, encode, pieces):
                     file.write(data)

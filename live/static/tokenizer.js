@@ -3,6 +3,7 @@
 // live/tokenizer.py writes what the constructor reads.
 
 const MOST_PIECES = 20000;
+const BRACKETS = /[<[][^<>[\]]*[>\]]/g; // all names have this form
 
 export class Tokenizer {
   #ids = new Map(); // by bytes, as strings of one letter a byte
@@ -16,8 +17,6 @@ export class Tokenizer {
     this.#names = new Map(Object.entries(names));
     const named = new Set(this.#names.values());
     this.tokens.forEach((bytes, id) => bytes && !named.has(id) && this.#ids.set(bytes, id));
-    const escaped = Object.keys(names).map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
-    this.cut = new RegExp(`(${escaped.join("|") || "[]"})`, "u"); // [] matches nothing
     this.pattern = new RegExp(
       pattern.replace(/\\p\{(\w+)\}/g, (_, name) => ranges(classes[name])),
       "gu",
@@ -27,10 +26,14 @@ export class Tokenizer {
   // The ids of a text: the same as those of Tokenizer.encode in Python.
   encode(text) {
     const found = [];
-    text.split(this.cut).forEach((part, i) => {
-      if (i % 2) found.push(this.#names.get(part));
-      else this.#encodePart(part, found);
-    });
+    let start = 0;
+    for (const { 0: name, index } of text.matchAll(BRACKETS)) {
+      if (!this.#names.has(name)) continue;
+      this.#encodePart(text.slice(start, index), found);
+      found.push(this.#names.get(name));
+      start = index + name.length;
+    }
+    this.#encodePart(text.slice(start), found);
     return found;
   }
 

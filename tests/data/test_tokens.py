@@ -139,7 +139,7 @@ def test_names_of_tokens_are_never_cut(parts: list[str], size: int) -> None:
         special_tokens={"<|long|>": 256, "[K]": 257},
     )
     tokenizer = Tokenizer(encoding, in_text=["<|long|>", "[K]"])
-    pieces = list(cut([text], size, tokenizer.names))
+    pieces = list(cut([text], size, tokenizer.in_text))
     assert "".join(pieces) == text and all(pieces)
     ids = [token for piece in pieces for token in tokenizer.encode(piece)]
     assert ids == tokenizer.encode(text)
