@@ -15,8 +15,7 @@ export class Tokenizer {
     Object.assign(this, { start, addsStart: adds_start, ends, documentEnd: document_end });
     this.tokens = tokens.map((each) => atob(each));
     this.#names = new Map(Object.entries(names));
-    const named = new Set(this.#names.values());
-    this.tokens.forEach((bytes, id) => bytes && !named.has(id) && this.#ids.set(bytes, id));
+    this.tokens.forEach((bytes, id) => bytes && this.#ids.set(bytes, id));
     this.pattern = new RegExp(
       pattern.replace(/\\p\{(\w+)\}/g, (_, name) => ranges(classes[name])),
       "gu",

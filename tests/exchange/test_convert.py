@@ -17,6 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
+from tokenizers import AddedToken
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -24,12 +25,14 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    Qwen2Tokenizer,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
 from data.batches import Windows
 from data.fast_tokenizer import write_fast
+from data.merges import spell
 from inference import open_run
 from tests.conftest import ROOT, TINY, begin, command, files, succeed
 from training.device import autocast
@@ -294,6 +297,32 @@ def test_it_is_a_run_like_any_other(imported: Path) -> None:
     )
     assert [*(imported / "runs/theirs").glob("events.*")]
     assert "head*d_head" in succeed("shapes", "run=runs/theirs", cwd=imported)
+
+
+def test_added_tokens_that_are_not_special(tmp_path: Path) -> None:
+    """Qwen3's <think>: in a run, in the corpus of its finetuning, and in the folder made of it."""
+    base = Qwen2Tokenizer(vocab={spell(bytes([b])): b for b in range(256)}, merges=[])
+    names = ["<|im_start|>", "<|im_end|>"]
+    base.add_tokens([AddedToken(each, special=True) for each in names], special_tokens=True)
+    base.add_tokens([AddedToken(each, normalized=False) for each in ("<think>", "</think>")])
+    base.eos_token = "<|im_end|>"
+    base.save_pretrained(tmp_path / "theirs")
+    sizes = {**THEIRS["qwen3"][2], "eos_token_id": base.eos_token_id}
+    Qwen3ForCausalLM(Qwen3Config(**sizes)).save_pretrained(tmp_path / "theirs")
+    text = "<|im_start|>e\u0301<think>\u0338\n</think> hen" * 99
+    (tmp_path / "notes.txt").write_text(text)
+
+    succeed("convert", "source=theirs", "to=runs/theirs", cwd=tmp_path)
+    data = ("data=text", "data.path=notes.txt", "trainer.max_steps=1", "trainer.batch_size=1")
+    succeed("train", "init_from=runs/theirs", *data, "run_dir=runs/fine", cwd=tmp_path)
+    succeed("convert", "source=runs/fine", "to=again", cwd=tmp_path)
+    for run, folder in (("runs/theirs", "theirs"), ("runs/fine", "again")):
+        fast = AutoTokenizer.from_pretrained(tmp_path / folder, split_special_tokens=True)
+        tokenizer = open_run(tmp_path / run, "last").tokenizer
+        ids = tokenizer.encode(text)
+        assert fast(text)["input_ids"] == ids and {*tokenizer.in_text} == {"<think>", "</think>"}
+        assert ids.count(fast.convert_tokens_to_ids("<think>")) == 99
+        assert fast.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("name", ["hf g é", "it's $HOME ${x}", 'a,b=[c]{d} "e"'])
