@@ -346,7 +346,7 @@ def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) ->
     if not found and config.init_from is not None:
         raise UserError(
             f"resume: {run.path} was stopped before it had saved the weights of init_from; "
-            f"start a new run with init_from={config.init_from}"
+            f"start a new run with init_from={shlex.quote(config.init_from)}"
         )
     checkpoint = Path(found) if found else None
     progress = load_progress(checkpoint) if checkpoint else Progress()

@@ -11,6 +11,7 @@ settings below them, except where `may_move` is set.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import SequenceMatcher
@@ -356,7 +357,7 @@ def load_run_config(file: Path) -> DictConfig:
     if data is None and "converted_from" in stored:
         raise UserError(
             f"{file}: the run was converted, not trained, and has no optimizer state to continue "
-            f"from; finetune it with init_from={file.parent}"
+            f"from; finetune it with init_from={shlex.quote(str(file.parent))}"
         )
     corpus = data.get("name") if isinstance(data, dict) else None
     if not isinstance(corpus, str) or corpus not in CORPORA:

@@ -160,3 +160,10 @@ def check_special(name: object) -> str:
     except UnicodeEncodeError:
         refuse(f"the added token {show(name)} is not text")
     return name
+
+
+def name_of(token: object) -> str:
+    """A token in `tokenizer_config.json`: a string, or an object with its content."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""

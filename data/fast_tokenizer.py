@@ -2,7 +2,8 @@
 
 Promises: what is written gives the same tokens for every text in `transformers` as here; what is
 read gives the same tokens here as there, or is refused. Text that spells a special token is text,
-both ways. Files may come from strangers: nothing in them is executed, and their sizes are checked.
+both ways; an added token that is not special is found in it. Files may come from strangers: nothing
+in them is executed, and their sizes are checked.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 import tiktoken
 
 from data.fast_model import read_bpe
+from data.fast_names import names_in_text
 from data.fast_parts import (
     check_decoder,
     check_special,
     first_token,
+    name_of,
     normalizer_of,
     pattern_of,
     read_object,
@@ -26,6 +29,7 @@ from data.fast_parts import (
     show,
 )
 from data.merges import last_merge, spell
+from data.names import odd_name
 from data.patterns import BY_SPELLING, BYTE
 from data.tokenizer import MOST_TOKENS, Tokenizer
 from errors import check_range
@@ -47,11 +51,16 @@ def write_fast(
     for token in (start, end):
         if token is not None:
             names.setdefault(token, spell(tokenizer.decode_bytes([token])))
+    if (odd := odd_name(tokenizer.in_text, names.values())) is not None:
+        refuse(f"the special token {show(odd)} can overlap with another")
     about = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(token, names[token]) for token in sorted(names)],
+        "added_tokens": [
+            _added(token, names[token], names[token] not in tokenizer.in_text)
+            for token in sorted(names)
+        ],
         "normalizer": {"type": tokenizer.normalizer} if tokenizer.normalizer else None,
         "pre_tokenizer": _pre_tokenizer(tokenizer._encoding._pat_str),
         "post_processor": _BYTE_LEVEL if first is None else _template(first, names[first]),
@@ -61,8 +70,12 @@ def write_fast(
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context_length,
-        "bos_token": None if start is None else names[start],
-        "eos_token": None if end is None else names[end],
+        **{
+            # It would make a token special. config.json has the ids.
+            role: None if token is None else names[token]
+            for role, token in (("bos_token", start), ("eos_token", end))
+            if token is None or names[token] not in tokenizer.in_text
+        },
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # their names in a text are text
     }
@@ -88,9 +101,9 @@ def end_token(tokenizer: Tokenizer, document_end: str | None) -> int | None:
     return found[0] if len(found) == 1 and tokens == [*before, *found, *after] else None
 
 
-def _added(token: int, name: str) -> dict[str, Any]:
+def _added(token: int, name: str, special: bool) -> dict[str, Any]:
     flags = ("single_word", "lstrip", "rstrip", "normalized")
-    return {"id": token, "content": name, **dict.fromkeys(flags, False), "special": True}
+    return {"id": token, "content": name, **dict.fromkeys(flags, False), "special": special}
 
 
 def _pre_tokenizer(pattern: str) -> dict[str, Any]:
@@ -151,6 +164,8 @@ def read_fast(folder: Path, vocab_size: int) -> Tokenizer:
     ranks, special = read_bpe(about, vocab_size)
     if pattern is BYTE and len(ranks) > 256:
         refuse("the pre_tokenizer has no pattern")
+    config = read_object(folder / "tokenizer_config.json")
+    in_text = names_in_text(about, config, normalizer)
     known = {spell(token): rank for token, rank in ranks.items()} | special
     start, adds_start, ends = limits(folder, first_token(about), known)
     encoding = tiktoken.Encoding(
@@ -163,6 +178,7 @@ def read_fast(folder: Path, vocab_size: int) -> Tokenizer:
         adds_start=adds_start,
         ends=ends,
         normalizer=normalizer,
+        in_text=in_text,
     )
 
 
@@ -172,7 +188,8 @@ def limits(
     """The token that begins a document, whether it is put before every text, and the tokens that
     end a document.
 
-    A first token that transformers does not add is used if it separates documents, as GPT-2's.
+    `first` is the one that transformers puts before every text; one that it does not put there is
+    used if it separates documents, as GPT-2's.
     """
     config, generation, model = (
         read_object(folder / name)
@@ -180,23 +197,16 @@ def limits(
     )
     if config.get("add_prefix_space") or config.get("add_eos_token"):
         refuse("add_prefix_space or add_eos_token is set", "tokenizer_config.json")
-    named = [known.get(_name(config.get(role))) for role in ("bos_token", "eos_token")]
+    named = [known.get(name_of(config.get(role))) for role in ("bos_token", "eos_token")]
     stored = (generation if "eos_token_id" in generation else model).get("eos_token_id")
     tokens = {*known.values()}
     ends = [named[1], *(stored if isinstance(stored, list) else [stored])]
     ends = [each for each in ends if type(each) is int and each in tokens]
     bos = named[0] if "bos_token" in config else model.get("bos_token_id")
     bos = bos if type(bos) is int and bos in tokens else None
-    if "add_bos_token" in config:  # overrides the post-processor
-        first = bos if config["add_bos_token"] else None
+    if config.get("add_bos_token") and not (folder / "tokenizer.json").exists():
+        first = bos  # otherwise transformers follows the post-processor alone
     if first is not None and first not in tokens:
         refuse(f"the post_processor adds the unknown id {show(first)}")
     adds_start = first is not None or bos not in ends
     return first if adds_start else bos, adds_start, tuple(dict.fromkeys(ends))
-
-
-def _name(token: object) -> str:
-    """A token in `tokenizer_config.json`: a string, or an object with its content."""
-    if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else ""

@@ -1,9 +1,10 @@
 """Tokenizers: tiktoken `Encoding`s behind one small interface.
 
-Promises: text that spells a special token is encoded as plain text, never as the token; decoding
-the tokens of any Unicode text returns that text, or its normal form if the tokenizer has a
-normalizer; loading a saved tokenizer needs no network and executes nothing. Knows nothing of
-corpora: training takes any iterable of text.
+Promises: text that spells a special token is encoded as plain text, never as the token, but for
+those that a converted model finds in text (`in_text`); decoding the tokens of any Unicode text
+returns that text, or its normal form if the tokenizer has a normalizer; loading a saved tokenizer
+needs no network and executes nothing. Knows nothing of corpora: training takes any iterable of
+text.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import tiktoken
 from jaxtyping import Int64, UInt32
 
+from data.names import find_names, odd_name
 from data.nfc import nfc
 from data.patterns import BPE, BYTE, KNOWN_PATTERNS
 from errors import UserError, check_choice, check_range
@@ -69,6 +71,8 @@ class Tokenizer:
         every text, or only used to begin one without a prompt.
     ends: the ids that end a document; the first one ends those of a plain text.
     normalizer: "NFC", if text is encoded in Unicode's normalization form C.
+    in_text: the names of special tokens that a text is encoded to where it has them, such as
+        <think>, with their ids. Their form is <...> or [...].
 
     Raises ValueError if one of these does not fit the encoding.
     """
@@ -82,6 +86,7 @@ class Tokenizer:
         adds_start: bool = True,
         ends: tuple[int, ...] = (),
         normalizer: str | None = None,
+        in_text: Iterable[str] = (),
     ) -> None:
         if normalizer is not None:
             check_choice("normalizer", normalizer, NORMALIZERS)
@@ -97,6 +102,14 @@ class Tokenizer:
         self._bytes = [b""] * (encoding.n_vocab if vocab_size is None else vocab_size)
         for token, rank in encoding._mergeable_ranks.items():
             self._bytes[rank] = token
+        special, in_text = encoding._special_tokens, {*in_text}
+        if not special.keys() >= in_text:
+            raise ValueError("in_text: a name is not that of a special token")
+        if (odd := odd_name(in_text, special)) is not None:
+            raise ValueError(f"in_text: the special token {odd!r:.80} can overlap with another")
+        self.in_text = {name: special[name] for name in sorted(in_text, key=special.__getitem__)}
+        for name, rank in self.in_text.items():
+            self._bytes[rank] = name.encode()
         known = {*encoding._special_tokens.values(), *encoding._mergeable_ranks.values()}
         if not known.issuperset(ends if start is None else (start, *ends)):
             raise ValueError("ends: an id that begins or ends a document belongs to no token")
@@ -110,11 +123,12 @@ class Tokenizer:
             adds_start=adds_start,
             ends=ends,
             normalizer=self.normalizer,
+            in_text=self.in_text,
         )
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """The ids of special tokens by their names, which no text is encoded to."""
+        """The ids of special tokens by their names; text is encoded only to those of `in_text`."""
         return dict(self._encoding._special_tokens)
 
     @property
@@ -137,17 +151,38 @@ class Tokenizer:
         rules = [self._encoding._pat_str, self.vocab_size, _dump(self._encoding)]
         if self.normalizer:
             rules.append(self.normalizer)
+        if self.in_text:
+            rules.append(self.in_text)
         return hashlib.sha256(json.dumps(rules).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        return self._encoding.encode_ordinary(self._normalize(text))
+        first, *rest = self._cut(text)
+        tokens = self._encoding.encode_ordinary(self._normalize(first))
+        for name, part in zip(rest[::2], rest[1::2], strict=True):
+            tokens.append(self.in_text[name])
+            tokens += self._encoding.encode_ordinary(self._normalize(part))
+        return tokens
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
         """Like `encode`, but without Python integers, and without the global interpreter lock.
 
         Raises UnicodeEncodeError for a lone surrogate, which does not occur in UTF-8 text.
         """
-        return self._for_arrays.encode_to_numpy(self._normalize(text), disallowed_special=())
+        encode = self._for_arrays.encode_to_numpy
+        first, *rest = self._cut(text)
+        arrays = [encode(self._normalize(first), disallowed_special=())]
+        for name, part in zip(rest[::2], rest[1::2], strict=True):
+            arrays.append(np.array([self.in_text[name]], dtype=np.uint32))
+            arrays.append(encode(self._normalize(part), disallowed_special=()))
+        return np.concatenate(arrays) if rest else arrays[0]
+
+    def _cut(self, text: str) -> list[str]:
+        """The parts of a text, every second one of which is a name of `in_text`."""
+        parts, start = [], 0
+        for name in find_names(self.in_text, text):
+            parts += [text[start : name.start()], name[0]]
+            start = name.end()
+        return [*parts, text[start:]]
 
     def _normalize(self, text: str) -> str:
         return nfc(text) if self.normalizer else text
@@ -167,7 +202,7 @@ class Tokenizer:
         )
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of the tokens; special and unused ids have none."""
+        """The bytes of the tokens; special and unused ids have none, but those of `in_text`."""
         return b"".join(self._bytes[token] for token in ids)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -184,6 +219,7 @@ class Tokenizer:
             "adds_start": None if self.adds_start else False,
             "ends": list(self.ends),
             "normalizer": self.normalizer,
+            "in_text": list(self.in_text),
         }
         return {name: value for name, value in more.items() if value not in (None, [])}
 
@@ -310,7 +346,7 @@ def _more(about: dict[str, Any]) -> dict[str, Any]:
     """What only imported tokenizers have, as arguments of `Tokenizer`."""
     more: dict[str, Any] = {
         name: about[name]
-        for name in ("vocab_size", "start", "adds_start", "ends", "normalizer")
+        for name in ("vocab_size", "start", "adds_start", "ends", "normalizer", "in_text")
         if name in about
     }
     more["ends"] = tuple(more.get("ends", ()))
@@ -321,4 +357,7 @@ def _more(about: dict[str, Any]) -> dict[str, Any]:
         raise TypeError("adds_start in tokenizer.json is neither true nor false")
     if not isinstance(more.get("normalizer", ""), str):
         raise TypeError("the normalizer in tokenizer.json is not a string")
+    names = more.get("in_text", [])
+    if type(names) is not list or any(type(each) is not str for each in names):
+        raise TypeError("in_text in tokenizer.json is not a list of strings")
     return more

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from jaxtyping import Int64, UInt
 
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
+from data.names import end_of_name
 from data.patterns import BPE
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
@@ -140,12 +141,13 @@ def _open_tokenizer(
         return train_bpe(cut(corpus.pieces("train")), config.vocab_size), folder
 
 
-def cut(texts: Iterable[str], size: int = _PIECE) -> Iterator[str]:
+def cut(texts: Iterable[str], size: int = _PIECE, names: Collection[str] = ()) -> Iterator[str]:
     """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
 
     The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Only a
     passage of more than `size` characters without such a position (no space after a visible
-    character, no plain line end) is cut after any character, and its tokens may differ.
+    character, no plain line end) is cut after any character, and its tokens may differ; but never
+    inside one of `names`, the tokenizer's `in_text`, which have no white space and are shorter.
     """
     waiting: list[str] = []
     length = 0
@@ -158,7 +160,7 @@ def cut(texts: Iterable[str], size: int = _PIECE) -> Iterator[str]:
         start = 0
         while len(whole) - start > 2 * size:
             place = _BOUNDARY.search(whole, start + size, start + 2 * size)
-            end = place.start() if place else start + size
+            end = place.start() if place else end_of_name(names, whole, start, start + size)
             yield whole[start:end]
             start = end
         waiting = [whole[start:]]
@@ -180,8 +182,9 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
     with ThreadPoolExecutor(_THREADS) as pool:
         for split in SPLITS:
             n_data = n_bytes = 0
+            pieces = cut(corpus.pieces(split), names=tokenizer.in_text)
             with (folder / f"{split}.bin").open("wb") as file:
-                for data, length in _ahead(pool, encode, cut(corpus.pieces(split))):
+                for data, length in _ahead(pool, encode, pieces):
                     file.write(data)
                     digest.update(data)
                     n_data += len(data)

@@ -65,7 +65,9 @@ def add_tokenizer(
     for piece, token in encoding._mergeable_ranks.items():
         tokens[token], types[token] = spell(piece), TokenType.NORMAL
     for text, token in encoding._special_tokens.items():
-        tokens[token], types[token] = text, TokenType.CONTROL
+        # llama.cpp finds those that the user defined in a text.
+        kind = TokenType.USER_DEFINED if text in tokenizer.in_text else TokenType.CONTROL
+        tokens[token], types[token] = text, kind
     if len({*tokens}) < len(tokens):  # llama.cpp would abort
         raise ValueError("tokenizer: two tokens have the same spelling; llama.cpp cannot read it")
     ranks, never = encoding._mergeable_ranks, b"\xff"  # a byte that no UTF-8 text contains

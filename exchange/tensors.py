@@ -7,6 +7,7 @@ memory. Here the file is opened again for each tensor, and written in one pass.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -34,8 +35,8 @@ class Tensors(Mapping[str, Tensor]):
         self.dtypes: dict[str, str] = {}
         self._files: dict[str, Path] = {}
         for path in files:
-            if not path.is_file():
-                raise ValueError(f"{path.name}: is missing, or is not a file; restore it")
+            if not os.path.isfile(path):  # noqa: PTH113 (which raises for a long name)
+                raise ValueError(f"{path.name:.80}: is missing, or is not a file; restore it")
             with _opened(path) as file:
                 for name in file.keys():  # noqa: SIM118 (not a mapping)
                     if name in self._files:

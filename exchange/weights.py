@@ -126,6 +126,10 @@ def _check_names(stored: Tensors, wanted: Sequence[Part]) -> None:
             )
 
 
+def _is_inside(name: str) -> bool:
+    return Path(name).name == name and name not in ("", "..")
+
+
 def _files(folder: Path) -> list[Path]:
     """The files of weights in a folder."""
     if (folder / WEIGHTS).exists():
@@ -135,7 +139,7 @@ def _files(folder: Path) -> list[Path]:
             names = set(read_json(folder / INDEX, 1 << 25)["weight_map"].values())
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{INDEX}: cannot be read ({error}); restore it") from None
-        if any(not isinstance(name, str) or Path(name).name != name for name in names):
+        if any(not isinstance(name, str) or not _is_inside(name) for name in names):
             raise ValueError(f"{INDEX}: names files outside the folder; choose another folder")
         return [folder / name for name in sorted(names)]
     pickles = sorted(each.name for each in folder.glob("*.bin")) + sorted(

@@ -34,6 +34,7 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
     """What a page needs. `document_end`: the text that ends a document, if there is one.
 
     tokens: the bytes of each token in base64; empty for special and unused ones.
+    names: the ids of tokens that a text is encoded to where it has their names, such as <think>.
     classes: the characters that the names in the pattern stand for, as ranges in hexadecimal.
     """
     pattern = javascript(tokenizer._encoding._pat_str)
@@ -45,6 +46,7 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
             base64.b64encode(tokenizer.decode_bytes([token])).decode()
             for token in range(tokenizer.vocab_size)
         ],
+        "names": tokenizer.in_text,
         "start": tokenizer.start,
         "adds_start": tokenizer.adds_start,
         "ends": list(tokenizer.ends),

@@ -16,6 +16,7 @@ before any file is used.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -118,9 +119,10 @@ class Checkpoints:
 
     def _refused(self, error: Exception) -> UserError:
         reason = getattr(error, "strerror", None) or error
+        run = shlex.quote(str(self.folder.parent))
         return UserError(
             f"{self.folder}: the checkpoint cannot be written ({reason}); earlier ones are "
-            f"intact: free some space, then continue with resume={self.folder.parent}"
+            f"intact: free some space, then continue with resume={run}"
         )
 
     def add_evaluation(self, progress: Progress, *, is_best: bool, keep: int) -> None:

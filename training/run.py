@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -110,7 +111,8 @@ class Run:
         if not config_file.is_file():
             advice = "give the folder of a run, or make one with python train.py"
             if (Path(path) / "config.json").is_file():
-                advice = f"convert it first: python convert.py source={path} to=runs/NAME"
+                source = shlex.quote(str(path))
+                advice = f"convert it first: python convert.py source={source} to=runs/NAME"
             raise UserError(f"{setting}: {path} is not a run (it has no config.yaml); {advice}")
         return run
 
@@ -238,7 +240,7 @@ def check_new(path: str | None) -> None:
         raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         is_run = (target / "config.yaml").is_file()
-        advice = f", or continue it with resume={path}" if is_run else ""
+        advice = f", or continue it with resume={shlex.quote(str(path))}" if is_run else ""
         raise UserError(f"run_dir: {path} exists; choose another folder{advice}")
     parent = next(each for each in target.absolute().parents if each.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):

@@ -3,15 +3,18 @@
 // live/tokenizer.py writes what the constructor reads.
 
 const MOST_PIECES = 20000;
+const BRACKETS = /[<[][^<>[\]]*[>\]]/g; // all names have this form
 
 export class Tokenizer {
   #ids = new Map(); // by bytes, as strings of one letter a byte
+  #names; // ids of tokens such as <think>, which are found in a text first
   #pieces = new Map(); // ids of pieces that were met
   #utf8 = new TextEncoder();
 
-  constructor({ pattern, classes, tokens, start, adds_start, ends, document_end }) {
+  constructor({ pattern, classes, tokens, names, start, adds_start, ends, document_end }) {
     Object.assign(this, { start, addsStart: adds_start, ends, documentEnd: document_end });
     this.tokens = tokens.map((each) => atob(each));
+    this.#names = new Map(Object.entries(names));
     this.tokens.forEach((bytes, id) => bytes && this.#ids.set(bytes, id));
     this.pattern = new RegExp(
       pattern.replace(/\\p\{(\w+)\}/g, (_, name) => ranges(classes[name])),
@@ -22,6 +25,18 @@ export class Tokenizer {
   // The ids of a text: the same as those of Tokenizer.encode in Python.
   encode(text) {
     const found = [];
+    let start = 0;
+    for (const { 0: name, index } of text.matchAll(BRACKETS)) {
+      if (!this.#names.has(name)) continue;
+      this.#encodePart(text.slice(start, index), found);
+      found.push(this.#names.get(name));
+      start = index + name.length;
+    }
+    this.#encodePart(text.slice(start), found);
+    return found;
+  }
+
+  #encodePart(text, found) {
     for (const [piece] of text.matchAll(this.pattern)) {
       let ids = this.#pieces.get(piece);
       if (!ids) {
@@ -30,7 +45,6 @@ export class Tokenizer {
       }
       for (const id of ids) found.push(id); // push(...ids) has a limit
     }
-    return found;
   }
 
   // The text of tokens; bytes that are not UTF-8 become U+FFFD.

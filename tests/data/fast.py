@@ -27,12 +27,13 @@ def save(folder: Path, about: object) -> None:
 def small() -> dict[str, Any]:
     """The content of a `tokenizer.json` that is read."""
     vocabulary = {**LETTERS, "ab": 256, "Ġa": 257, "abc": 258, "<|end|>": 259}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
     return {
-        "added_tokens": [{"id": 259, "content": "<|end|>", "special": True}],
+        "added_tokens": [added("<|end|>", 259)],
         "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "pre_tokenizer": {**byte_level, "use_regex": True},
         "post_processor": None,
-        "decoder": {"type": "ByteLevel"},
+        "decoder": byte_level,
         "model": {
             "type": "BPE",
             "vocab": vocabulary,
@@ -54,5 +55,9 @@ def template(*names: str, ids: object = (259,)) -> dict[str, Any]:
     }
 
 
-def added(content: object, token: object = 260, special: object = True) -> dict[str, Any]:
-    return {"id": token, "content": content, "special": special}
+def added(
+    content: object, token: object = 260, special: object = True, **flags: object
+) -> dict[str, Any]:
+    names = ("single_word", "lstrip", "rstrip", "normalized")
+    flags = {**dict.fromkeys(names, False), **flags}
+    return {"id": token, "content": content, "special": special, **flags}

@@ -8,21 +8,9 @@ from typing import Any
 
 import pytest
 
-from data.fast_tokenizer import read_fast, write_fast
-from tests.data.fast import LONG, added, open_fast, save, small, template
+from data.fast_tokenizer import limits, read_fast, write_fast
+from tests.data.fast import LONG, open_fast, save, small, template
 from tests.data.strings import gpt2, make, trained
-
-
-def test_markup_that_is_not_special_becomes_special(tmp_path: Path) -> None:
-    about = small()
-    about["added_tokens"].append(added("<think>", 270, special=False))
-    save(tmp_path, about)
-    tokenizer = read_fast(tmp_path, 300)
-    assert tokenizer.encode("<think>") == [*b"<think>"] and tokenizer.decode([270]) == ""
-    write_fast(tokenizer, tmp_path, LONG, None)
-    fast = open_fast(tmp_path)
-    assert fast("<think>")["input_ids"] == [*b"<think>"] and fast.decode([270]) == "<think>"
-    assert fast.decode([270], skip_special_tokens=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -55,10 +43,10 @@ def test_markup_that_is_not_special_becomes_special(tmp_path: Path) -> None:
         (
             template("<|end|>", "A", ids=[259]),
             {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": False}},
-            None,
+            259,
             (),
         ),
-        (None, {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": True}}, 259, ()),
+        (None, {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": True}}, None, ()),
         (template("A"), {}, None, ()),
         # A mark between documents that begins every text.
         (
@@ -95,6 +83,50 @@ def test_the_ids_that_begin_and_end_documents(
     assert tokenizer.adds_start == (in_template or start is None or start not in ends)
     again = read_fast(tmp_path / "again", 300)
     assert (again.start, again.adds_start) == (start, tokenizer.adds_start)
+
+
+@pytest.mark.parametrize("add", [None, True, False])
+@pytest.mark.parametrize(
+    ("kind", "model_type"),
+    [
+        ("PreTrainedTokenizerFast", "llama"),
+        ("GPT2Tokenizer", "gpt2"),
+        ("GPT2TokenizerFast", "gpt2"),
+        ("LlamaTokenizerFast", "llama"),
+        ("Qwen2Tokenizer", "qwen3"),
+        (None, "gpt2"),
+        (None, "llama"),
+        (None, "qwen3"),
+    ],
+)
+@pytest.mark.parametrize("post_processor", [None, template("A"), template("<|end|>", "A")])
+def test_the_first_token_is_that_of_transformers(
+    post_processor: Any, kind: str | None, model_type: str, add: bool | None, tmp_path: Path
+) -> None:
+    """`add_bos_token` changes nothing."""
+    about = {**small(), "post_processor": post_processor}
+    save(tmp_path, {**about, "version": "1.0", "truncation": None, "padding": None})
+    config = {"bos_token": "<|end|>", "tokenizer_class": kind, "add_bos_token": add}
+    config = {key: value for key, value in config.items() if value is not None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    fast = open_fast(tmp_path, model_type)
+    tokenizer = read_fast(tmp_path, 300)
+    first = [tokenizer.start] if tokenizer.adds_start and tokenizer.start is not None else []
+    assert fast("abc")["input_ids"] == [*first, *tokenizer.encode("abc")]
+    assert first == ([259] if "<|end|>" in str(post_processor) else [])
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_without_a_tokenizer_json_the_setting_counts(add: bool, tmp_path: Path) -> None:
+    model = small()["model"]
+    merges = "".join(f"{left} {right}\n" for left, right in model["merges"])
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text(merges)
+    config = {"bos_token": "<|end|>", "tokenizer_class": "GPT2Tokenizer", "add_bos_token": add}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert open_fast(tmp_path)("abc")["input_ids"] == [259] * add + [258]
+    start, adds_start, _ = limits(tmp_path, None, model["vocab"])
+    assert ([start] if adds_start and start is not None else []) == [259] * add
 
 
 def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:

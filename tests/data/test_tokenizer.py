@@ -181,10 +181,34 @@ def test_what_only_imported_tokenizers_have_is_stored(tmp_path: Path) -> None:
     assert loaded.decode([0, 600, 1023, *loaded.encode("a")]) == "a"
 
 
+def test_names_in_text_are_stored(tmp_path: Path) -> None:
+    tokenizer = imported(normalizer="NFC", in_text=["<start>", "<end>"])
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.digest == tokenizer.digest and loaded.in_text == {"<end>": 0, "<start>": 600}
+    ids = [0, *imported().encode("\u0338\u00e9"), 600]
+    assert loaded.encode("<end>\u0338e\u0301<start>") == ids
+    assert loaded.encode_array("<end>\u0338e\u0301<start>").tolist() == ids
+    assert loaded.decode(ids) == "<end>\u0338\u00e9<start>"
+    assert loaded.token_bytes[[0, 600]].tolist() == [5, 7]
+
+
+def test_digests_of_stored_tokenizers_do_not_change() -> None:
+    """Token files are found by them, and runs are resumed with them."""
+    rules = [
+        GPT2.tiktoken,
+        601,
+        "".join(f"{base64.b64encode(bytes([b])).decode()} {3 + 2 * b}\n" for b in range(256)),
+    ]
+    assert imported().digest == hashlib.sha256(json.dumps(rules).encode()).hexdigest()
+
+
 def test_the_digest_depends_on_what_changes_tokens() -> None:
     assert imported(start=600, ends=(0,)).digest == imported().digest
     assert imported(normalizer="NFC").digest != imported().digest
     assert imported(vocab_size=700).digest != imported().digest
+    digests = {imported(in_text=names).digest for names in ([], ["<end>"], ["<end>", "<start>"])}
+    assert len(digests) == 3 and imported().digest in digests
 
 
 def test_other_tokenizers_are_stored_as_before(tmp_path: Path) -> None:
@@ -219,6 +243,13 @@ def test_other_tokenizers_are_stored_as_before(tmp_path: Path) -> None:
         {"special_tokens": {"x" * 70_000: 0}},
         {"special_tokens": {"\ud800": 0}},
         {"pattern": []},
+        {"in_text": "<end>"},
+        {"in_text": {"<end>": 0}},
+        {"in_text": [0]},
+        {"in_text": [["<end>"]]},
+        {"in_text": ["<other>"]},
+        {"special_tokens": {"< end>": 0, "<start>": 600}, "in_text": ["< end>"]},
+        {"special_tokens": {"end>": 0, "<start>": 600}, "in_text": ["<start>"]},
     ],
 )
 def test_what_an_imported_tokenizer_cannot_have_is_rejected(

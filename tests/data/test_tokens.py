@@ -120,9 +120,43 @@ def test_pieces_are_normalized_as_the_whole_text_is(texts: list[str]) -> None:
     """Marks are moved and composed only within a word; a line can begin with some."""
     tokenizer, text = TOKENIZERS["NFC"], "x y\n\u0301z ".join(texts)
     joined = [token for piece in cut([text], 8) for token in tokenizer.encode(piece)]
-    if max(map(len, texts), default=0) < 8:
+    if max(map(len, texts), default=0) < 6:  # and two characters around them
         assert joined == tokenizer.encode(text)
     assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+@given(
+    parts=st.lists(st.sampled_from(["<|long|>", "[K]", "<", "|>", "a", "\u0338", " ", "\n", "]"])),
+    size=st.integers(8, 20),
+)
+def test_names_of_tokens_are_never_cut(parts: list[str], size: int) -> None:
+    """Not even where nothing tells where a piece begins."""
+    text, ranks = "".join(parts), {bytes([byte]): byte for byte in range(256)}
+    encoding = tiktoken.Encoding(
+        "names",
+        pat_str=BYTE.tiktoken,
+        mergeable_ranks=ranks,
+        special_tokens={"<|long|>": 256, "[K]": 257},
+    )
+    tokenizer = Tokenizer(encoding, in_text=["<|long|>", "[K]"])
+    pieces = list(cut([text], size, tokenizer.in_text))
+    assert "".join(pieces) == text and all(pieces)
+    ids = [token for piece in pieces for token in tokenizer.encode(piece)]
+    assert ids == tokenizer.encode(text)
+    arrays = [tokenizer.encode_array(piece) for piece in pieces]
+    assert [token for array in arrays for token in array.tolist()] == ids
+
+
+def test_the_token_files_have_names_of_tokens(tmp_path: Path) -> None:
+    """A text without spaces, in pieces of 2**18 characters, one of which would end in a name."""
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    encoding = tiktoken.Encoding(
+        "names", pat_str=BYTE.tiktoken, mergeable_ranks=ranks, special_tokens={"<think>": 256}
+    )
+    tokenizer = Tokenizer(encoding, in_text=["<think>"])
+    text = "<think>" * 200_000
+    dataset = prepare(StubCorpus(text), tokenizer, tmp_path, 16)
+    assert len(dataset.train) == 200_000 and (dataset.train[:] == 256).all()
 
 
 def test_the_bytes_of_a_normalized_text_are_counted(tmp_path: Path) -> None:

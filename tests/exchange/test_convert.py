@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
+from tokenizers import AddedToken
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -23,12 +25,14 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    Qwen2Tokenizer,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
 from data.batches import Windows
 from data.fast_tokenizer import write_fast
+from data.merges import spell
 from inference import open_run
 from tests.conftest import ROOT, TINY, begin, command, files, succeed
 from training.device import autocast
@@ -295,6 +299,61 @@ def test_it_is_a_run_like_any_other(imported: Path) -> None:
     assert "head*d_head" in succeed("shapes", "run=runs/theirs", cwd=imported)
 
 
+def test_added_tokens_that_are_not_special(tmp_path: Path) -> None:
+    """Qwen3's <think>: in a run, in the corpus of its finetuning, and in the folder made of it."""
+    base = Qwen2Tokenizer(vocab={spell(bytes([b])): b for b in range(256)}, merges=[])
+    names = ["<|im_start|>", "<|im_end|>"]
+    base.add_tokens([AddedToken(each, special=True) for each in names], special_tokens=True)
+    base.add_tokens([AddedToken(each, normalized=False) for each in ("<think>", "</think>")])
+    base.eos_token = "<|im_end|>"
+    base.save_pretrained(tmp_path / "theirs")
+    sizes = {**THEIRS["qwen3"][2], "eos_token_id": base.eos_token_id}
+    Qwen3ForCausalLM(Qwen3Config(**sizes)).save_pretrained(tmp_path / "theirs")
+    text = "<|im_start|>e\u0301<think>\u0338\n</think> hen" * 99
+    (tmp_path / "notes.txt").write_text(text)
+
+    succeed("convert", "source=theirs", "to=runs/theirs", cwd=tmp_path)
+    data = ("data=text", "data.path=notes.txt", "trainer.max_steps=1", "trainer.batch_size=1")
+    succeed("train", "init_from=runs/theirs", *data, "run_dir=runs/fine", cwd=tmp_path)
+    succeed("convert", "source=runs/fine", "to=again", cwd=tmp_path)
+    for run, folder in (("runs/theirs", "theirs"), ("runs/fine", "again")):
+        fast = AutoTokenizer.from_pretrained(tmp_path / folder, split_special_tokens=True)
+        tokenizer = open_run(tmp_path / run, "last").tokenizer
+        ids = tokenizer.encode(text)
+        assert fast(text)["input_ids"] == ids and {*tokenizer.in_text} == {"<think>", "</think>"}
+        assert ids.count(fast.convert_tokens_to_ids("<think>")) == 99
+        assert fast.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("name", ["hf g é", "it's $HOME ${x}", 'a,b=[c]{d} "e"'])
+def test_commands_in_messages_work_in_a_shell(imported: Path, tmp_path: Path, name: str) -> None:
+    """What convert.py says to try, and what the resume of a converted run says."""
+    shutil.copytree(imported / "theirs", tmp_path / f"of {name}")
+    shutil.copy(imported / "notes.txt", tmp_path)
+
+    def shell(script: str, said: str, *more: str) -> str:
+        line = shlex.join([sys.executable, str(ROOT / script)])
+        done = subprocess.run(
+            ["bash", "-c", f"{line} {said} {shlex.join(more)}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    refused = command("sample", f"run=of {name}", cwd=tmp_path)
+    _, _, advice = refused.stderr.strip().partition("python convert.py ")
+    printed = shell("convert.py", advice.replace("runs/NAME", shlex.quote(f"runs/{name}")))
+    _, _, hint = printed.strip().partition("Try: python sample.py ")
+    assert shell("sample.py", hint, "max_new_tokens=3").startswith("Once")
+    refused = command("train", f"resume=runs/{name}", cwd=tmp_path)
+    _, _, advice = refused.stderr.strip().partition("finetune it with ")
+    assert advice.startswith("init_from=")
+    settings = ("data=text", "data.path=notes.txt", "trainer.max_steps=1", "trainer.batch_size=1")
+    assert "runs/new" in shell("train.py", advice, *settings, "run_dir=runs/new")
+
+
 @pytest.mark.parametrize(
     ("script", "arguments", "words"),
     [
@@ -388,6 +447,18 @@ def outside(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def index(name: object) -> Callable[[Path], None]:
+    """An index that names a file of weights."""
+
+    def apply(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "weights.safetensors")
+        (folder / "sub").mkdir()
+        contents = {"weight_map": {"wte.weight": "weights.safetensors", "wpe.weight": name}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(contents))
+
+    return apply
+
+
 def pipe(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
@@ -400,6 +471,16 @@ def pipe(folder: Path) -> None:
         (only_first, "model.safetensors: cannot be read"),
         (lying, "model.safetensors: cannot be read"),
         (outside, "names files outside the folder"),
+        (index("x" * 5000), "xxx: is missing, or is not a file; restore it"),
+        (index("é" * 200), "é: is missing, or is not a file"),
+        (index("none.safetensors"), "none.safetensors: is missing, or is not a file"),
+        (index("sub"), "sub: is missing, or is not a file"),
+        (index("a\0\x1b"), "is missing, or is not a file"),
+        (index("\ud800"), "is missing, or is not a file"),
+        (index(".."), "names files outside the folder"),
+        (index(""), "names files outside the folder"),
+        (index(7), "names files outside the folder"),
+        (index(["x"]), "model.safetensors.index.json: cannot be read"),
         (pipe, "model.safetensors: is missing, or is not a file"),
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: is missing"),
         (text("model.safetensors", ""), "model.safetensors: cannot be read"),

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from data.patterns import QWEN2
 from data.tokenizer import Tokenizer, fixed_tokenizer
 from errors import UserError
 from exchange.gguf import write_gguf
@@ -236,6 +237,26 @@ def test_tokenizer(tmp_path: Path) -> None:
         merged = merge([LETTERS[byte] for byte in word.encode()], pairs)
         ours = tokenizer._encoding._encode_single_piece(word.encode())
         assert merged == [spelled[rank] for rank in ours], word
+
+
+def test_names_that_are_found_in_text_are_user_defined(tmp_path: Path) -> None:
+    """llama.cpp finds tokens of this type in every text, and those of type CONTROL only if asked
+    to (tokenizer_st_partition of src/llama-vocab.cpp)."""
+    encoding = tiktoken.Encoding(
+        "names",
+        pat_str=QWEN2.tiktoken,
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+        special_tokens={"<|im_end|>": 256, "<think>": 257, "<\uff5cUser\uff5c>": 258},
+    )
+    tokenizer = Tokenizer(encoding, vocab_size=260, in_text=["<think>", "<\uff5cUser\uff5c>"])
+    write(tmp_path / "x", make_model(make_config("qwen3"), 260), tokenizer, "float32", 256)
+    found = keys(GGUFReader(tmp_path / "x"), "tokenizer.ggml.")
+    assert found["tokenizer.ggml.tokens"][256:] == [
+        *("<|im_end|>", "<think>", "<\uff5cUser\uff5c>", "[PAD259]")
+    ]
+    assert found["tokenizer.ggml.token_type"][256:] == [
+        *(TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.USER_DEFINED, TokenType.UNUSED)
+    ]
 
 
 def merge(parts: list[str], pairs: list[tuple[str, ...]]) -> list[str]:

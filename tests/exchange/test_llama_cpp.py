@@ -207,6 +207,25 @@ def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
     assert llama.tokenize(b"<|end of tale|>", add_bos=False, special=True) == [end]
 
 
+def test_names_of_tokens_are_found_in_text(tmp_path: Path) -> None:
+    ranks = bpe()._encoding._mergeable_ranks
+    names = ["<|im_end|>", "<think>", "</think>", "<tool_call>", "<\uff5cUser\uff5c>"]
+    special = {name: len(ranks) + i for i, name in enumerate(names)}
+    encoding = tiktoken.Encoding(
+        "x", pat_str=QWEN2.tiktoken, mergeable_ranks=ranks, special_tokens=special
+    )
+    tokenizer = Tokenizer(encoding, in_text=names[1:])
+    model = make_model(make_config("qwen3"), tokenizer.vocab_size)
+    llama = write(tmp_path, model, tokenizer, end=special["<|im_end|>"])
+    rng = random.Random(5)
+    scraps = [*names, *names, "<think", "think>", "<", ">", " ", "\n", "a hen", "\u0301", "7"]
+    for _ in range(1000):
+        text = "".join(rng.choices(scraps, k=rng.randrange(1, 12)))
+        ids = tokenizer.encode(text)
+        assert text_ids(llama, text) == ids, text
+        assert llama.detokenize(ids).decode() == text
+
+
 TRAINING = (
     *("model.n_layers=2", "model.n_heads=2", "model.d_model=32", "model.context_length=64"),
     *("tokenizer.vocab_size=512", "data.n_bytes=300000", "trainer.max_steps=600"),

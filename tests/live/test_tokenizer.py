@@ -6,12 +6,13 @@ import random
 from typing import Any
 
 import pytest
+import tiktoken
 
 from data.tokenizer import Tokenizer
 from errors import UserError
 from live.tokenizer import check_tokenizer, tokenizer_data
 from tensorboard_attention.tokens import token_texts
-from tests.data.strings import NAMES, make, strings
+from tests.data.strings import NAMES, SCRAPS, make, strings
 from tests.live.conftest import Call
 
 ENCODE = """({ Tokenizer }, { data, texts }) => {
@@ -37,6 +38,36 @@ def test_tokens_are_those_of_python(module: Call, name: str) -> None:
     found = encoded(module, tokenizer, texts)
     for text, tokens in zip(texts, found, strict=True):
         assert tokens == tokenizer.encode(text), ascii(text)
+
+
+def test_names_of_tokens_are_found_in_text(module: Call) -> None:
+    """Also those with characters that mean something in a pattern, beside parts of them."""
+    names = ["<think>", "</think>", "<|a+b.c*|>", "[^$?(K)\\\\]", "<\uff5cUser\uff5c>", "<{1}/-:>"]
+    encoding = make("pattern 0")._encoding
+    ids = range(encoding.n_vocab, encoding.n_vocab + len(names))
+    special = {**encoding._special_tokens, **dict(zip(names, ids, strict=True))}
+    encoding = tiktoken.Encoding(
+        "names",
+        pat_str=encoding._pat_str,
+        mergeable_ranks=encoding._mergeable_ranks,
+        special_tokens=special,
+    )
+    tokenizer = Tokenizer(encoding, vocab_size=encoding.n_vocab + 5, in_text=names)
+    rng = random.Random(3)
+    scraps = [*names, *names, *special, *SCRAPS, "<think", "think>", "<", ">", "\u0338"]
+    texts = ["".join(rng.choices(scraps, k=rng.randrange(12))) for _ in range(2000)]
+    found = encoded(module, tokenizer, texts)
+    assert found == [tokenizer.encode(text) for text in texts]
+    assert {*ids} <= {token for tokens in found for token in tokens}
+    made = module(
+        "tokenizer.js",
+        """({ Tokenizer }, { data, rows, ids }) => {
+            const tokenizer = new Tokenizer(data);
+            return [rows.map((row) => tokenizer.decode(row)), ids.map((id) => tokenizer.label(id))];
+        }""",
+        {"data": tokenizer_data(tokenizer, None), "rows": found, "ids": [*ids]},
+    )
+    assert made == [texts, names]
 
 
 @pytest.mark.parametrize("name", ["bpe", "gpt2", "pattern 0"])
