@@ -57,9 +57,10 @@ def main(path: Path) -> None:
         page.goto(path.resolve().as_uri())
         page.wait_for_selector("main[aria-busy=false]")
         page.wait_for_timeout(500)
-        page.screenshot(path=DOCS / "touch.png")
         frames, times = [], []
         for time in walk(page):
+            if len(frames) == 1:  # the head is off
+                page.screenshot(path=DOCS / "touch.png")
             picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize(SMALL)
             frames.append(picture.quantize(COLOURS, dither=Image.Dither.NONE))
             times.append(time)
