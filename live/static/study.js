@@ -44,9 +44,9 @@ export class Study {
 
   // The most probable tokens in the place that a state looks at, with the one that is there.
   async probabilities({ place }, reading) {
-    const i = (place ?? reading.ids.length) - 1;
-    const answer = await this.asking.ask("next", { ...reading.asked, i, k: SHOWN });
-    return answer?.rows.map((row) => ({ ...row, token: this.labels[row.id] }));
+    const ask = () => this.asking.ask("next", { ...reading.asked, i: place - 1, k: SHOWN });
+    const { rows } = place === null ? reading : ((await ask()) ?? {});
+    return rows?.map((row) => ({ ...row, token: this.labels[row.id] }));
   }
 
   // Writes on after the text. each(ids): another token was written; the array grows.
@@ -111,8 +111,8 @@ export class Study {
 
 // What the model made of the tokens that it sees. from: how many it does not see.
 class TextRead {
-  constructor({ labels, data }, asked, from, { maps, losses, before }, view, shown) {
-    Object.assign(this, { asked, from, losses, ids: asked.ids });
+  constructor({ labels, data }, asked, from, { maps, losses, rows, before }, view, shown) {
+    Object.assign(this, { asked, from, losses, rows, ids: asked.ids });
     this.tokens = asked.ids.map((id) => labels[id]);
     const heads = Array(data.config.n_layers).fill(data.config.n_heads);
     const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };

@@ -44,18 +44,7 @@ const ANSWERS = {
 
   read: (question, id) => inTurn(() => read(question, () => newest.read !== id)),
 
-  // The k most likely tokens after token i, with the likeliest one before parts were off and the one
-  // that is there.
-  next: (question) =>
-    inTurn(async () => {
-      const { ids, off, i, k } = question;
-      const after = async (off) => softmax((await readingOf({ ...question, off })).logits(i));
-      const now = await after(off);
-      const before = changed(off).length ? await after(NOTHING_OFF) : undefined;
-      const shown = largest(now, k).concat(before ? largest(before, 1) : []).map(([id]) => id);
-      const unique = new Set(shown.concat(ids.slice(i + 1, i + 2)));
-      return { rows: Array.from(unique, (id) => ({ id, now: now[id], before: before?.[id] })) };
-    }),
+  next: (question) => inTurn(async () => ({ rows: await next(question) })),
 
   lens: (question) =>
     inTurn(async () => {
@@ -96,6 +85,17 @@ const ANSWERS = {
   },
 };
 
+// The k most likely tokens after token i, with the likeliest one before parts were off and the one
+// that is there.
+async function next({ step, ids, off, i, k }, cancelled) {
+  const after = async (off) => softmax((await readingOf({ step, ids, off }, cancelled)).logits(i));
+  const now = await after(off);
+  const before = changed(off).length ? await after(NOTHING_OFF) : undefined;
+  const shown = largest(now, k).concat(before ? largest(before, 1) : []).map(([id]) => id);
+  const unique = new Set(shown.concat(ids.slice(i + 1, i + 2)));
+  return Array.from(unique, (id) => ({ id, now: now[id], before: before?.[id] }));
+}
+
 // Everything that the page shows of a text. view: "weights", "moved" (weights times the norm of what
 // is moved) or "scores" (before the softmax).
 async function read({ step, ids, off, view }, cancelled) {
@@ -108,7 +108,8 @@ async function read({ step, ids, off, view }, cancelled) {
   const reading = await readingOf({ step, ids, off }, cancelled);
   const answer = { tokens: ids.length, heads: Array(n_layers).fill(n_heads), ...of(reading) };
   if (changed(off).length) answer.before = of(await readingOf({ step, ids }, cancelled));
-  return { ...answer, ms: performance.now() - began };
+  const rows = await next({ step, ids, off, i: ids.length - 1, k: SHOWN }, cancelled);
+  return { ...answer, rows, ms: performance.now() - began };
 }
 
 // One triangle for each head, layer by layer.

@@ -127,6 +127,10 @@ def test_reads_of_each_step(ask: Ask, checkpoints: list[GPT]) -> None:
         assert (found["tokens"], found["heads"]) == (40, [4] * 4)
         assert "before" not in found
         check_shown(found, model, ids)
+        top = model(torch.tensor([ids]))[0, -1].softmax(-1).sort(descending=True)
+        assert [row["id"] for row in found["rows"]] == top.indices[:10].tolist()
+        shares = [row["now"] for row in found["rows"]]
+        np.testing.assert_allclose(shares, top.values[:10], atol=1e-4)
 
 
 def test_typing_deleting_and_changing_the_front(ask: Ask, checkpoints: list[GPT]) -> None:
