@@ -57,7 +57,8 @@ def main(path: Path) -> None:
         page.goto(path.resolve().as_uri())
         page.wait_for_selector("main[aria-busy=false]")
         page.wait_for_timeout(500)
-        frames, times = [], []
+        frames: list[Image.Image] = []
+        times = []
         for time in walk(page):
             if len(frames) == 1:  # the head is off
                 page.screenshot(path=DOCS / "touch.png")
