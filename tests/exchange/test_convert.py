@@ -325,7 +325,11 @@ def test_added_tokens_that_are_not_special(tmp_path: Path) -> None:
         assert fast.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
 
 
-@pytest.mark.parametrize("name", ["hf g é", "it's $HOME ${x}", 'a,b=[c]{d} "e"'])
+@pytest.mark.parametrize(
+    ("theirs", "name"),
+    [("gpt2", "hf g é"), ("llama", "it's $HOME ${x}"), ("qwen3", 'a,b=[c]{d} "e"')],
+    indirect=["theirs"],
+)
 def test_commands_in_messages_work_in_a_shell(imported: Path, tmp_path: Path, name: str) -> None:
     """What convert.py says to try, and what the resume of a converted run says."""
     shutil.copytree(imported / "theirs", tmp_path / f"of {name}")
