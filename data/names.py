@@ -15,8 +15,8 @@ _NO_BRACKETS = re.compile(r"[^<>\[\]]*")
 
 
 def odd_name(names: Iterable[str], others: Iterable[str]) -> str | None:
-    """The first of `names` that could overlap with another, or, if there are any, of `others`,
-    which are not found, but hide what they overlap."""
+    """A name that could overlap with another: one of `names`, or, if there are any, of `others`,
+    which are not found themselves but hide what they overlap."""
     names = [*names]
     odd = [name for name in names if not _NAME.fullmatch(name)]
     if names:

@@ -93,12 +93,8 @@ class Tokenizer:
         if vocab_size is not None:
             check_range("vocab_size", vocab_size, encoding.n_vocab, MOST_TOKENS)
         self._encoding = encoding
-        self.start, self.adds_start, self.ends, self.normalizer = (
-            start,
-            adds_start,
-            ends,
-            normalizer,
-        )
+        self.start, self.adds_start, self.ends = start, adds_start, ends
+        self.normalizer = normalizer
         self._bytes = [b""] * (encoding.n_vocab if vocab_size is None else vocab_size)
         for token, rank in encoding._mergeable_ranks.items():
             self._bytes[rank] = token

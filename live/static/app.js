@@ -145,8 +145,7 @@ class LivePage {
       const rows = await this.study.probabilities(state, reading);
       if (!isNew()) return;
       this.next.show(rows, instead);
-      const { textContent: loss } = this.surprise.sum;
-      this.switches.tell(reading.before ? `${loss}. ${changeOf(rows)}.` : "");
+      this.switches.tell(this.surprise.sum.textContent, reading.before && changeOf(rows));
       await this.understanding.show(state, reading, isNew);
     } catch (error) {
       if (isNew()) this.say(error.message);

@@ -2,14 +2,14 @@
 
 import { el } from "./dom.js";
 
-// rows: {name, text, value, was, mark, title, onclick, id}; a value from -1 to 1 is the length of its bar, `was`
-// what it was before. With onclick, a row is a button.
+// rows: {name, text, value, was, mark, onclick, spoken}; a value from -1 to 1 is the length of its bar,
+// `was` what it was before. With onclick, a row is a button, named `spoken` to a screen reader.
 export function bars(rows, signed = false) {
   const width = (value) => `${(100 * Math.min(1, Math.abs(value)) || 0).toFixed(2)}%`;
   return el(
     "ol",
     { class: signed ? "bars signed" : "bars" },
-    ...rows.map(({ name, text, value, was, mark, title, onclick, spoken }) => {
+    ...rows.map(({ name, text, value, was, mark, onclick, spoken }) => {
       const bar = el("i", { class: value < 0 ? "less" : "more" });
       bar.style.width = width(value);
       const track = el("span", { class: "track" }, bar);
@@ -20,8 +20,8 @@ export function bars(rows, signed = false) {
       }
       const parts = [el("span", { class: "name" }, name), track, el("b", {}, text)];
       const row = onclick
-        ? el("button", { type: "button", title, onclick, "aria-label": spoken }, ...parts)
-        : el("div", { title }, ...parts);
+        ? el("button", { type: "button", onclick, "aria-label": spoken }, ...parts)
+        : el("div", {}, ...parts);
       if (mark) row.setAttribute("aria-current", "true");
       return el("li", {}, row);
     }),

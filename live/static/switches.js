@@ -29,7 +29,8 @@ export class Switches {
       el("h2", {}, "Switch parts off"),
       el("div", { class: "buttons" }, this.head, this.attention, this.mlp),
       el("label", { class: "by" }, "In place of a part: ", this.by),
-      (this.effect = el("output", { class: "effect" })),
+      (this.effect = el("p", { class: "effect" })),
+      (this.said = el("output", { class: "spoken" })), // once for each change of what is off
       (this.shown = el("div", { class: "buttons" }, this.list, this.all)),
       el("p", { class: "note" }, "Parts of another layer: choose a head there."),
     );
@@ -84,9 +85,13 @@ export class Switches {
     );
   }
 
-  // What it does that parts are off.
-  tell(effect) {
-    if (this.effect.textContent !== effect) this.effect.textContent = effect;
+  // loss: of the text, in words. change: what it does to the next token that parts are off.
+  tell(loss, change) {
+    const off = JSON.stringify(this.off);
+    const effect = change ? `${loss}. ${change}.` : "";
+    this.effect.textContent = effect;
+    if (off !== (this.told ?? off)) this.said.textContent = effect || loss;
+    this.told = off;
   }
 
   toggleHead() {

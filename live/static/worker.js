@@ -48,12 +48,10 @@ const ANSWERS = {
 
   lens: (question) =>
     inTurn(async () => {
-      const { i, k } = question;
       const reading = await readingOf(question);
-      if (i !== undefined) return { layers: lens(reading, i, k) };
       const columns = [];
       for (let place = 0; place < reading.length; place++) {
-        columns.push(lens(reading, place, k));
+        columns.push(lens(reading, place, question.k));
         await breath();
       }
       return { layers: reading.streams.map((_, layer) => columns.map((each) => each[layer])) };
@@ -88,7 +86,8 @@ const ANSWERS = {
 // The k most likely tokens after token i, with the likeliest one before parts were off and the one
 // that is there.
 async function next({ step, ids, off, i, k }, cancelled) {
-  const after = async (off) => softmax((await readingOf({ step, ids, off }, cancelled)).logits(i));
+  const after = async (parts) =>
+    softmax((await readingOf({ step, ids, off: parts }, cancelled)).logits(i));
   const now = await after(off);
   const before = changed(off).length ? await after(NOTHING_OFF) : undefined;
   const shown = largest(now, k).concat(before ? largest(before, 1) : []).map(([id]) => id);

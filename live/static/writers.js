@@ -22,7 +22,7 @@ export class Writers {
         el(
           "p",
           { class: "meaning" },
-          "Every head and MLP adds to the numbers that the next token is read from. A bar is what it adds itself to the score (the logit) of this token. Later parts also read what earlier ones wrote: what changes without a part is seen when it is switched off.",
+          "Every head and MLP adds to the numbers that the next token is read from. A bar is its direct contribution to the score (the logit) of this token. Later parts also read what earlier ones wrote; switch a part off to see everything that depends on it.",
         ),
         save.node,
       ),

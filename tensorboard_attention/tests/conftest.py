@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,12 +103,16 @@ def shown_byte(weight: np.ndarray) -> np.ndarray:
     return (np.rint(np.sqrt(weight) * 255) / 255) ** 2
 
 
-def in_view(part: sync_api.Locator) -> bool:
-    """Wholly, in the frame of the tab."""
+def in_view(part: sync_api.Locator, wanted: bool = True) -> bool:
+    """Whether it is (or not, if not `wanted`) wholly in the frame of the tab, once what was changed
+    is laid out: 5 seconds at most."""
     code = """node => { const box = node.getBoundingClientRect();
         return box.width > 0 && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight + 1 &&
             box.right <= innerWidth; }"""
-    return part.evaluate(code)
+    end = time.monotonic() + 5
+    while (seen := part.evaluate(code)) != wanted and time.monotonic() < end:
+        part.page.wait_for_timeout(20)
+    return seen == wanted
 
 
 def module(route: sync_api.Route) -> None:

@@ -234,7 +234,7 @@ def test_many_heads_fit(see: Callable[..., Tab]) -> None:
     assert in_view(picture) and in_view(last)
     tab.page.set_viewport_size({"width": 1280, "height": 500})
     tab["main"].evaluate("() => scrollTo(0, document.scrollingElement.scrollHeight)")
-    assert not in_view(picture) and in_view(tab[".sorting"]), "heads stay while scores are read"
+    assert in_view(picture, False) and in_view(tab[".sorting"]), "heads stay while scores are read"
 
 
 def test_a_small_thumbnail_shows_thin_lines(see: Callable[..., Tab]) -> None:
@@ -247,7 +247,7 @@ def test_a_small_thumbnail_shows_thin_lines(see: Callable[..., Tab]) -> None:
 def test_the_chosen_head_comes_into_view_on_a_phone(see: Callable[..., Tab]) -> None:
     tab = see(width=400, run="wide")
     picture = tab["canvas.picture >> nth=0"]
-    assert not in_view(picture)
+    assert in_view(picture, False)
     tab[".head >> nth=3"].tap()
     sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 3")
     sync_api.expect(tab[".panel h2 >> nth=0"]).to_be_in_viewport()

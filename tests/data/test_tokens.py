@@ -130,7 +130,7 @@ def test_pieces_are_normalized_as_the_whole_text_is(texts: list[str]) -> None:
     size=st.integers(8, 20),
 )
 def test_names_of_tokens_are_never_cut(parts: list[str], size: int) -> None:
-    """Not even where nothing tells where a piece begins."""
+    """Even where the text has to be cut in the middle of a piece."""
     text, ranks = "".join(parts), {bytes([byte]): byte for byte in range(256)}
     encoding = tiktoken.Encoding(
         "names",

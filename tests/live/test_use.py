@@ -271,6 +271,11 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     assert live[".track .was"].count() == len(found) <= 11
     most = max(expected(tiny_run, TEXT)[1])
     assert re.search(rf"{text}\. .* {100 * most:.1f}% → ", live[".effect"].inner_text())
+    told = live[".switches .spoken"].text_content()
+    assert told == live[".effect"].inner_text()
+    live.type(f"{TEXT} a")
+    assert live[".effect"].inner_text() != told == live[".switches .spoken"].text_content()
+    live.type(TEXT)
     assert "off" in live[".grid .head >> nth=1"].inner_text()
     assert live[".offlist li"].all_inner_texts() == ["layer 0: head 1 ✕"]
     live[".views select"].select_option("change")
@@ -284,6 +289,7 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     live.settled()
     assert live.mean_loss() == before and live[".offlist"].is_hidden()
     assert live[".effect"].inner_text() == ""
+    assert live[".switches .spoken"].text_content() == live[".surprise .sum"].inner_text()
     assert live[".difference canvas"].is_hidden()
     live.page.keyboard.press("x")
     live.settled()

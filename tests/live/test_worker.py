@@ -201,7 +201,7 @@ def test_looks_inside(ask: Ask, checkpoints: list[GPT]) -> None:
     common = [{"step": 500, "ids": text, "off": NOTHING} for text in texts]
     found = ask(
         {"type": "lens", "k": 3, **common[0]},
-        {"type": "lens", "k": 3, "i": 4, **common[1]},
+        {"type": "lens", "k": 3, **common[1]},
         {"type": "attribution", "i": 14, "token": 8, **common[0]},
         {"type": "circuit", "layer": 1, "head": 2, "i": 3, "k": 5, **common[1]},
     )
@@ -209,7 +209,7 @@ def test_looks_inside(ask: Ask, checkpoints: list[GPT]) -> None:
     layers = found[0]["layers"]
     assert [len(row) for row in layers] == [15] * 5
     assert [place[0][0] for place in layers[4]] == logits[0].argmax(-1).tolist()
-    assert found[1]["layers"][4][0][0] == logits[1][4].argmax().item()
+    assert found[1]["layers"][4][4][0][0] == logits[1][4].argmax().item()
     assert abs(found[2]["logit"] - logits[0][14, 8].item()) < 1e-3
     assert [len(found[3][name]) for name in ("promoted", "suppressed")] == [5, 5]
 
