@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.norm import RMSNorm
 from model.position import build_position
 
 
@@ -144,8 +145,8 @@ class CausalSelfAttention(nn.Module):
         self.query_norm: nn.Module = nn.Identity()
         self.key_norm: nn.Module = nn.Identity()
         if config.qk_norm:
-            self.query_norm = HeadNorm(d_head, eps=config.norm_eps)
-            self.key_norm = HeadNorm(d_head, eps=config.norm_eps)
+            self.query_norm = RMSNorm(d_head, eps=config.norm_eps)
+            self.key_norm = RMSNorm(d_head, eps=config.norm_eps)
         self.position = build_position(config, acts_on="heads")
 
         self.attend: Callable[[Tensor, Tensor, Tensor, float], Tensor] = fused_attention
@@ -166,17 +167,6 @@ class CausalSelfAttention(nn.Module):
 
         context = self.attend(query, key, value, self.dropout if self.training else 0.0)
         return self.residual_dropout(self.output(join_heads(context)))
-
-
-class HeadNorm(nn.RMSNorm):
-    """RMSNorm over each head, in the dtype of its input.
-
-    Under autocast the queries and keys are bfloat16 and the gain is float32; PyTorch's own module
-    then warns and does not use its fused kernel.
-    """
-
-    def forward(self, x: Float[Tensor, "*axes d_head"]) -> Float[Tensor, "*axes d_head"]:
-        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 def split_heads(

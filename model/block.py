@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from model.attention import CausalSelfAttention
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.norm import build_norm
 
 
 class Block(nn.Module):
@@ -60,15 +61,6 @@ class SwiGLU(nn.Module):
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
         return self.residual_dropout(self.down(F.silu(self.gate(x)) * self.up(x)))
-
-
-def build_norm(config: ModelConfig) -> nn.Module:
-    """The norm over the residual stream. Raises ValueError if `config.norm` has no branch here."""
-    if config.norm == "layernorm":
-        return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
-    if config.norm == "rmsnorm":
-        return nn.RMSNorm(config.d_model, eps=config.norm_eps)
-    raise ValueError(f"norm: {config.norm!r} is not implemented")
 
 
 def build_mlp(config: ModelConfig) -> nn.Module:

@@ -12,10 +12,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model.block import Block, build_norm
+from model.attention import CausalSelfAttention
+from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
+from model.norm import build_norm
 from model.position import LearnedPosition, Rotary, build_position
+
+# Of token embeddings and learned positions, when training begins.
+EMBEDDING_STD = 0.5
 
 
 class GPT(nn.Module):
@@ -110,17 +115,33 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """GPT-2's initialisation (Radford et al. 2019, section 2.3): normal, std 0.02, zero biases.
+        """Random weights, normal with mean 0; biases are 0, gains 1.
 
-        Matrices that write to the residual stream are scaled down by sqrt(2 n_layers), so that its
-        variance does not grow with depth.
+        Matrices have std 0.02, and those that write to the residual stream std 0.02 / sqrt(2
+        n_layers), so that its variance does not grow with depth (Radford et al. 2019, section 2.3).
+        Two things differ from GPT-2, since a small model then learns far sooner to copy words
+        (benchmarks/NOTES.md):
+
+        - Embeddings have std `EMBEDDING_STD`. Where they are also the output matrix, the gain of
+          the final norm is so much smaller, and the first logits are those of std 0.02.
+        - Value matrices have std 1 / sqrt(d_model), and a layer's output matrix begins as their
+          transpose: what a head reads, it passes on.
         """
-        std = 0.02
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding | LearnedPosition):
-                nn.init.normal_(module.weight, std=std)
+        std, layers = 0.02, math.sqrt(2 * self.config.n_layers)
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Embedding | LearnedPosition):
+                nn.init.normal_(module.weight, std=EMBEDDING_STD)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-        for name, weight in self.named_parameters():
-            if name.endswith(("attention.output.weight", "mlp.down.weight")):
-                nn.init.normal_(weight, std=std / math.sqrt(2 * self.config.n_layers))
+            if isinstance(module, nn.Linear) and module.weight is not self.token_embedding.weight:
+                is_down = name.endswith("mlp.down")
+                nn.init.normal_(module.weight, std=std / layers if is_down else std)
+        if self.config.tied_embeddings:
+            self.final_norm.get_parameter("weight").fill_(std / EMBEDDING_STD)
+        for module in self.modules():
+            if isinstance(module, CausalSelfAttention):
+                value = module.value.weight
+                nn.init.normal_(value, std=1 / math.sqrt(self.config.d_model))
+                heads = value.unflatten(0, (self.config.n_kv_heads, -1))
+                heads = heads.repeat_interleave(self.config.n_heads // len(heads), dim=0)
+                module.output.weight.copy_(heads.flatten(0, 1).T / layers)

@@ -51,20 +51,21 @@ class Rotary(nn.Module):
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
-    def tables(self) -> tuple[Float[Tensor, "token pair"], Float[Tensor, "token pair"]]:
-        """The cosines and sines of all angles."""
+    def tables(self) -> tuple[Float[Tensor, "token d_head"], Float[Tensor, "token d_head"]]:
+        """The cosine of every component's angle, and its sine, negative in the first half."""
         d_head = self.d_head
         frequency = self.theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32) / d_head)
         angle = torch.outer(torch.arange(self.context_length, dtype=torch.float32), frequency)
-        return angle.cos(), angle.sin()
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)
 
     def forward(
         self, x: Float[Tensor, "batch head token d_head"], start: int
     ) -> Float[Tensor, "batch head token d_head"]:
         cos = self.cos[start : start + x.shape[2]]
         sin = self.sin[start : start + x.shape[2]]
-        a, b = x.chunk(2, dim=-1)
-        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+        # (a, b) becomes (a cos - b sin, b cos + a sin).
+        return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin)
 
 
 def build_position(config: ModelConfig, acts_on: str) -> nn.Module:

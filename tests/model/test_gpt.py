@@ -16,6 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from configs.schema import preset
 from model import GPT, KVCache, record_attention
+from model.attention import CausalSelfAttention
 from tests.conftest import small_config
 from training.evaluation import cross_entropy
 
@@ -176,25 +177,52 @@ def test_flops_match_the_count_of_pytorch(make_model, family):
     assert model.flops_per_token * tokens.numel() == counter.get_total_flops()
 
 
-def test_initial_weights(make_config):
-    config = make_config(n_layers=8, d_model=64, bias=True, position="learned", dropout=0.1)
+@pytest.mark.parametrize("tied", [True, False])
+def test_initial_weights(make_config, tied):
+    config = make_config(
+        n_layers=8,
+        d_model=64,
+        n_kv_heads=2,
+        bias=True,
+        position="learned",
+        dropout=0.1,
+        tied_embeddings=tied,
+    )
     torch.manual_seed(3)
     model = GPT(config, 200)
     torch.manual_seed(3)
     again = GPT(config, 200)
+    stds = {
+        "token_embedding": 0.5,
+        "position": 0.5,
+        "value": 1 / 8,
+        "output": 1 / 8 / 4,
+        "down": 0.02 / 4,
+    }
     for (name, parameter), same in zip(model.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(parameter, same), "the weights depend only on torch's seed"
         if name.endswith("bias"):
             assert (parameter == 0).all(), name
         elif "norm" in name:
-            assert (parameter == 1).all(), name
+            expected = 0.04 if tied and name == "final_norm.weight" else 1
+            assert (parameter == expected).all(), name
         else:
-            scaled = name.endswith(("attention.output.weight", "mlp.down.weight"))
-            expected = 0.02 / 4 if scaled else 0.02
+            expected = next((std for part, std in stds.items() if f"{part}.w" in name), 0.02)
             assert parameter.std().item() == pytest.approx(expected, rel=0.1), name
     tokens, targets = torch.randint(200, (2, 16, 8))
     loss = cross_entropy(model.eval()(tokens), targets).item()
     assert loss == pytest.approx(math.log(200), abs=0.1)
+
+
+def test_a_new_layer_passes_on_what_its_heads_read(make_config):
+    model = GPT(make_config(n_layers=2, n_heads=4, n_kv_heads=2, d_head=6, d_model=12), 20)
+    layers = [each for each in model.modules() if isinstance(each, CausalSelfAttention)]
+    assert len(layers) == 2
+    for layer in layers:
+        value, output = layer.value.weight, layer.output.weight
+        for head in range(4):
+            read = value[head // 2 * 6 :][:6]
+            assert_close(output[:, head * 6 :][:, :6], read.T / 2)
 
 
 def test_dropout_applies_only_in_training(make_model):

@@ -1,0 +1,76 @@
+"""The norms of the model.
+
+Promises: the values of PyTorch's own norms, and their gradients, to float tolerance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from model.config import ModelConfig
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang & Sennrich 2019, eq. 4), in the
+    dtype of its input.
+
+    Under autocast the queries and keys are bfloat16 and the gain is float32; PyTorch's own module
+    then warns and does not use its fused kernel. On a CPU it has none: see `_FusedRMSNorm`.
+    """
+
+    def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
+        weight = self.weight.to(x.dtype)
+        if (
+            x.device.type == "cpu"
+            and x.dtype == torch.float32
+            and not torch.compiler.is_compiling()
+        ):
+            return _FusedRMSNorm.apply(x, weight, self.eps)
+        return F.rms_norm(x, self.normalized_shape, weight, self.eps)
+
+
+class _FusedRMSNorm(torch.autograd.Function):
+    """An RMSNorm whose backward pass is LayerNorm's kernel, which CPUs have.
+
+    With a mean of zero, the gradient of LayerNorm differs from that of RMSNorm only in a term that
+    stands for the mean's dependence on x, -rstd mean(gain dy), which is added back. PyTorch's
+    RMSNorm on a CPU is ten operators forward and more backward.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Float[Tensor, "*axes width"], weight: Float[Tensor, " width"], eps: float
+    ) -> Float[Tensor, "*axes width"]:
+        width = x.shape[-1]
+        rstd = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+        rstd.div_(width).add_(eps).rsqrt_()
+        ctx.save_for_backward(x, weight, rstd)
+        return (x * rstd).mul_(weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: Float[Tensor, "*axes width"]
+    ) -> tuple[Float[Tensor, "*axes width"], Float[Tensor, " width"], None]:
+        x, weight, rstd = ctx.saved_tensors
+        width = x.shape[-1]
+        grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
+            grad, x, [width], torch.zeros_like(rstd), rstd, weight, None, [True, True, False]
+        )
+        mean = (grad @ weight).unsqueeze_(-1).mul_(rstd).div_(width)
+        return grad_x.add_(mean), grad_weight, None
+
+
+def build_norm(config: ModelConfig) -> nn.Module:
+    """The norm over the residual stream. Raises ValueError if `config.norm` has no branch here."""
+    if config.norm == "layernorm":
+        return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
+    if config.norm == "rmsnorm":
+        return RMSNorm(config.d_model, eps=config.norm_eps)
+    raise ValueError(f"norm: {config.norm!r} is not implemented")

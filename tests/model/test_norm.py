@@ -1,0 +1,72 @@
+"""The project's RMSNorm is the formula, in values and gradients, on every path."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.norm import RMSNorm
+
+
+def by_formula(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    return x / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + eps) * gain
+
+
+@given(
+    shape=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    width=st.integers(1, 40),
+    eps=st.sampled_from([1e-6, 1e-5, 1.0]),
+    scale=st.sampled_from([1e-3, 1.0, 1e3]),
+    transposed=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_values_and_gradients_are_those_of_the_formula(
+    shape: list[int], width: int, eps: float, scale: float, transposed: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = scale * torch.randn(*shape, width, generator=generator)
+    if transposed and len(shape) > 1:
+        x = x.transpose(0, 1)
+    x.requires_grad_()
+    norm = RMSNorm(width, eps=eps)
+    with torch.no_grad():
+        norm.weight.normal_(generator=generator)
+    found = norm(x)
+    slope = torch.randn(found.shape, generator=generator)
+    found.backward(slope)
+
+    exact = x.detach().double().requires_grad_()
+    gain = norm.weight.detach().double().requires_grad_()
+    expected = by_formula(exact, gain, eps)
+    expected.backward(slope.double())
+    assert exact.grad is not None and gain.grad is not None
+    # The gradient with respect to x is a difference of two terms of this size.
+    term = (slope * gain / torch.sqrt((exact * exact).mean(-1, keepdim=True) + eps)).abs().max()
+    for ours, theirs, size in (
+        (found, expected, expected.abs().max()),
+        (x.grad, exact.grad, term),
+        (norm.weight.grad, gain.grad, (slope * exact.detach()).abs().sum() / scale),
+    ):
+        assert ours is not None and ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5 * size.item())
+
+
+def test_a_row_of_zeros_stays_zero_and_has_a_finite_gradient() -> None:
+    x = torch.zeros(2, 8, requires_grad=True)
+    RMSNorm(8, eps=1e-5)(x).sum().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_dtypes_keep_theirs(dtype: torch.dtype) -> None:
+    x = torch.randn(3, 16, dtype=dtype, requires_grad=True)
+    norm = RMSNorm(16, eps=1e-5)
+    found = norm(x)
+    found.sum().backward()
+    assert x.grad is not None
+    assert found.dtype == x.grad.dtype == dtype
+    torch.testing.assert_close(found, F.rms_norm(x, [16], norm.weight.to(dtype), 1e-5))
