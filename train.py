@@ -17,7 +17,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -294,11 +294,13 @@ def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Co
 def training_data(config: TrainConfig, dataset: Dataset) -> TrainingData:
     """What the trainer reads: training batches, validation windows, the bytes of each token."""
     trainer, length, tokenizer = config.trainer, config.model.context_length, dataset.tokenizer
-    starts = document_starts(dataset.val, tokenizer, config.data.document_end)
-    whole = Windows(dataset.val, length, trainer.batch_size, starts)
+    find_starts = partial(
+        document_starts, tokenizer=tokenizer, document_end=config.data.document_end
+    )
+    whole = Windows(dataset.val, length, trainer.batch_size, find_starts(dataset.val))
     return TrainingData(
         config.seed,
-        Batches(dataset.train, trainer.batch_size, length, config.seed),
+        Batches(dataset.train, trainer.batch_size, length, config.seed, find_starts),
         whole.part(trainer.scored_tokens(trainer.batch_size * length)),
         whole.part(n_tokens(trainer.final_eval_tokens)),
         torch.from_numpy(tokenizer.token_bytes),

@@ -7,7 +7,7 @@ sampler state; evaluation scores every target exactly once. Knows nothing of tex
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -15,12 +15,20 @@ import torch
 from jaxtyping import Int, Int64, UInt
 from torch import Tensor
 
+FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
+
 
 class Batches:
     """Training windows of `context_length` tokens, each used once per epoch, in a new random order.
 
     In each epoch, consecutive windows start at a random first token, so that over many epochs every
     token occurs at every position; up to two windows of tokens at the ends are left out.
+
+    find_starts: gives the first token of every document in a stretch of tokens that begins with
+        one (`data.tokens.document_starts`). A window then moves back to the newest document that
+        begins at most half a window before it, and starts with the token before that document, as
+        in evaluation (`Windows`). Half of a document without its beginning teaches little about
+        what refers to the beginning. None: windows stay where they are.
     """
 
     def __init__(
@@ -29,6 +37,7 @@ class Batches:
         batch_size: int,
         context_length: int,
         seed: int,
+        find_starts: FindStarts | None = None,
     ) -> None:
         """Raises ValueError if `tokens` is shorter than one window and its targets."""
         if len(tokens) <= context_length:
@@ -36,6 +45,7 @@ class Batches:
         self._tokens = tokens
         self._batch_size = batch_size
         self._seed = seed
+        self._find_starts = find_starts
         self._span = np.arange(context_length + 1)
         # One window fewer than would fit, to leave room for the random first token.
         self._n_windows = max(1, (len(tokens) - 1) // context_length - 1)
@@ -49,8 +59,18 @@ class Batches:
         for epoch in np.unique(epochs):
             mine = epochs == epoch
             starts[mine] = self._epoch(int(epoch))[places[mine]]
+        if self._find_starts:
+            starts = np.array([self._with_document(start) for start in starts.tolist()])
         windows = self._tokens[starts[:, None] + self._span]
         return _tensor(windows[:, :-1]), _tensor(windows[:, 1:])
+
+    def _with_document(self, start: int) -> int:
+        """The first token of the window from `start` on, moved back to the start of a document."""
+        assert self._find_starts is not None
+        earliest = max(0, start - (len(self._span) - 1) // 2)
+        found = self._find_starts(self._tokens[earliest : start + 2])
+        # The first one found is the start of the stretch, which need not begin with a document.
+        return start if found is None or len(found) < 2 else earliest + int(found[-1]) - 1
 
     def _draw_epoch(self, epoch: int) -> Int64[np.ndarray, " windows"]:
         """The first token of every window of `epoch`, in the order of training."""

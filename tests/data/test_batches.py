@@ -81,6 +81,34 @@ def test_over_many_epochs_every_token_is_a_first_token_and_a_target() -> None:
     assert set(torch.cat([targets.flatten() for _, targets in drawn]).tolist()) == set(range(1, 50))
 
 
+@given(
+    ends=st.sets(st.integers(0, 299), max_size=40),
+    context_length=st.integers(1, 40),
+    spare=st.integers(1, 250),
+    step=st.integers(0, 50),
+)
+def test_windows_begin_with_a_document_that_begins_shortly_before(
+    ends: set[int], context_length: int, spare: int, step: int
+) -> None:
+    """Token 2 n is followed by another of its document; token 2 n + 1 is the last one of it."""
+    n = context_length + spare
+    tokens = np.array([2 * place + (place in ends) for place in range(n)], np.uint16)
+
+    def find_starts(stretch: np.ndarray) -> np.ndarray:
+        return np.array([0, *(i for i in range(1, len(stretch)) if stretch[i - 1] % 2)])
+
+    plain, _ = Batches(tokens, 5, context_length, seed=1)(step)
+    inputs, targets = Batches(tokens, 5, context_length, seed=1, find_starts=find_starts)(step)
+    for before, row, target in zip(plain.tolist(), inputs.tolist(), targets.tolist(), strict=True):
+        expected = start = before[0] // 2
+        for place in range(start, max(-1, start - context_length // 2 - 1), -1):
+            if place in ends:  # read before the document's first token, as in evaluation
+                expected = place
+                break
+        window = tokens[expected : expected + context_length + 1].tolist()
+        assert (row, target) == (window[:-1], window[1:])
+
+
 def test_too_few_tokens_raise() -> None:
     Batches(counting(9), 4, 8, seed=0)
     with pytest.raises(ValueError, match="8 tokens are too few for a window of 8"):
