@@ -17,14 +17,18 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from data import tales_grammar
 from errors import check_choice, check_range
 
+MOST_KEPT = 32 * 10**6  # bytes of tales in memory
 _SLOT = re.compile(r"\{(?:(\w+) )?((\w+)[\w.]*)(?::([\w.]+))?\}")
 
 
@@ -51,16 +55,51 @@ class Option(NamedTuple):
     parts: tuple[str | Slot, ...]
     weight: int
 
+    @property
+    def word(self) -> str | None:
+        """The word, or None if the option is a template."""
+        (first, *rest) = self.parts
+        return first if isinstance(first, str) and not rest else None
 
-Grammar = Mapping[str, Sequence[Option]]
+
+class Rule:
+    """The options of a slot, of which some words may be excluded."""
+
+    def __init__(self, options: Sequence[Option]) -> None:
+        self.options = tuple(options)
+        self._ends = list(accumulate(option.weight for option in options))
+        self._places = {option.word: place for place, option in enumerate(options) if option.word}
+        self._words = self._places.keys()
+
+    def draw(self, rng: random.Random, held: Set[str]) -> tuple[Option, float]:
+        """Draw an option that is none of the words `held`, and its information in bits."""
+        total = self._ends[-1]
+        excluded = sorted(map(self._places.__getitem__, held & self._words))
+        for place in excluded:
+            total -= self.options[place].weight
+        left = int(rng.random() * total)
+        for place in excluded:  # skip it, if the draw is not before it
+            weight = self.options[place].weight
+            if self._ends[place] - weight <= left:
+                left += weight
+        option = self.options[bisect_right(self._ends, left)]
+        return option, math.log2(total / option.weight)
 
 
-def read_rules(rules: Mapping[str, Sequence[str]]) -> Grammar:
+class Grammar(NamedTuple):
+    """Rules by name. Words of the rules `unique` are chosen once in a tale, all others once in a
+    sentence; None: all are chosen once in a tale."""
+
+    rules: Mapping[str, Rule]
+    unique: Set[str] | None = None
+
+
+def read_rules(rules: Mapping[str, Sequence[str]], unique: Set[str] | None = None) -> Grammar:
     """The grammar given by rules with templates such as `"{He hero} had {a object}.*3"`."""
-    return {rule: tuple(map(_read_template, templates)) for rule, templates in rules.items()}
+    return Grammar({rule: Rule([*map(_read, each)]) for rule, each in rules.items()}, unique)
 
 
-def _read_template(template: str) -> Option:
+def _read(template: str) -> Option:
     text, _, weight = template.partition("*")
     parts: list[str | Slot] = []
     end = 0
@@ -72,59 +111,10 @@ def _read_template(template: str) -> Option:
     return Option(tuple(part for part in parts if part), int(weight or 1))
 
 
-GRAMMAR = read_rules(tales_grammar.RULES)
-
-
-class Draft(NamedTuple):
-    """A partial tale: the text up to its next choice, and what follows it."""
-
-    text: str
-    bits: float  # of the choices made so far
-    slot: Slot | None  # the slot to fill next; None when the tale is complete
-    rest: tuple | None  # the parts after it, as a linked list
-    words: dict[str, str]  # by slot
-    mentions: tuple[Mention, ...] = ()  # where they occur
-
-    @classmethod
-    def start(cls) -> Draft:
-        """The empty tale, before its first choice."""
-        return cls("", 0.0, Slot("story", "story", None, None), None, {})
-
-    def options(self, grammar: Grammar) -> list[Option]:
-        """The options of the slot's rule, without words that the tale already contains."""
-        assert self.slot is not None
-        rule = self.slot.rule
-        if self.slot.other:
-            rule += ":" + tales_grammar.KIND[self.words[self.slot.other]]
-        held = set(self.words.values())
-        return [option for option in grammar[rule] if option.parts[0] not in held]
-
-    def take(self, option: Option, total: int) -> Draft:
-        """The draft after choosing `option` from options whose weights add up to `total`."""
-        slot, words, rest, mentions = self.slot, self.words, self.rest, self.mentions
-        assert slot is not None
-        if len(option.parts) == 1 and isinstance(option.parts[0], str):
-            words = {**words, slot.name: option.parts[0]}
-            rest = (slot, rest)
-        else:
-            for part in reversed(option.parts):
-                rest = (part, rest)
-        text = self.text
-        slot = None
-        while rest:
-            part, rest = rest
-            if isinstance(part, str):
-                text += part
-            elif part.name in words:
-                word = words[part.name]
-                text += tales_grammar.FORMS[part.form](word) if part.form else word
-                if text[-len(word) + 1 :] == word[1:]:  # not a pronoun; it may be capitalised
-                    mentions += (Mention(part.name, len(text) - len(word), len(text)),)
-            else:
-                slot = part
-                break
-        bits = self.bits + math.log2(total / option.weight)
-        return Draft(text, bits, slot, rest, words, mentions)
+@lru_cache
+def read_edition(edition: int) -> Grammar:
+    """The grammar of an edition of the tales. Raises KeyError if there is no such edition."""
+    return read_rules(*tales_grammar.EDITIONS[edition])
 
 
 @dataclass(frozen=True)
@@ -137,19 +127,49 @@ class Tale:
     mentions: tuple[Mention, ...] = ()
 
 
-def tale(rng: random.Random, grammar: Grammar = GRAMMAR) -> Tale:
+def ends_sentence(text: str) -> bool:
+    """Whether a sentence ends in this part of a template."""
+    return any(mark in text for mark in ".!?")
+
+
+def tale(rng: random.Random, grammar: Grammar) -> Tale:
     """Draw one tale."""
-    draft = Draft.start()
-    while draft.slot:
-        options = draft.options(grammar)
-        total = sum(option.weight for option in options)
-        left = int(rng.random() * total)
-        for option in options:
-            left -= option.weight
-            if left < 0:
-                break
-        draft = draft.take(option, total)
-    return Tale(draft.text, draft.bits, draft.mentions)
+    bits, length = 0.0, 0
+    texts: list[str] = []
+    mentions: list[Mention] = []
+    words: dict[str, str] = {}  # by slot
+    once: set[str] = set()  # words that are not chosen again
+    held: set[str] = set()  # nor are these, in this sentence
+    left: list[str | Slot] = [Slot("story", "story", None, None)]  # to write, the next one last
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            texts.append(part)
+            length += len(part)
+            if grammar.unique is not None and ends_sentence(part):
+                held = set(once)
+            continue
+        word = words.get(part.name)
+        if word is None:
+            rule = part.rule
+            if part.other:
+                rule += ":" + tales_grammar.KIND[words[part.other]]
+            option, information = grammar.rules[rule].draw(rng, held)
+            bits += information
+            word = option.word
+            if word is None:
+                left += option.parts[::-1]
+                continue
+            words[part.name] = word
+            held.add(word)
+            if grammar.unique and part.rule in grammar.unique:
+                once.add(word)
+        written = tales_grammar.FORMS[part.form](word) if part.form else word
+        texts.append(written)
+        length += len(written)
+        if written[1 - len(word) :] == word[1:]:  # not a pronoun; it may be capitalised
+            mentions.append(Mention(part.name, length - len(word), length))
+    return Tale("".join(texts), bits, tuple(mentions))
 
 
 @dataclass
@@ -162,20 +182,30 @@ class TalesConfig:
     n_bytes: int
     seed: int
     val_fraction: float
+    edition: int = 1  # of the grammar: 1 in the settings of runs that do not have it
 
     def __post_init__(self) -> None:
         check_range("n_bytes", self.n_bytes, 10_000, 10**12)
         check_range("seed", self.seed, least=0)
         check_range("val_fraction", self.val_fraction, above=0, below=1)
+        check_range("edition", self.edition, 1, max(tales_grammar.EDITIONS))
 
 
 class Tales:
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
 
-    description = None
-
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
+        self._grammar = read_edition(config.edition)
+        self._kept: list[str] | None = None
+
+    @property
+    def description(self) -> str | None:
+        """Which tales these are, unless they are those of today's default."""
+        newest = max(tales_grammar.EDITIONS)
+        if self.config.edition == newest:
+            return None
+        return f"tales of edition {self.config.edition} (data.edition); new runs have {newest}"
 
     def fingerprint(self) -> str:
         """A hash of settings and source code, so that a changed grammar is a different corpus."""
@@ -185,8 +215,21 @@ class Tales:
         return digest.hexdigest()
 
     def pieces(self, split: str) -> Iterator[str]:
-        """The text of `split` ("train" or "val"); each piece is a tale and its `document_end`."""
-        return (tale.text + self.config.document_end for tale in self.tales(split))
+        """The text of `split` ("train" or "val"); each piece is a tale and its `document_end`.
+
+        A training split that is not large is kept for the next call: bpe reads it twice.
+        """
+        if split == "train" and self._kept is not None:
+            kept, self._kept = self._kept, None
+            yield from kept
+            return
+        pieces = []
+        for drawn in self.tales(split):
+            piece = drawn.text + self.config.document_end
+            if split == "train" and self.config.n_bytes <= MOST_KEPT:
+                pieces.append(piece)
+            yield piece
+        self._kept = pieces or None
 
     def floor_bits(self, split: str) -> float:
         """The information of the whole split in bits (the separators have none)."""
@@ -208,7 +251,7 @@ class Tales:
         seen: set[bytes] = set()
         written = 0
         while written < (val_bytes if split == "val" else self.config.n_bytes):
-            drawn = tale(rng)
+            drawn = tale(rng, self._grammar)
             # Digests, because the tales of a large corpus would fill the memory.
             digest = hashlib.blake2b(drawn.text.encode(), digest_size=16).digest()
             if digest in seen:

@@ -10,8 +10,16 @@ thus refer to any earlier one. An option with slots is a template, which is expa
     {use:object}      choose from the rule "use:" + KIND[the word of the slot object]
     ...*3             an option that is three times as likely
 
-A word is never chosen twice in one tale. No text may have two derivations, which the tests check:
-keep the options of a rule distinct, and let only one rule generate a sentence.
+No text may have two derivations, which the tests check: keep the options of a rule distinct, and
+let only one rule generate a sentence.
+
+The tales of a run must not change when it is opened again, so the grammar has editions, of which
+only the newest may be edited before it is released:
+
+    1   a word is never chosen twice in one tale
+    2   each tale has a song that grows with every verse, and only objects are never chosen twice;
+        another word may be, in a later sentence. A model cannot be expected to know all words of a
+        tale so far.
 """
 
 from __future__ import annotations
@@ -570,3 +578,33 @@ SENTENCES = {
 }
 
 RULES = WORDS | SENTENCES
+
+
+def _verses(n: int) -> str:
+    """A song of n verses, each of which puts a new word before those of the verse before:
+    "hens, flies hens, storks flies hens"."""
+    words = [f"{{sung.{place}}}" for place in range(n)]
+    return ", ".join(" ".join(reversed(words[: count + 1])) for count in range(n))
+
+
+def _with_song(plot: str) -> str:
+    """The plot with a song before its last part."""
+    before, _, last = plot.rpartition(" ")
+    return f"{before} {{singing}} {last}"
+
+
+SECOND = {
+    "story": list(map(_with_song, SENTENCES["story"])),
+    "singing": [
+        '{hero} sang: "Oh, {verses}!"',
+        '{friend} sang: "Oh, {verses}!"',
+        'Then they sang: "Oh, {verses}!"',
+    ],
+    "verses": list(map(_verses, range(3, 7))),
+    "sung": WORDS["creature"],
+    # "{food.last}" may stand beside another food in the ending.
+    "cooking": [text.replace("{food.last}", "{food.pot}") for text in SENTENCES["cooking"]],
+}
+
+# By number: the rules, and those whose words are chosen once in a tale (None: all).
+EDITIONS = {1: (RULES, None), 2: (RULES | SECOND, frozenset({"object"}))}

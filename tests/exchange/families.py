@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from configs.schema import preset
-from data.tales import tale
+from data.tales import read_edition, tale
 from data.tokenizer import Tokenizer, train_bpe
 from model import GPT, ModelConfig
 
@@ -70,4 +70,6 @@ def configs(draw: st.DrawFn, family: str) -> ModelConfig:
 @cache
 def bpe() -> Tokenizer:
     rng = random.Random(3)
-    return train_bpe([TALE * 20, *(tale(rng).text + "\n\n" for _ in range(300))], 700)
+    return train_bpe(
+        [TALE * 20, *(tale(rng, read_edition(1)).text + "\n\n" for _ in range(300))], 700
+    )
