@@ -4,41 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from data.corpus import Corpus
-from data.tales import Tales
+from data.tales import Mention, Tales
 from data.tokenizer import Tokenizer
 
 
-def copy_texts(
-    corpus: Corpus, tokenizer: Tokenizer, n_texts: int, max_tokens: int
-) -> tuple[Int64[np.ndarray, "text token"], Bool[np.ndarray, "text token token"]] | None:
-    """The first validation tales, and the `copy_targets` of each; None for any other corpus.
+class TaleTexts(NamedTuple):
+    """Tales as rows of tokens, padded with token 0, which no earlier token attends to in a causal
+    map.
 
-    Shorter tales are padded with token 0, which no earlier token attends to in a causal map.
+    copies: the `copy_targets` of each, songs aside.
+    songs: the tokens of its song, from its first word to its last.
+    recalled: those of them whose next token spells a word that the song had before.
     """
+
+    tokens: Int64[np.ndarray, "text token"]
+    copies: Bool[np.ndarray, "text token token"]
+    songs: Bool[np.ndarray, "text token"]
+    recalled: Bool[np.ndarray, "text token"]
+
+
+def tale_texts(
+    corpus: Corpus, tokenizer: Tokenizer, n_texts: int, max_tokens: int
+) -> TaleTexts | None:
+    """The first validation tales, cut after `max_tokens`; None for any other corpus."""
     if not isinstance(corpus, Tales):
         return None
     mark = corpus.config.document_end
-    texts, targets = [], []
-    for tale in islice(corpus.tales("val"), n_texts):
-        tokens = tokenizer.encode(mark + tale.text)[:max_tokens]
+    tales = list(islice(corpus.tales("val"), n_texts))
+    rows = [tokenizer.encode(mark + tale.text)[:max_tokens] for tale in tales]
+    longest = max(map(len, rows))
+    texts = TaleTexts(
+        np.zeros((len(rows), longest), dtype=np.int64),
+        np.zeros((len(rows), longest, longest), dtype=bool),
+        np.zeros((len(rows), longest), dtype=bool),
+        np.zeros((len(rows), longest), dtype=bool),
+    )
+    for row, (tale, tokens) in enumerate(zip(tales, rows, strict=True)):
+        n = len(tokens)
         lengths = [len(tokenizer.decode_bytes([token])) for token in tokens]
-        mentions = [
-            (name, len(mark) + start, len(mark) + end) for name, start, end in tale.mentions
-        ]
-        texts.append(tokens)
-        targets.append(copy_targets(lengths, mentions))
-    longest = max(map(len, texts))
-    padded_texts = np.zeros((len(texts), longest), dtype=np.int64)
-    padded_targets = np.zeros((len(texts), longest, longest), dtype=bool)
-    for row, (tokens, marked) in enumerate(zip(texts, targets, strict=True)):
-        padded_texts[row, : len(tokens)] = tokens
-        padded_targets[row, : len(tokens), : len(tokens)] = marked
-    return padded_texts, padded_targets
+        sung: list[Mention] = []
+        others: list[Mention] = []
+        for name, start, end in tale.mentions:
+            mentions = sung if name.startswith("sung.") else others
+            mentions.append(Mention(name, len(mark) + start, len(mark) + end))
+        texts.tokens[row, :n] = tokens
+        texts.copies[row, :n, :n] = copy_targets(lengths, others)
+        ends = np.cumsum(lengths)
+        known: set[str] = set()
+        for name, start, end in sung:
+            spells = (ends > start) & (ends - lengths < end)
+            texts.songs[row, :n] |= (ends > sung[0].start) & (ends <= end)
+            if name in known:
+                texts.recalled[row, : n - 1] |= spells[1:]
+            known.add(name)
+    return texts._replace(recalled=texts.recalled & texts.songs)
 
 
 def copy_targets(

@@ -8,8 +8,11 @@ one scalar per layer, that of its largest head. The Attention tab has the curves
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from data.batches import UNSCORED
-from data.mentions import copy_texts
+from data.mentions import tale_texts
+from data.tokenizer import Tokenizer
 from model import GPT, record_attention
 from observe.figures import score_image
 from observe.importance import held_out, importance
@@ -29,13 +33,19 @@ if TYPE_CHECKING:
 
 # Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64
+N_WORDS = 50_000  # tokens of the validation split, whose words are counted
 
 
 class Texts(NamedTuple):
-    """Texts of equal length, and for scores that need them the keys that count for each query."""
+    """Texts of equal length.
+
+    inputs: by what a score needs (see `tensorboard_attention.scores`), what it takes with the maps.
+    queries: those that count for scores that need "tokens"; None: all.
+    """
 
     tokens: Int[Tensor, "text token"]
-    targets: Bool[np.ndarray, "text token token"] | None = None
+    inputs: Mapping[str, tuple[np.ndarray, ...]]
+    queries: Bool[np.ndarray, "text token"] | None = None
 
 
 def maps_of(
@@ -50,12 +60,34 @@ def maps_of(
     return [weights.float().cpu() for weights in maps]
 
 
-def repeated(vocab_size: int, context_length: int) -> Int[Tensor, "batch token"]:
-    """Random tokens, repeated once: attention to the first half can only come from copying."""
+def random_ids(vocab_size: int, context_length: int) -> Int[Tensor, "text token"]:
+    """Random ids, repeated once: attention to the first half can only come from copying. All ids
+    are equally likely, which makes a text that can be unlike any that the model was trained on."""
     half = min(N_TOKENS // 2, context_length // 2)
     generator = torch.Generator().manual_seed(0)
     first = torch.randint(vocab_size, (N_TEXTS, half), generator=generator)
     return first.repeat(1, 2)
+
+
+def random_words(
+    tokens: Int[Tensor, " n_tokens"], tokenizer: Tokenizer, context_length: int
+) -> Int[Tensor, "text token"]:
+    """Different words of a text, drawn by their frequency and repeated once; if it has few words,
+    different tokens."""
+    half = min(N_TOKENS // 2, context_length // 2)
+    words = Counter(re.findall(r"(?<= )\w+(?= )", tokenizer.decode(tokens.tolist())))
+    counts: Mapping[tuple[int, ...], int] = {(id,): n for id, n in Counter(tokens.tolist()).items()}
+    if len(words) >= half:
+        counts = {tuple(tokenizer.encode(" " + word)): n for word, n in words.items()}
+    drawable, frequency = list(counts), np.array([*counts.values()])
+    rng = np.random.default_rng(0)
+    rows: list[list[int]] = []
+    for _ in range(N_TEXTS):
+        size = min(half, len(drawable))
+        drawn = rng.choice(len(drawable), size, replace=False, p=frequency / frequency.sum())
+        rows.append(list(chain.from_iterable(drawable[each] for each in drawn))[:half])
+    length = min(map(len, rows))
+    return torch.tensor([row[:length] for row in rows]).repeat(1, 2)
 
 
 class HeadScores:
@@ -63,31 +95,12 @@ class HeadScores:
 
     def __init__(self, observed: ObservedRun) -> None:
         self.events, self.model = observed.events, observed.model
-        context_length = self.model.config.context_length
-        start = observed.validation_tokens(N_TEXTS * N_TOKENS)
-        length = min(N_TOKENS, context_length, len(start))
-        count = min(N_TEXTS, len(start) // length)
-        # By what a score needs (see `tensorboard_attention.scores`).
-        self.texts = {
-            "maps": Texts(start[: count * length].view(count, length)),
-            "tokens": Texts(repeated(self.model.vocab_size, context_length)),
-        }
-        copies = copy_texts(observed.corpus, observed.dataset.tokenizer, N_TEXTS, context_length)
-        if copies:
-            self.texts["targets"] = Texts(torch.from_numpy(copies[0]), copies[1])
         self.held_out = held_out(observed)
-        where = {
-            "maps": f"{count} validation text{'s' * (count > 1)}",
-            "tokens": "random tokens, repeated",
-            "targets": f"{N_TEXTS} tales",
-            "losses": f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens",
-        }
+        self.texts, where = score_texts(observed)
+        where["losses"] = f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens"
         # By name of the score.
-        self.measured = {
-            each.name: where[each.needs]
-            for each in SCORES
-            if each.needs in self.texts or each.needs == "losses"
-        }
+        self.measured = {each.name: where[each.needs] for each in SCORES if each.needs in where}
+        length = self.texts[0].tokens.shape[1]
         # Of the colour scales of heat maps.
         self.top = {
             "entropy": max(1.0, math.log2(length)),
@@ -112,13 +125,52 @@ class HeadScores:
         return found
 
 
-def measure_heads(
-    model: GPT, texts: Mapping[str, Texts]
-) -> dict[str, Float[np.ndarray, "layer head"]]:
-    """Every score of attention for which there are `texts`, by what it needs."""
+def score_texts(observed: ObservedRun) -> tuple[list[Texts], dict[str, str]]:
+    """The texts on which scores are measured, and what they are, by what a score needs.
+
+    Induction is measured where the corpus at hand has it: on the songs of tales, and else on words
+    that are repeated.
+    """
+    tokenizer, model = observed.dataset.tokenizer, observed.model
+    context_length = model.config.context_length
+    start = observed.validation_tokens(N_TEXTS * N_TOKENS)
+    length = min(N_TOKENS, context_length, len(start))
+    count = min(N_TEXTS, len(start) // length)
+    ids = random_ids(model.vocab_size, context_length)
+    texts = [
+        Texts(start[: count * length].view(count, length), {"maps": ()}),
+        Texts(ids, {"random ids": (ids.numpy(),)}),
+    ]
+    where = {
+        "maps": f"{count} validation text{'s' * (count > 1)}",
+        "random ids": "random ids, repeated",
+    }
+    tales = tale_texts(observed.corpus, tokenizer, N_TEXTS, context_length)
+    if tales:
+        inputs = {"targets": (tales.copies,)}
+        where["targets"] = f"{N_TEXTS} tales"
+        if tales.recalled.any():
+            # Outside the song, no token has occurred before.
+            inputs["tokens"] = (
+                np.where(tales.songs, tales.tokens, -1 - np.arange(tales.tokens.shape[1])),
+            )
+            where["tokens"] = f"the songs of {N_TEXTS} tales"
+        texts.append(Texts(torch.from_numpy(tales.tokens), inputs, tales.recalled))
+    if "tokens" not in where:
+        words = random_words(observed.validation_tokens(N_WORDS), tokenizer, context_length)
+        texts.append(Texts(words, {"tokens": (words.numpy(),)}))
+        where["tokens"] = "words of the validation text, repeated"
+    return texts, where
+
+
+def measure_heads(model: GPT, texts: Iterable[Texts]) -> dict[str, Float[np.ndarray, "layer head"]]:
+    """Every score of attention for which there are `texts`."""
     found: dict[str, list[np.ndarray]] = {}
-    for needs, (tokens, targets) in texts.items():
+    for tokens, inputs, queries in texts:
         maps = [each.numpy() for each in maps_of(model, tokens)]
-        inputs: dict[str, Any] = {"maps": (), "tokens": (tokens.numpy(),), "targets": (targets,)}
-        found |= measure(needs, maps, *inputs[needs])
+        for needs, arrays in inputs.items():
+            counted = maps
+            if needs == "tokens" and queries is not None:  # a query without weights never counts
+                counted = [each * queries[:, None, :, None] for each in maps]
+            found |= measure(needs, counted, *arrays)
     return {name: np.stack(values) for name, values in found.items()}

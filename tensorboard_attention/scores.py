@@ -113,14 +113,14 @@ def loss_rise(without: np.ndarray, loss: np.ndarray) -> np.ndarray:
 
 class Score(NamedTuple):
     """One head score. `measure` takes the maps and, if `needs` says so, token ids of shape
-    (batch, key), or targets as for `share`. A score that needs losses takes these instead of the
-    maps: pattern scores cannot say whether the model uses a head. `cross`: queries and keys need
-    not be the same tokens."""
+    (batch, key), those of a text or random ones, or targets as for `share`. A score that needs
+    losses takes these instead of the maps: pattern scores cannot say whether the model uses a head.
+    `cross`: queries and keys need not be the same tokens."""
 
     name: str
     measure: Callable[..., np.ndarray]
     meaning: str
-    needs: str = "maps"  # or "tokens", "targets" or "losses"
+    needs: str = "maps"  # or "tokens", "random ids", "targets" or "losses"
     cross: bool = False
     unit: str = ""  # of scores that are not shares from 0 to 1
 
@@ -151,6 +151,18 @@ SCORES = (
         duplicate_token,
         "share of attention on earlier occurrences of the same token",
         "tokens",
+    ),
+    Score(
+        "induction, random ids",
+        induction,
+        "induction on uniformly random token ids, repeated, which can be unlike any text",
+        "random ids",
+    ),
+    Score(
+        "duplicate token, random ids",
+        duplicate_token,
+        "duplicate token on uniformly random token ids, repeated",
+        "random ids",
     ),
     Score("previous token", previous_token, "share of attention on the token directly before"),
     Score("first token", first_token, "share of attention on the first token (attention sink)"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import islice
+from collections import Counter
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +17,12 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from configs.schema import preset
 from data import open_corpus
-from data.mentions import copy_targets, copy_texts
+from data.mentions import copy_targets, tale_texts
 from data.tales import Tales
-from data.tokenizer import fixed_tokenizer
+from data.tokenizer import fixed_tokenizer, train_bpe
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
-from observe.heads import Texts, measure_heads, repeated
+from observe.heads import Texts, measure_heads, random_ids, random_words, score_texts
 from tensorboard_attention import scores
 from tests.conftest import small_config
 from tests.observe.conftest import observed_run
@@ -58,16 +60,15 @@ def test_copy_scores_by_hand() -> None:
     assert scores.share(maps, targets)[1] == pytest.approx(0.5)
 
 
-def test_copy_texts_of_tales_mark_repeated_words() -> None:
+def test_texts_of_tales_mark_repeated_words() -> None:
     corpus, tokenizer = (
         open_corpus(preset("data", "tales", n_bytes=100_000)),
         fixed_tokenizer("byte"),
     )
-    found = copy_texts(corpus, tokenizer, 4, 10_000)
+    found = tale_texts(corpus, tokenizer, 4, 10_000)
     assert found is not None
-    tokens, targets = found
     seen = 0
-    for text, marked in zip(tokens, targets, strict=True):
+    for text, marked in zip(found.tokens, found.copies, strict=True):
         spelled = tokenizer.decode(text.tolist())
         for row in marked.any(-1).nonzero()[0].tolist():
             earlier = marked[row].nonzero()[0].tolist()
@@ -79,19 +80,97 @@ def test_copy_texts_of_tales_mark_repeated_words() -> None:
             assert word.lower().startswith(repeated_word.lower())
             seen += 1
     assert seen > 25
-    assert copy_texts(open_corpus(preset("data", "text", path=__file__)), tokenizer, 4, 64) is None
+    assert tale_texts(open_corpus(preset("data", "text", path=__file__)), tokenizer, 4, 64) is None
+
+
+@pytest.mark.parametrize("vocab", [256, 900])
+def test_songs_are_marked_where_the_song_predicts_the_next_word(vocab: int) -> None:
+    corpus = Tales(preset("data", "tales", n_bytes=300_000))
+    tokenizer = fixed_tokenizer("byte") if vocab == 256 else train_bpe(corpus.pieces("val"), vocab)
+    found = tale_texts(corpus, tokenizer, 8, 10_000)
+    assert found is not None
+    for text, songs, recalled in zip(found.tokens, found.songs, found.recalled, strict=True):
+        spelled = [tokenizer.decode([token]) for token in text.tolist()]
+        (song,) = re.findall(r'"Oh, ([^"]*)!"', "".join(spelled))
+        assert "".join(spelled[place] for place in songs.nonzero()[0]).strip() == song
+        repeated = []
+        for place in recalled.nonzero()[0].tolist():
+            repeated.append(spelled[place][: vocab == 256 and spelled[place] == " "])
+            repeated.append(spelled[place + 1])
+        words = [verse.split(" ")[1:] for verse in song.split(", ")]
+        assert "".join(repeated).split() == list(chain.from_iterable(words))
+
+
+def test_a_perfect_head_has_a_score_of_one_on_songs(tmp_path: Path) -> None:
+    """It attends from a word to what came after it the last time."""
+    gpt = GPT(small_config(1, 1, 4, 1024), 256)
+    tales = Tales(preset("data", "tales", n_bytes=10_000))
+    texts, where = score_texts(replace(observed_run(tmp_path, gpt), corpus=tales))
+    assert where["tokens"] == "the songs of 4 tales"
+    (songs,) = [each for each in texts if "tokens" in each.inputs]
+    (ids,) = songs.inputs["tokens"]
+    n = songs.tokens.shape[1]
+    maps = np.zeros((len(ids), 2, n, n))
+    for row, text in enumerate(songs.tokens.tolist()):
+        for query in range(n):
+            earlier = [key for key in range(query) if text[key] == text[query]]
+            maps[row, 0, query, (earlier[-1] + 1) if earlier else 0] = 1
+            maps[row, 1, query, earlier[-1] if earlier else 0] = 1
+    assert songs.queries is not None
+    counted = [maps * songs.queries[:, None, :, None]]
+    found = scores.measure("tokens", counted, ids)
+    # Letters can be doubled, so that the two patterns meet.
+    assert found["induction"][0][0] == pytest.approx(1) and found["induction"][0][1] < 0.1
+    assert found["duplicate token"][0][1] == pytest.approx(1)
+    assert found["duplicate token"][0][0] < 0.1
+
+
+@pytest.mark.parametrize("vocab", [256, 700])
+def test_words_are_drawn_by_their_frequency(vocab: int) -> None:
+    text = "".join(Tales(preset("data", "tales", n_bytes=100_000)).pieces("train"))
+    tokenizer = train_bpe([text], vocab) if vocab > 256 else fixed_tokenizer("byte")
+    tokens = random_words(torch.tensor(tokenizer.encode(text)), tokenizer, 64)
+    assert tokens.shape == (4, 64) and torch.equal(tokens[:, :32], tokens[:, 32:])
+    known = Counter(re.findall(r"\w+", text))
+    drawn = []
+    for row in tokens[:, :32].tolist():
+        words = tokenizer.decode(row).split(" ")[1:]
+        assert len(set(words)) == len(words) and set(words[:-1]) <= known.keys()
+        drawn += words[:-1]
+    frequent = np.mean([known[word] for word in drawn])
+    assert frequent > 2 * np.mean([*known.values()])
+
+
+def test_a_text_of_few_words_has_its_tokens_repeated() -> None:
+    tokenizer = fixed_tokenizer("byte")
+    tokens = random_words(torch.tensor(list(b"abcabcabc")), tokenizer, 64)
+    assert tokens.shape == (4, 6) and torch.equal(tokens[:, :3], tokens[:, 3:])
+    assert all(sorted(row) == sorted(b"abc") for row in tokens[:, :3].tolist())
 
 
 def test_scores_match_the_recorded_maps() -> None:
     gpt = model().train()
-    texts, again = torch.randint(256, (2, 20)), repeated(256, 64)
+    texts, again = torch.randint(256, (2, 20)), random_ids(256, 64)
     assert torch.equal(again[:, :32], again[:, 32:])
     tokens, targets = texts[:1], np.tril(np.ones((1, 20, 20), dtype=bool), -3)
-    by_need = {"maps": Texts(texts), "tokens": Texts(again), "targets": Texts(tokens, targets)}
-    found = measure_heads(gpt, by_need)
+    some = np.arange(64) % 3 > 0
+    found = measure_heads(
+        gpt,
+        [
+            Texts(texts, {"maps": ()}),
+            Texts(again, {"random ids": (again.numpy(),)}),
+            Texts(again, {"tokens": (again.numpy(),)}, np.tile(some, (4, 1))),
+            Texts(tokens, {"targets": (targets,)}),
+        ],
+    )
     assert found.keys() == NAMES - {"importance"} and gpt.training
     gpt.eval()
-    for inputs, name in ((texts, "entropy"), (again, "induction"), (tokens, "copy")):
+    for inputs, name in (
+        (texts, "entropy"),
+        (again, "induction, random ids"),
+        (again, "induction"),
+        (tokens, "copy"),
+    ):
         with torch.no_grad(), record_attention(gpt) as maps:
             gpt(inputs)
         for layer, weights in enumerate(maps):
@@ -101,9 +180,11 @@ def test_scores_match_the_recorded_maps() -> None:
                     inputs.tolist(), weights[:, head].double().tolist(), strict=True
                 ):
                     for query, row in enumerate(one):
+                        if name == "induction" and not some[query]:
+                            continue
                         if name == "entropy":
                             total -= sum(p * np.log2(p) for p in row if p > 0)
-                        elif name == "induction":
+                        elif name.startswith("induction"):
                             keys = [k + 1 for k in range(query) if text[k] == text[query]]
                             total += sum(row[key] for key in keys)
                             if not keys:
