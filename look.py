@@ -220,7 +220,9 @@ def about(opened: OpenRun) -> str:
         f"{opened.model.n_parameters:,} parameters",
     ]
     if opened.config.data is not None:
-        parts.append(f"data: {opened.config.data.name}")
+        edition = getattr(opened.config.data, "edition", None)
+        name = opened.config.data.name
+        parts.append(f"data: {name}" if edition is None else f"data: {name}, edition {edition}")
     try:
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))
