@@ -179,6 +179,21 @@ def test_bf16(tmp_path: Path) -> None:
     assert "val: " in plain
 
 
+def test_runs_on_the_former_tales_open_and_say_so(tmp_path: Path) -> None:
+    assert "edition" not in succeed("train", *TINY, "run_dir=new", cwd=tmp_path)
+    succeed("train", "data.edition=1", *TINY, "run_dir=old", cwd=tmp_path)
+    stored = tmp_path / "old/config.yaml"
+    without = stored.read_text().replace("  edition: 1\n", "")
+    assert "edition" not in without
+    stored.write_text(without)
+    assert "tales of edition 1" in succeed("evaluate", "run=old", cwd=tmp_path)
+    assert "edition" not in succeed("evaluate", "run=new", cwd=tmp_path)
+    resumed = succeed("train", "resume=old", "trainer.max_steps=8", cwd=tmp_path)
+    assert "tales of edition 1" in resumed
+    succeed("look", "run=old", "html=page.html", cwd=tmp_path)
+    assert "data: tales, edition 1" in (tmp_path / "page.html").read_text()
+
+
 def test_a_text_is_found_from_another_folder(tmp_path: Path) -> None:
     """A run finds its text from any current directory."""
     (tmp_path / "there").mkdir()

@@ -8,10 +8,12 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import nn
 
 from errors import UserError
 
 PRECISIONS = ("auto", "fp32", "bf16")
+BF16_WIDTH = 256
 
 
 def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
@@ -67,13 +69,27 @@ def check_memory(needed: int, device: torch.device, what: str, smaller: str) -> 
         )
 
 
-def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+def autocast(
+    device: torch.device, precision: str, model: nn.Module | None = None
+) -> AbstractContextManager:
     """A context for the forward pass: bfloat16 matrix products, or none for float32.
 
-    `auto` is bf16 on GPUs that support it and fp32 elsewhere: on a CPU the casts of a small model
-    cost more than bfloat16 products save.
+    `auto` is bf16 on GPUs that support it. For a `model` in training, it is also bf16 on CPUs that
+    have instructions for it, if the model is wide; an evaluation there is exact instead.
     """
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        precision = "bf16" if has_bf16 else "fp32"
+        on_cpu = device.type == "cpu" and model is not None and trains_faster_in_bf16(model)
+        precision = "bf16" if has_bf16 or on_cpu else "fp32"
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def trains_faster_in_bf16(model: nn.Module) -> bool:
+    """Whether steps of this model on this CPU are faster with bfloat16 products: if the CPU has
+    instructions for them, and if the model is at least `BF16_WIDTH` wide. In a narrower one, the
+    casts cost as much as the products save (benchmarks/RESULTS.md)."""
+    has = torch.cpu.get_capabilities()
+    if not any(has.get(name) for name in ("avx512_bf16", "amx_bf16")):
+        return False
+    matrices = [each.weight for each in model.modules() if isinstance(each, nn.Linear)]
+    return max((min(each.shape) for each in matrices), default=0) >= BF16_WIDTH

@@ -95,7 +95,7 @@ class Trainer:
         # DDP is called through its wrapper; the wrapped model is saved and evaluated.
         self.model: nn.Module = getattr(model, "module", model)
         self.token_bytes = data.token_bytes.to(self.ranks.device)
-        self.autocast = autocast(self.ranks.device, config.precision)
+        self.autocast = autocast(self.ranks.device, config.precision, self.model)
         self.loss = torch.compile(self._loss) if config.compile else self._loss
         self.signals = SignalMonitor()
         self.clock = Clock(self.progress)

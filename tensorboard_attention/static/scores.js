@@ -5,6 +5,7 @@ import { el, formatNumber, svg } from "./dom.js";
 
 const HERE = ["this text", ""]; // places that may differ from step to step
 const MOST_NAMED = 3; // steps
+const SUDDEN = 0.3; // a rise of a share from one logged step to the next
 const WIDE = 200;
 const HIGH = 44;
 
@@ -104,6 +105,7 @@ export class Scores {
         el("span", { class: "bounds", "aria-hidden": "true" }, ...scale),
       ),
       el("div", { class: "axis" }, el("span", {}, ends[0]), readout, el("span", {}, ends[1])),
+      ...suddenRises(views, name, curves),
     ];
   }
 }
@@ -123,6 +125,32 @@ function drawn({ steps, values, cuts, step }, i, x, y) {
     svg("line", mark),
     ...lines.map((points) => svg("polyline", { points: points.join(" "), class: `view${i}` })),
   ];
+}
+
+// Where a share rose suddenly, as heads that copy do when they form; of two views, in this order.
+function suddenRises([{ maps }], name, curves) {
+  if (Object.hasOwn(maps.header.units ?? {}, name)) return [];
+  const found = curves.map(suddenRise);
+  if (!found.some(Boolean)) return [];
+  const text = found.map((each) => each || "no sudden rise").join(" | ");
+  return [el("p", { class: "sudden" }, text)];
+}
+
+// The largest rise from one logged step to the next; "" if it is not sudden.
+function suddenRise({ steps, values, cuts }) {
+  let [text, largest, last] = ["", SUDDEN, -1];
+  steps.forEach((step, i) => {
+    if (cuts.includes(step)) last = -1;
+    if (!Number.isFinite(values[i])) return;
+    const rise = last < 0 ? 0 : values[i] - values[last];
+    if (rise >= largest) {
+      const [from, to] = [steps[last], step].map((each) => each.toLocaleString("en"));
+      text = `rose suddenly, from ${formatNumber(values[last])} to ${formatNumber(values[i])}, between steps ${from} and ${to}`;
+      largest = rise;
+    }
+    last = i;
+  });
+  return text;
 }
 
 function has(maps, name, layer, head) {

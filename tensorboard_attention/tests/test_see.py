@@ -57,6 +57,14 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             del header[key]
         summary.value[0].tensor.string_val[0] = json.dumps(header).encode()
         writer._get_file_writer().add_summary(summary, 0)
+    for step, one, other in (
+        (0, 0.02, 0.9),
+        (500, 0.05, 0.1),
+        (1000, 0.62, 0.35),
+        (1500, 0.97, 0.6),
+    ):
+        scores = {"copy": [[one, other], [0, 0]], "importance": [[one, other], [0, 0]]}
+        log(logs / "rising", (step,), scores=scores, measured={"copy": "4 tales"})
     log(logs / "one step", (7,), scores=COPY)
     log(logs / "new", (0, 5, 1000), scores=COPY, measured={"copy": "4 tales"})
     return logs
@@ -153,7 +161,7 @@ def test_a_chosen_token_stays_when_heads_change(see: Callable[..., Tab]) -> None
 
 def test_meanings_and_places_are_read_without_a_mouse(see: Callable[..., Tab]) -> None:
     tab = see()
-    for score in [each for each in SCORES if each.needs != "losses"]:
+    for score in [each for each in SCORES if each.needs not in ("losses", "random ids")]:
         place = "; on 4 tales" if score.name == "copy" else "; on this text"
         if score.name == "nearby":  # the text is too short for it
             place = ""
@@ -203,6 +211,18 @@ def test_curves_share_an_axis_and_have_values(see: Callable[..., Tab]) -> None:
     assert entropy.locator("output").inner_text() == f"step 1,000: {value}"
     tab[".panel h2 >> nth=0"].hover()
     assert entropy.locator("output").inner_text() == ""
+
+
+def test_a_sudden_rise_of_a_share_is_named_with_its_steps(see: Callable[..., Tab]) -> None:
+    tab = see(run="rising", layer=0, head=0)
+    rise = "rose suddenly, from 0.050 to 0.620, between steps 500 and 1,000"
+    sync_api.expect(tab["[data-score=copy] .sudden"]).to_have_text(rise)
+    assert tab["[data-score=importance] polyline"].count() == 1, "but it is no share"
+    assert tab[".sudden"].count() == 1
+    tab["[aria-label='layer 0, head 1']"].click()
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+    assert tab["[data-score=copy] polyline"].count() == 1
+    assert tab[".sudden"].count() == 0, "neither slow rises nor sudden falls"
 
 
 def test_one_step_has_numbers_and_no_charts(see: Callable[..., Tab]) -> None:
