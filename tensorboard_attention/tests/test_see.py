@@ -57,12 +57,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             del header[key]
         summary.value[0].tensor.string_val[0] = json.dumps(header).encode()
         writer._get_file_writer().add_summary(summary, 0)
-    for step, one, other in (
-        (0, 0.02, 0.9),
-        (500, 0.05, 0.1),
-        (1000, 0.62, 0.35),
-        (1500, 0.97, 0.6),
-    ):
+    rising = {0: (0.02, 0.9), 500: (0.05, 0.1), 1000: (0.62, 0.35), 1500: (0.97, 0.6)}
+    for step, (one, other) in rising.items():
         scores = {"copy": [[one, other], [0, 0]], "importance": [[one, other], [0, 0]]}
         log(logs / "rising", (step,), scores=scores, measured={"copy": "4 tales"})
     log(logs / "one step", (7,), scores=COPY)
