@@ -219,16 +219,25 @@ def score_image(values: Float[np.ndarray, "layer head"], top: float) -> Picture:
 
     `top` has the darkest colour at every step, so that two steps can be compared.
     """
-    rows, columns = ([str(index) for index in range(size)] for size in values.shape)
-    empty = HeatMap("", rows, columns, ("layer", "head"), SCORE_CELL)
+    empty = _empty_scores(*values.shape)
     cells = colours(np.clip(values / top, 0, 1))
     cells[~np.isfinite(values)] = GREY
     picture = empty.fill(cells)
-    numbers = np.full_like(picture, 255)
     rounded = np.round(values, 2) + 0.0  # no -0.00
     for (layer, head), value in np.ndenumerate(rounded):
-        number = f"{value:.{2 if value < 10 else 1}f}" if np.isfinite(value) else "-"
-        y, x = empty.top + (layer + 0.5) * empty.height, empty.left + (head + 0.5) * empty.width
-        put(numbers, write(number), y, x)
-    is_dark = picture.mean(-1, keepdims=True) < 128
-    return np.where(is_dark, np.maximum(picture, 255 - numbers), np.minimum(picture, numbers))
+        number = write(f"{value:.{2 if value < 10 else 1}f}" if np.isfinite(value) else "-")
+        y, x = empty.top + layer * empty.height, empty.left + head * empty.width
+        cell = picture[y : y + empty.height, x : x + empty.width]
+        is_dark = cells[layer, head].mean() < 128
+        if is_dark:  # white on dark: drawn in the negative
+            np.subtract(255, cell, out=cell)
+        put(picture, number, y + empty.height / 2, x + empty.width / 2)
+        if is_dark:
+            np.subtract(255, cell, out=cell)
+    return picture
+
+
+@cache
+def _empty_scores(n_layers: int, n_heads: int) -> HeatMap:
+    rows, columns = ([str(index) for index in range(size)] for size in (n_layers, n_heads))
+    return HeatMap("", rows, columns, ("layer", "head"), SCORE_CELL)
