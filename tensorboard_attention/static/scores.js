@@ -1,11 +1,12 @@
-// The scores of the selected head: each with its meaning, where it was measured, and its curve over
-// the logged steps.
+// The scores of the selected head: each with its meaning, where it was measured, its curve over the
+// logged steps, and where a share rose suddenly.
 
 import { el, formatNumber, svg } from "./dom.js";
 
 const HERE = ["this text", ""]; // places that may differ from step to step
 const MOST_NAMED = 3; // steps
-const SUDDEN = 0.3; // a rise of a share from one logged step to the next
+const SUDDEN = 0.3; // the smallest rise of a share between two logged steps that is named
+const ROUNDING = 0.01; // shares of bfloat16 weights may be this much outside 0 to 1
 const WIDE = 200;
 const HIGH = 44;
 
@@ -40,6 +41,7 @@ export class Scores {
           ),
           ...about(having, name, same, first.maps, layer, head),
           ...this.#chart(views, name, layer, head, values),
+          ...suddenRises(views, name, layer, head),
         );
       }),
     );
@@ -105,21 +107,15 @@ export class Scores {
         el("span", { class: "bounds", "aria-hidden": "true" }, ...scale),
       ),
       el("div", { class: "axis" }, el("span", {}, ends[0]), readout, el("span", {}, ends[1])),
-      ...suddenRises(views, name, curves),
     ];
   }
 }
 
 // A curve, in a piece for each text, and a line at the step that is shown.
-function drawn({ steps, values, cuts, step }, i, x, y) {
-  const pieces = [[]];
-  steps.forEach((each, j) => {
-    if (cuts.includes(each)) pieces.push([]);
-    if (Number.isFinite(values[j]))
-      pieces.at(-1).push(`${x(each).toFixed(1)},${y(values[j]).toFixed(1)}`);
-  });
+function drawn({ step, ...values }, i, x, y) {
+  const point = ([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`;
   const mark = { x1: x(step), x2: x(step), y1: 0, y2: HIGH, class: `now view${i}` };
-  const lines = pieces.filter((points) => points.length);
+  const lines = piecesOf(values).map((piece) => piece.map(point));
   for (const points of lines) if (points.length === 1) points.push(points[0]); // a dot
   return [
     svg("line", mark),
@@ -127,30 +123,42 @@ function drawn({ steps, values, cuts, step }, i, x, y) {
   ];
 }
 
-// Where a share rose suddenly, as heads that copy do when they form; of two views, in this order.
-function suddenRises([{ maps }], name, curves) {
-  if (Object.hasOwn(maps.header.units ?? {}, name)) return [];
-  const found = curves.map(suddenRise);
-  if (!found.some(Boolean)) return [];
-  const text = found.map((each) => each || "no sudden rise").join(" | ");
-  return [el("p", { class: "sudden" }, text)];
+// [step, value] of the finite values of a curve, in a piece for each text.
+function piecesOf({ steps, values, cuts }) {
+  const pieces = [[]];
+  steps.forEach((step, i) => {
+    if (cuts.includes(step)) pieces.push([]);
+    if (Number.isFinite(values[i])) pieces.at(-1).push([step, values[i]]);
+  });
+  return pieces.filter((piece) => piece.length);
 }
 
-// The largest rise from one logged step to the next; "" if it is not sudden.
-function suddenRise({ steps, values, cuts }) {
-  let [text, largest, last] = ["", SUDDEN, -1];
-  steps.forEach((step, i) => {
-    if (cuts.includes(step)) last = -1;
-    if (!Number.isFinite(values[i])) return;
-    const rise = last < 0 ? 0 : values[i] - values[last];
-    if (rise >= largest) {
-      const [from, to] = [steps[last], step].map((each) => each.toLocaleString("en"));
-      text = `rose suddenly, from ${formatNumber(values[last])} to ${formatNumber(values[i])}, between steps ${from} and ${to}`;
-      largest = rise;
-    }
-    last = i;
+// Of each view, between which steps a share rose suddenly.
+function suddenRises(views, name, layer, head) {
+  const texts = views.map(({ maps, curves }) => {
+    const { units } = maps.header; // older logs do not say which scores are shares
+    if (!curves || !units || Object.hasOwn(units, name)) return "";
+    return suddenRise(name, piecesOf(curve(curves, name, layer, head, placeOf(maps, name))));
   });
-  return text;
+  const same = texts.every((text) => text === texts[0]);
+  const named = texts.map((text, i) => text && `${["first", "second"][i]} view: ${text}`);
+  const shown = same ? texts.slice(0, 1) : named;
+  return shown.filter(Boolean).map((text) => el("p", { class: "sudden" }, text));
+}
+
+// The largest rise between neighbouring steps, if it is sudden and all values are shares.
+function suddenRise(name, pieces) {
+  const [lowest, highest] = bounds(pieces.flat().map(([, value]) => value));
+  if (lowest < -ROUNDING || highest > 1 + ROUNDING) return "";
+  const rises = pieces.flatMap((piece) => piece.slice(1).map((point, i) => [piece[i], point]));
+  const size = ([[, low], [, high]]) => high - low;
+  const larger = (most, rise) => (size(rise) > size(most) ? rise : most);
+  if (!rises.length) return "";
+  const largest = rises.reduce(larger);
+  if (size(largest) < SUDDEN) return "";
+  const [from, to] = largest.map(([, value]) => value.toFixed(2));
+  const [before, after] = largest.map(([step]) => step.toLocaleString("en"));
+  return `${name} rose from ${from} to ${to} between steps ${before} and ${after}`;
 }
 
 function has(maps, name, layer, head) {

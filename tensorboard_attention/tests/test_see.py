@@ -32,6 +32,21 @@ SINK = pointing([0] * N)
 PREVIOUS = pointing([max(0, query - 1) for query in range(N)])
 HEADS = [np.stack([SINK, PREVIOUS])[None], np.stack([pointing(COPIES), SINK])[None]]
 COPY = {"copy": [[0.1, 0.2], [0.95, 0.05]]}
+# By step. In layer 0, no share rises suddenly; in layer 1, those of both heads do.
+RISING = {
+    step: {
+        "induction": [[steady, falling], [sudden, broken]],
+        "importance": [[each, each], [each, each]],  # in nats
+        "other": [[10 * each, 10 * each], [each, each]],
+    }
+    for step, steady, falling, sudden, broken, each in (
+        (0, 0.10, 0.9, 0.02, float("nan"), 0.1),
+        (250, 0.35, 0.9, 0.38, 0.1, 0.1),
+        (500, 0.60, 0.1, 0.08, float("nan"), 0.2),
+        (750, 0.85, 0.1, 0.61, 0.8, 0.9),
+        (1000, 0.90, 0.35, 0.93, 0.7, 0.9),
+    )
+}
 
 
 def log(folder: Path, steps: tuple[int, ...], **given: Any) -> None:
@@ -51,17 +66,17 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         maps = torch.eye(64)[[0, *range(63)]].expand(1, 16, 64, 64)
         add_attention(writer, "attention", [maps], ["a"] * 64, 0)
     with SummaryWriter(str(logs / "older log")) as writer:
-        summary = attention_summary("attention", HEADS, TOKENS, COPY)
-        header = json.loads(summary.value[0].tensor.string_val[0])
-        for key in ("units", "measured", "sentences"):
-            del header[key]
-        summary.value[0].tensor.string_val[0] = json.dumps(header).encode()
-        writer._get_file_writer().add_summary(summary, 0)
-    rising = {0: (0.02, 0.9), 500: (0.05, 0.1), 1000: (0.62, 0.35), 1500: (0.97, 0.6)}
-    for step, (one, other) in rising.items():
-        scores = {"copy": [[one, other], [0, 0]], "importance": [[one, other], [0, 0]]}
-        log(logs / "rising", (step,), scores=scores, measured={"copy": "4 tales"})
+        for step, copy in enumerate((0.1, 0.95)):
+            scores = {"copy": [[0.1, 0.2], [copy, 0.05]]}
+            summary = attention_summary("attention", HEADS, TOKENS, scores)
+            header = json.loads(summary.value[0].tensor.string_val[0])
+            for key in ("units", "measured", "sentences"):
+                del header[key]
+            summary.value[0].tensor.string_val[0] = json.dumps(header).encode()
+            writer._get_file_writer().add_summary(summary, step)
     log(logs / "one step", (7,), scores=COPY)
+    for step, scores in RISING.items():
+        log(logs / "rising", (step,), scores=scores, measured="random tokens, repeated")
     log(logs / "new", (0, 5, 1000), scores=COPY, measured={"copy": "4 tales"})
     return logs
 
@@ -209,16 +224,44 @@ def test_curves_share_an_axis_and_have_values(see: Callable[..., Tab]) -> None:
     assert entropy.locator("output").inner_text() == ""
 
 
-def test_a_sudden_rise_of_a_share_is_named_with_its_steps(see: Callable[..., Tab]) -> None:
-    tab = see(run="rising", layer=0, head=0)
-    rise = "rose suddenly, from 0.050 to 0.620, between steps 500 and 1,000"
-    sync_api.expect(tab["[data-score=copy] .sudden"]).to_have_text(rise)
-    assert tab["[data-score=importance] polyline"].count() == 1, "but it is no share"
-    assert tab[".sudden"].count() == 1
-    tab["[aria-label='layer 0, head 1']"].click()
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
-    assert tab["[data-score=copy] polyline"].count() == 1
-    assert tab[".sudden"].count() == 0, "neither slow rises nor sudden falls"
+def rises(tab: Tab) -> list[str]:
+    tab[".chart polyline >> nth=0"].wait_for(state="attached")
+    return tab[".sudden"].all_inner_texts()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_sudden_rise_of_a_share_is_named(see: Callable[..., Tab], width: int) -> None:
+    """The largest, between steps that have values. Scores that are not shares are not named."""
+    tab = see(run="rising", layer=1, head=0, width=width)
+    other = "other rose from 0.20 to 0.90 between steps 500 and 750"
+    assert rises(tab) == ["induction rose from 0.08 to 0.61 between steps 500 and 750", other]
+    score = tab["[data-score=induction]"]
+    (chart, sentence) = (score.locator(each).bounding_box() for each in (".axis", ".sudden"))
+    assert chart and sentence and chart["y"] + chart["height"] <= sentence["y"] + 1
+    assert tab["main"].evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
+    cut = "each => each.scrollWidth > each.clientWidth"
+    assert not score.locator(".sudden").evaluate(cut)
+    tab["[aria-label='layer 1, head 1']"].click()
+    sync_api.expect(score.locator(".sudden")).to_have_text(
+        "induction rose from 0.10 to 0.80 between steps 250 and 750"
+    )
+    for head in (0, 1):
+        tab[f"[aria-label='layer 0, head {head}']"].click()
+        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(f"Layer 0, head {head}")
+        sync_api.expect(tab[".sudden"]).to_have_count(0)
+
+
+def test_sudden_rises_of_two_views_are_told_apart(see: Callable[..., Tab]) -> None:
+    text = "induction rose from 0.08 to 0.61 between steps 500 and 750"
+    tab = see(run="rising", layer=1, head=0, run2="new", step2=5)
+    assert rises(tab)[0] == f"first view: {text}"
+    tab = see(run="rising", layer=1, head=0, run2="rising", step2=0)
+    assert rises(tab)[0] == text, "both views have the same curve"
+
+
+def test_older_logs_do_not_say_what_is_a_share(see: Callable[..., Tab]) -> None:
+    tab = see(run="older log", layer=1, head=0)
+    assert rises(tab) == []
 
 
 def test_one_step_has_numbers_and_no_charts(see: Callable[..., Tab]) -> None:

@@ -12,8 +12,13 @@ from tensorboard_attention import add_attention, encode, page
 from tensorboard_attention.tests.conftest import Tab, causal_maps, tensorboard
 
 LOGGED = [(step, "abcabcabcabc" if step < 10 else "xyzxyzxy") for step in (0, 5, 10, 15, 20)]
-GIVEN = {"elsewhere": [[0.5, 0.25]] * 2}
 PLACE = {"elsewhere": "4 tales"}
+
+
+def given(step: int) -> dict[str, list[list[float]]]:
+    """Both rise suddenly when the text changes; where `here` was measured is not known."""
+    values = [[0.1 if step < 10 else 0.7] * 2] * 2
+    return {"elsewhere": values, "here": values}
 
 
 @pytest.fixture(scope="module", params=["logged", "exported"])
@@ -23,13 +28,14 @@ def tab(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Tab]:
     folder = tmp_path_factory.mktemp("texts")
-    given = [
-        (step, causal_maps(step, n=len(text)), list(text), GIVEN, PLACE) for step, text in LOGGED
+    probes = [
+        (step, causal_maps(step, n=len(text)), list(text), given(step), PLACE)
+        for step, text in LOGGED
     ]
     if request.param == "exported":
         entries = [
             ("probe", step, encode(maps, tokens, scores, measured=measured))
-            for step, maps, tokens, scores, measured in given
+            for step, maps, tokens, scores, measured in probes
         ]
         page(folder / "heads.html", entries)
         tab = Tab(browser, (folder / "heads.html").as_uri(), frame=False)
@@ -37,7 +43,7 @@ def tab(
         tab.close()
         return
     with SummaryWriter(str(folder / "run")) as writer:
-        for step, maps, tokens, scores, measured in given:
+        for step, maps, tokens, scores, measured in probes:
             add_attention(writer, "probe", maps, tokens, step, scores, measured=measured)
     with tensorboard(folder) as url:
         tab = Tab(browser, f"{url}#attention")
@@ -61,3 +67,10 @@ def test_a_curve_is_cut_where_the_text_changes(tab: Tab) -> None:
         )
     assert steps(tab, "elsewhere") == [5], "measured on one text"
     assert tab["[data-score=elsewhere] .differs"].count() == 0
+
+
+def test_a_rise_between_two_texts_is_not_named(tab: Tab) -> None:
+    assert steps(tab, "elsewhere") == [5] and steps(tab, "here") == [2, 3]
+    assert tab[".sudden"].all_inner_texts() == [
+        "elsewhere rose from 0.10 to 0.70 between steps 5 and 10"
+    ]
