@@ -1,6 +1,8 @@
-"""Draw docs/heads.gif: all attention heads of a run, forming while it trains.
+"""Draw docs/heads.gif: all attention heads of a run, forming while it trains, on a tale's song.
 
-python train.py observe.attention.every=50 run_dir=RUN     # two minutes on two CPU cores
+SONG="Oh, hens, flies hens, storks flies hens, worms storks flies hens!"
+python train.py observe.attention.every=50 run_dir=RUN \\
+    "observe.attention.probe='Then they sang: \\"$SONG\\"'"
 python docs/heads_forming.py RUN
 """
 
@@ -21,11 +23,12 @@ sys.path.insert(0, str(ROOT))
 from observe.figures import FONT, colours, token_label  # noqa: E402
 from tensorboard_attention.index import Index  # noqa: E402
 
-TOKENS, CELL, GAP = 20, 9, 10  # tokens shown; pixels of a weight and between two maps
+TOKENS, CELL, GAP = 22, 9, 10  # tokens shown; pixels of a weight and between two maps
 LABELS, TITLE, BANNER, SIDE = 72, 36, 40, TOKENS * CELL
 INK, PALE, FUTURE, WHITE = (30, 30, 30), (110, 110, 110), (230, 230, 230), (255, 255, 255)
 SMALL, MEDIUM, LARGE = (ImageFont.truetype(str(FONT), size) for size in (10, 13, 19))
-OTHER = ("entropy", "mean distance")  # the scores that are not shares of attention
+# The scores that are not shares of attention, and a share that all heads have.
+OTHER = ("importance", "entropy", "mean distance", "nearby")
 NOTE = "row: a token    column: what it attends to, in the same order    grey: later tokens"
 
 

@@ -47,7 +47,7 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
         model(torch.tensor(ids)[None])
     tokens = [tokenizer.decode_bytes([each]).decode(errors="backslashreplace") for each in ids]
     assert header["tokens"] == tokens and set(header["meanings"]) == set(header["scores"])
-    places = {"copy": "4 tales", "induction": "random tokens, repeated"}
+    places = {"copy": "4 tales", "induction": "words of the validation text, repeated"}
     assert {*header["measured"]} == {*header["scores"]} and places.items() <= header[
         "measured"
     ].items()

@@ -93,6 +93,7 @@ def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
     first, *more = {
         "maps": (maps,),
         "tokens": (maps, tokens),
+        "random ids": (maps, tokens),
         "targets": (maps, targets),
         "losses": (np.array([1.0, 1.5, 0.5]), np.array(1.0)),
     }[score.needs]

@@ -198,7 +198,7 @@ def test_a_loss_that_is_not_finite_is_left_out(run: Path) -> None:
 
 def test_weights_that_float16_cannot_hold(run: Path) -> None:
     folder = run / "checkpoints/step-000006"
-    scale(folder, 1e6)
+    scale(folder, 1e7)
     before = files(run.parent)
     done = command("look", "run=run", "html=live.html", cwd=run.parent)
     (line,) = done.stderr.splitlines()

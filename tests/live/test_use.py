@@ -270,7 +270,7 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     assert f"{before:.3f} → " in text and "since parts are off" in text
     assert live[".track .was"].count() == len(found) <= 11
     most = max(expected(tiny_run, TEXT)[1])
-    assert re.search(rf"{text}\. .* {100 * most:.1f}% → ", live[".effect"].inner_text())
+    assert re.search(rf"{re.escape(text)}\. .* {100 * most:.1f}% → ", live[".effect"].inner_text())
     told = live[".switches .spoken"].text_content()
     assert told == live[".effect"].inner_text()
     live.type(f"{TEXT} a")
