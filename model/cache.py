@@ -16,12 +16,16 @@ Keys = Float[Tensor, "batch kv_head key d_head"]
 
 
 class LayerCache:
-    """The keys and values of one layer; the first `length` positions are filled."""
+    """The keys and values of one layer; the first `length` positions are filled.
+
+    The heads of a token are stored side by side, as the layer computes them: appending then copies
+    one stretch of memory.
+    """
 
     def __init__(
         self,
-        key: Float[Tensor, "batch kv_head context_length d_head"],
-        value: Float[Tensor, "batch kv_head context_length d_head"],
+        key: Float[Tensor, "batch context_length kv_head d_head"],
+        value: Float[Tensor, "batch context_length kv_head d_head"],
     ) -> None:
         self.key, self.value = key, value
         self.length = 0
@@ -33,10 +37,10 @@ class LayerCache:
     ) -> tuple[Keys, Keys]:
         """Store new keys and values and return views of all of them so far."""
         end = self.length + key.shape[2]
-        self.key[:, :, self.length : end] = key
-        self.value[:, :, self.length : end] = value
+        self.key[:, self.length : end] = key.transpose(1, 2)
+        self.value[:, self.length : end] = value.transpose(1, 2)
         self.length = end
-        return self.key[:, :, :end], self.value[:, :, :end]
+        return self.key[:, :end].transpose(1, 2), self.value[:, :end].transpose(1, 2)
 
 
 class KVCache:
@@ -49,7 +53,7 @@ class KVCache:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        shape = (batch, config.n_kv_heads, config.context_length, config.d_head)
+        shape = (batch, config.context_length, config.n_kv_heads, config.d_head)
         self.layers = [
             LayerCache(
                 torch.empty(shape, device=device, dtype=dtype),
