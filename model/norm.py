@@ -26,11 +26,8 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
         weight = self.weight.to(x.dtype)
-        if (
-            x.device.type == "cpu"
-            and x.dtype == torch.float32
-            and not torch.compiler.is_compiling()
-        ):
+        is_cpu = x.device.type == "cpu" and x.dtype == torch.float32
+        if is_cpu and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return _FusedRMSNorm.apply(x, weight, self.eps)
         return F.rms_norm(x, self.normalized_shape, weight, self.eps)
 
