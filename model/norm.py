@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.compiler import is_compiling
 
 from model.config import ModelConfig
 
@@ -26,10 +27,20 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
         weight = self.weight.to(x.dtype)
-        is_cpu = x.device.type == "cpu" and x.dtype == torch.float32
-        if is_cpu and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            return _FusedRMSNorm.apply(x, weight, self.eps)
+        if x.device.type == "cpu" and x.dtype == torch.float32 and not is_compiling():
+            if torch.is_grad_enabled():
+                return _FusedRMSNorm.apply(x, weight, self.eps)
+            return _normalise(x, weight, self.eps)[0]
         return F.rms_norm(x, self.normalized_shape, weight, self.eps)
+
+
+def _normalise(
+    x: Float[Tensor, "*axes width"], weight: Float[Tensor, " width"], eps: float
+) -> tuple[Float[Tensor, "*axes width"], Float[Tensor, "*axes 1"]]:
+    """The result, and 1 / sqrt(mean(x^2) + eps) of each row."""
+    rstd = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+    rstd.div_(x.shape[-1]).add_(eps).rsqrt_()
+    return (x * rstd).mul_(weight), rstd
 
 
 class _FusedRMSNorm(torch.autograd.Function):
@@ -44,11 +55,9 @@ class _FusedRMSNorm(torch.autograd.Function):
     def forward(
         ctx: Any, x: Float[Tensor, "*axes width"], weight: Float[Tensor, " width"], eps: float
     ) -> Float[Tensor, "*axes width"]:
-        width = x.shape[-1]
-        rstd = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
-        rstd.div_(width).add_(eps).rsqrt_()
+        y, rstd = _normalise(x, weight, eps)
         ctx.save_for_backward(x, weight, rstd)
-        return (x * rstd).mul_(weight)
+        return y
 
     @staticmethod
     @once_differentiable
