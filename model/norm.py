@@ -26,12 +26,13 @@ class RMSNorm(nn.RMSNorm):
     """
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
-        weight = self.weight.to(x.dtype)
+        weight, eps = self.weight.to(x.dtype), self.eps
+        assert eps is not None
         if x.device.type == "cpu" and x.dtype == torch.float32 and not is_compiling():
             if torch.is_grad_enabled():
-                return _FusedRMSNorm.apply(x, weight, self.eps)
-            return _normalise(x, weight, self.eps)[0]
-        return F.rms_norm(x, self.normalized_shape, weight, self.eps)
+                return _FusedRMSNorm.apply(x, weight, eps)
+            return _normalise(x, weight, eps)[0]
+        return F.rms_norm(x, self.normalized_shape, weight, eps)
 
 
 def _normalise(
