@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -57,7 +58,7 @@ def main() -> None:
         }
         if batch == 1 and on_cpu:
             sides["reading the weights"] = reader(ours)
-            sides |= llama_cpp(ours)
+            sides |= beside_llama_cpp(ours)
         compare(sides, batch, arguments.rounds)
 
 
@@ -71,10 +72,10 @@ def reader(model: GPT) -> Callable[[], Any]:
     return lambda: [array.sum() for _ in range(N_NEW)]
 
 
-def llama_cpp(model: GPT) -> dict[str, Callable[[], Any]]:
+def beside_llama_cpp(model: GPT) -> dict[str, Callable[[], Any]]:
     """llama.cpp with the same weights, if it is installed."""
     try:
-        from llama_cpp import Llama
+        llama_cpp = import_module("llama_cpp")
     except ImportError:
         print("llama.cpp is not installed: `make test-long` installs it")
         return {}
@@ -84,7 +85,9 @@ def llama_cpp(model: GPT) -> dict[str, Callable[[], Any]]:
         tokenizer = fixed_tokenizer("byte")
         write_gguf(file, model.config, tokenizer, weights, "float32", name="a model", end=None)
         threads = torch.get_num_threads()
-        llama = Llama(str(file), n_ctx=N_NEW + 1, n_threads=threads, use_mmap=False, verbose=False)
+        llama = llama_cpp.Llama(
+            str(file), n_ctx=N_NEW + 1, n_threads=threads, use_mmap=False, verbose=False
+        )
     return {"llama.cpp": lambda: [*islice(llama.generate([0], top_k=0, temp=0.8), N_NEW)]}
 
 
