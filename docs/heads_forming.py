@@ -2,7 +2,7 @@
 
 SONG="Oh, hens, flies hens, storks flies hens, worms storks flies hens!"
 python train.py observe.attention.every=50 run_dir=RUN \\
-    "observe.attention.probe='Then they sang: \\"$SONG\\"'"
+    observe.attention.probe="Once Ida sang: \\"$SONG\\""
 python docs/heads_forming.py RUN
 """
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from observe.figures import FONT, colours, token_label  # noqa: E402
 from tensorboard_attention.index import Index  # noqa: E402
 
-TOKENS, CELL, GAP = 22, 9, 10  # tokens shown; pixels of a weight and between two maps
+TOKENS, CELL, GAP = 21, 9, 10  # tokens shown; pixels of a weight and between two maps
 LABELS, TITLE, BANNER, SIDE = 72, 36, 40, TOKENS * CELL
 INK, PALE, FUTURE, WHITE = (30, 30, 30), (110, 110, 110), (230, 230, 230), (255, 255, 255)
 SMALL, MEDIUM, LARGE = (ImageFont.truetype(str(FONT), size) for size in (10, 13, 19))
