@@ -21,7 +21,7 @@ FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " documen
 class Batches:
     """Training windows of `context_length` tokens, each used once per epoch, in a new random order.
 
-    In each epoch, consecutive windows start at a random first token, so that over many epochs every
+    In each epoch, consecutive windows (before they move, see `find_starts`) start at a random first token, so that over many epochs every
     token occurs at every position; up to two windows of tokens at the ends are left out.
 
     find_starts: gives the first token of every document in a stretch of tokens that begins with
