@@ -21,8 +21,9 @@ FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " documen
 class Batches:
     """Training windows of `context_length` tokens, each used once per epoch, in a new random order.
 
-    In each epoch, consecutive windows (before they move, see `find_starts`) start at a random first token, so that over many epochs every
-    token occurs at every position; up to two windows of tokens at the ends are left out.
+    In each epoch, consecutive windows start at a random first token, so that over many epochs every
+    token occurs at every position; up to two windows of tokens at the ends are left out. With
+    `find_starts`, this is where windows are before they move.
 
     find_starts: gives the first token of every document in a stretch of tokens that begins with
         one (`data.tokens.document_starts`). A window then moves back to the newest document that
