@@ -14,7 +14,7 @@ from errors import UserError
 
 KEPT = ("model", "tokenizer")
 # What may change: weights depend on neither, apart from learned positions, which can be cut.
-FREE = ("model.dropout", "model.context_length")
+FREE = ("model.dropout", "model.attention_dropout", "model.context_length")
 
 
 def finetuned_config(
@@ -29,7 +29,7 @@ def finetuned_config(
     if refused := [name for name in sorted(chosen - {*FREE}) if name.partition(".")[0] in KEPT]:
         raise UserError(
             f"{', '.join(refused)}: cannot be set with init_from, which brings the model and the "
-            f"tokenizer; only {' and '.join(FREE)} can; leave it out, or train without init_from"
+            f"tokenizer; only {', '.join(FREE)} can; leave it out, or train without init_from"
         )
     settings = today.copy()
     settings.model = OmegaConf.structured(model)

@@ -85,8 +85,13 @@ def to_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
         **{key: getattr(config, name) for name, key in SIZES[kind].items()},
     }
     if kind == "gpt2":
-        dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
-        return about | dropouts | {"activation_function": "gelu_new"}
+        attention = config.attention_dropout
+        return about | {
+            "resid_pdrop": config.dropout,
+            "embd_pdrop": config.dropout,
+            "attn_pdrop": config.dropout if attention is None else attention,
+            "activation_function": "gelu_new",
+        }
     about |= {
         "hidden_act": "silu",
         "attention_bias": config.bias,
@@ -161,7 +166,8 @@ def _gpt2(read: _Reader) -> ModelConfig:
         raise ValueError(
             f"n_head: {n_heads} does not divide n_embd={d_model}; choose another model"
         )
-    dropouts = {read.number(f"{name}_pdrop", 0.1) for name in ("resid", "embd", "attn")}
+    dropout = min(read.number("resid_pdrop", 0.1), read.number("embd_pdrop", 0.1))
+    attention_dropout = read.number("attn_pdrop", 0.1)
     return ModelConfig(
         n_layers=read.integer("n_layer", 12),
         n_heads=n_heads,
@@ -170,7 +176,8 @@ def _gpt2(read: _Reader) -> ModelConfig:
         n_kv_heads=n_heads,
         d_head=d_model // n_heads,
         d_mlp=read.integer("n_inner", 4 * d_model),
-        dropout=min(dropouts),
+        dropout=dropout,
+        attention_dropout=None if attention_dropout == dropout else attention_dropout,
         norm="layernorm",
         position="learned",
         mlp="gelu",

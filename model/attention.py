@@ -12,17 +12,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.dropout import Dropout
 from model.norm import RMSNorm
 from model.position import build_position
+
+PLAIN_CONTEXT = 512
+# Otherwise the plain products of bfloat16 tensors are computed in float32.
+torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
 
 
 def causal_mask(
@@ -98,15 +105,26 @@ def fused_attention(
     square = n_query == n_key
     # A single query is the newest token: it may attend to every key and needs no mask.
     mask = None if square or n_query == 1 else causal_mask(n_query, n_key, query.device)
-    return F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        dropout_p=dropout,
-        is_causal=square,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
+    with _kernels(value):
+        return F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            dropout_p=dropout,
+            is_causal=square,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+
+
+def _kernels(value: Tensor) -> AbstractContextManager:
+    """A context with the kernels that are fast for these values: all, as PyTorch chooses; but on
+    CPUs the gradient in bfloat16 takes the fused kernel up to four times as long as plain
+    products, unless the context is long."""
+    plain = value.device.type == "cpu" and value.dtype == torch.bfloat16 and value.requires_grad
+    if plain and value.shape[2] <= PLAIN_CONTEXT:
+        return sdpa_kernel(SDPBackend.MATH)
+    return nullcontext()
 
 
 class CausalSelfAttention(nn.Module):
@@ -135,12 +153,13 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.d_head = d_head = config.d_head
-        self.dropout = config.dropout
+        dropout = config.attention_dropout
+        self.dropout = config.dropout if dropout is None else dropout
         self.query = nn.Linear(config.d_model, config.n_heads * d_head, bias=config.bias)
         self.key = nn.Linear(config.d_model, config.n_kv_heads * d_head, bias=config.bias)
         self.value = nn.Linear(config.d_model, config.n_kv_heads * d_head, bias=config.bias)
         self.output = nn.Linear(config.n_heads * d_head, config.d_model, bias=config.bias)
-        self.residual_dropout = nn.Dropout(config.dropout)
+        self.residual_dropout = Dropout(config.dropout)
 
         self.query_norm: nn.Module = nn.Identity()
         self.key_norm: nn.Module = nn.Identity()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from model.attention import CausalSelfAttention
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.dropout import Dropout
 from model.norm import build_norm
 
 
@@ -39,7 +40,7 @@ class GeluMLP(nn.Module):
         super().__init__()
         self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
         self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
-        self.residual_dropout = nn.Dropout(config.dropout)
+        self.residual_dropout = Dropout(config.dropout)
 
     def forward(
         self, x: Float[Tensor, "batch query d_model"]
@@ -55,7 +56,7 @@ class SwiGLU(nn.Module):
         self.gate = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
         self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
         self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
-        self.residual_dropout = nn.Dropout(config.dropout)
+        self.residual_dropout = Dropout(config.dropout)
 
     def forward(
         self, x: Float[Tensor, "batch query d_model"]

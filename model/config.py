@@ -60,6 +60,9 @@ class ModelConfig:
     """One matrix both embeds tokens and computes logits (Press & Wolf 2017)."""
     rope_theta: float
     norm_eps: float
+    attention_dropout: float | None = None
+    """Dropout probability of attention weights; None: dropout. Zero is faster, since PyTorch's
+    fused kernels for CPUs drop nothing."""
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "n_heads", "d_model", "context_length"):
@@ -74,6 +77,8 @@ class ModelConfig:
         check_choice("position", self.position, POSITIONS)
         check_choice("mlp", self.mlp, MLPS)
         check_range("dropout", self.dropout, least=0, below=1)
+        if self.attention_dropout is not None:
+            check_range("attention_dropout", self.attention_dropout, least=0, below=1)
         check_range("rope_theta", self.rope_theta, above=1)
         check_range("norm_eps", self.norm_eps, above=0, below=1)
 

@@ -16,6 +16,7 @@ from model.attention import CausalSelfAttention
 from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
+from model.dropout import Dropout
 from model.norm import build_norm
 from model.position import LearnedPosition, Rotary, build_position
 
@@ -32,7 +33,7 @@ class GPT(nn.Module):
         self.vocab_size = vocab_size
         self.token_embedding = nn.Embedding(vocab_size, config.d_model)
         self.position = build_position(config, acts_on="stream")
-        self.embedding_dropout = nn.Dropout(config.dropout)
+        self.embedding_dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.final_norm = build_norm(config)
         self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False)

@@ -26,13 +26,12 @@ class RMSNorm(nn.RMSNorm):
     """
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
-        weight, eps = self.weight.to(x.dtype), self.eps
-        assert eps is not None
-        if x.device.type == "cpu" and x.dtype == torch.float32 and not is_compiling():
+        assert self.eps is not None
+        if x.device.type == "cpu" and x.dtype != torch.float64 and not is_compiling():
             if torch.is_grad_enabled():
-                return _FusedRMSNorm.apply(x, weight, eps)
-            return _normalise(x, weight, eps)[0]
-        return F.rms_norm(x, self.normalized_shape, weight, eps)
+                return _FusedRMSNorm.apply(x.float(), self.weight, self.eps).to(x.dtype)
+            return _normalise(x.float(), self.weight, self.eps)[0].to(x.dtype)
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 def _normalise(

@@ -34,16 +34,17 @@ Maps = Float[Tensor, "1 head query key"]
 
 # More tokens than this make the labels of an image illegible.
 MAX_IMAGE_TOKENS = 24
-# Of the validation split, if no probe is given.
+# If no probe is given: a document of the validation split of at least so many tokens, the shortest
+# within the first ones, so that what it repeats is also in the map.
 N_PROBE_TOKENS = 64
+N_SEARCHED_TOKENS = 4096
 TAG = "attention"
 
 
 @dataclass
 class AttentionConfig:
     """Maps and scores of the text `probe` are logged every `every` steps (0: never, and no images),
-    and images of maps every `images_every` steps (0: never). None is the start of the validation
-    split.
+    and images of maps every `images_every` steps (0: never). None is `default_probe`.
     """
 
     every: int
@@ -55,7 +56,7 @@ class AttentionConfig:
         check_range("images_every", self.images_every, least=0)
         if self.probe == "":
             raise ValueError(
-                "probe: is empty; give a text, or null for the start of the validation split"
+                "probe: is empty; give a text, or null for a text of the validation split"
             )
 
 
@@ -68,9 +69,8 @@ class AttentionMaps(Observer):
     def __init__(self, config: AttentionConfig, observed: ObservedRun) -> None:
         self.config, self.max_steps = config, observed.max_steps
         tokenizer = observed.dataset.tokenizer
-        tokens = observed.validation_tokens(N_PROBE_TOKENS).tolist()
-        if config.probe is not None:
-            tokens = tokenizer.encode(config.probe)
+        text = config.probe
+        tokens = default_probe(observed) if text is None else tokenizer.encode(text)
         tokens = tokens[: observed.model.config.context_length]
         self.probe = Probe(observed.events, observed.model, tokenizer, tokens, TAG)
         self.scores = HeadScores(observed)
@@ -88,6 +88,20 @@ class AttentionMaps(Observer):
 
     def _log(self, step: int, images: bool) -> None:
         self.probe.log(step, images, self.scores.log(step), self.scores.measured)
+
+
+def default_probe(observed: ObservedRun) -> list[int]:
+    """A short whole document of the validation split; the start of a split that has none."""
+    tokens = observed.dataset.val[:N_SEARCHED_TOKENS]
+    starts = observed.document_starts(tokens)
+    if starts is not None:
+        lengths = np.diff(starts)
+        longest = observed.model.config.context_length
+        fits = np.flatnonzero((lengths >= N_PROBE_TOKENS) & (lengths <= longest))
+        if len(fits):
+            chosen = fits[lengths[fits].argmin()]
+            return tokens[starts[chosen] : starts[chosen + 1]].tolist()
+    return tokens[:N_PROBE_TOKENS].tolist()
 
 
 class Probe:

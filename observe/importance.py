@@ -14,9 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from data import CORPORA
 from data.batches import UNSCORED, Windows
-from data.tokens import document_starts
 from model import GPT, ablate
 from tensorboard_attention.scores import measure
 
@@ -32,8 +30,8 @@ Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 def held_out(observed: ObservedRun) -> Batch:
     """About N_TOKENS tokens of the validation split and their targets: the windows of medium
     length, which are whole documents where the corpus has any."""
-    dataset, kind = observed.dataset, CORPORA[observed.settings["data.name"]]
-    starts = document_starts(dataset.val, dataset.tokenizer, kind.config.document_end)
+    dataset = observed.dataset
+    starts = observed.document_starts(dataset.val)
     length = observed.model.config.context_length
     if starts is None:
         length = min(length, N_TOKENS)

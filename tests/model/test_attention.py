@@ -219,6 +219,48 @@ def test_dropout_applies_only_in_training(make_model):
     assert (first == 0).any(), "dropout also applies to the residual branch"
 
 
+def test_attention_weights_have_a_dropout_of_their_own(make_model):
+    x = torch.randn(1, 6, 16)
+    kept = make_model(dropout=0.5, attention_dropout=0.0).blocks[0].attention.train()
+    whole = kept.output(join_heads(kept.attend(*_heads(kept, x), 0.0)))
+    dropped = kept(x)
+    assert ((dropped == 0) | torch.isclose(dropped, 2 * whole, atol=1e-6)).all()
+    only = make_model(dropout=0.0, attention_dropout=0.5).blocks[0].attention.train()
+    assert not torch.allclose(only(x), only(x)), "the weights are dropped"
+    assert only.residual_dropout.p == 0
+
+
+def _heads(module, x):
+    query, key, value = (
+        split_heads(each(x), module.d_head) for each in (module.query, module.key, module.value)
+    )
+    rotate = module.position
+    return rotate(module.query_norm(query), 0), rotate(module.key_norm(key), 0), value
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 512, 520])
+@pytest.mark.parametrize("n_kv_heads", [1, 4])
+def test_bfloat16_has_the_gradients_of_float32(tokens, n_kv_heads):
+    """Whichever kernels `fused_attention` uses: they depend on the length of the context."""
+    torch.manual_seed(tokens)
+    parts = random_heads(2, 4, n_kv_heads, tokens, tokens, 16)
+    slope = torch.randn(2, 4, tokens, 16)
+    grads = []
+    for dtype in (torch.float64, torch.bfloat16):
+        own = [part.bfloat16().to(dtype).requires_grad_() for part in parts]
+        if dtype == torch.float64:
+            query, key, value = own
+            context = explicit_attention(query, key, value, causal_mask(tokens, tokens)).context
+        else:
+            context = fused_attention(*own)
+        context.backward(slope.bfloat16().to(dtype))
+        grads.append([context, *(each.grad for each in own)])
+    for expected, found in zip(*grads, strict=True):
+        assert found.dtype == torch.bfloat16
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.02 * scale)
+
+
 def test_a_query_without_keys_gives_zeros_and_finite_gradients():
     torch.manual_seed(0)
     parts = query, key, value = random_heads(2, 4, 2, 3, 5, 4)

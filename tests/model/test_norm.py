@@ -70,3 +70,26 @@ def test_other_dtypes_keep_theirs(dtype: torch.dtype) -> None:
     assert x.grad is not None
     assert found.dtype == x.grad.dtype == dtype
     torch.testing.assert_close(found, F.rms_norm(x, [16], norm.weight.to(dtype), 1e-5))
+
+
+def test_bfloat16_is_normalised_in_float32() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 50, 24).bfloat16().requires_grad_()
+    norm = RMSNorm(24, eps=1e-5)
+    found = norm(x)
+    slope = torch.randn(found.shape).bfloat16()
+    found.backward(slope)
+
+    exact = x.detach().double().requires_grad_()
+    expected = by_formula(exact, norm.weight.detach().double(), 1e-5)
+    expected.backward(slope.double())
+    assert found.dtype == torch.bfloat16 and x.grad is not None and exact.grad is not None
+    # Rounded once, at the end: by half of the last of bfloat16's 8 bits.
+    torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=0)
+    torch.testing.assert_close(x.grad.double(), exact.grad, rtol=2**-8, atol=1e-6)
+
+
+def test_float64_keeps_its_digits() -> None:
+    x = torch.randn(5, 24, dtype=torch.float64)
+    norm = RMSNorm(24, eps=1e-5).double()
+    torch.testing.assert_close(norm(x), by_formula(x, norm.weight, 1e-5), rtol=1e-12, atol=0)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from configs.schema import preset
+from data import Dataset, open_corpus
+from data.tokenizer import fixed_tokenizer
 from model import GPT, record_attention
 from observe.attention import (
     MAX_IMAGE_TOKENS,
     N_PROBE_TOKENS,
+    N_SEARCHED_TOKENS,
     AttentionConfig,
     AttentionMaps,
+    default_probe,
 )
 from observe.heads import maps_of
 from tests.conftest import small_config
@@ -70,6 +77,24 @@ def test_the_last_step_is_always_logged(
     assert bool(tags) == bool(drawn)
 
 
-def test_the_default_probe_is_the_start_of_the_validation_split(tmp_path: Path) -> None:
+def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
     maps = AttentionMaps(AttentionConfig(4, 0, None), observed_run(tmp_path, model()))
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
+
+
+@pytest.mark.parametrize(("context_length", "whole"), [(1024, True), (64, False)])
+def test_the_default_probe_of_tales_is_a_short_whole_tale(
+    tmp_path: Path, context_length: int, whole: bool
+) -> None:
+    tokenizer = fixed_tokenizer("byte")
+    corpus = open_corpus(preset("data", "tales", n_bytes=60_000))
+    text = "".join(corpus.pieces("val"))
+    tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
+    observed = replace(
+        observed_run(tmp_path, GPT(small_config(1, 1, 4, context_length), 256)),
+        settings={"data.name": "tales"},
+        dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
+    )
+    probe = tokenizer.decode(default_probe(observed))
+    first = text[:N_SEARCHED_TOKENS].split("\n\n")[:-1]
+    assert probe == (min(first, key=len) + "\n\n" if whole else text[:N_PROBE_TOKENS])
