@@ -29,7 +29,8 @@ MAX_PROMPT = 10_000_000
 def main(cfg: DictConfig) -> None:
     config = build(cfg, SampleConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
-    writer = Writer(opened.model, opened.tokenizer, opened.config.document_end)
+    model = opened.model.bfloat16() if config.precision == "bf16" else opened.model
+    writer = Writer(model, opened.tokenizer, opened.config.document_end)
     if config.interactive:
         interact(writer, config)
     else:

@@ -94,10 +94,12 @@ class SampleConfig(SamplingConfig):
     interactive: bool
     num_samples: int
     device: str
+    precision: str
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("num_samples", self.num_samples, 1, 10**6)
+        check_choice("precision", self.precision, ("fp32", "bf16"))
         if self.prompt_file is not None and (self.prompt or self.interactive):
             raise ValueError(
                 "prompt_file: cannot be combined with prompt or interactive; give only one of them"

@@ -83,9 +83,9 @@ def generate(
 
     Each sequence of `prompt` is read once and continued `num_samples` times: there are
     batch * num_samples samples, grouped by sequence. Temperature 0 takes the most likely
-    token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. On a
-    CPU a copy of the model is made when the first token is requested; on other devices the model is
-    in eval mode until the generator is exhausted or closed.
+    token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. Of a
+    float32 model on a CPU, a copy is made when the first token is requested; any other is in eval
+    mode until the generator is exhausted or closed.
 
     Raises ValueError, naming the argument, for an argument out of range.
     """
@@ -119,7 +119,7 @@ def _stream(
     tokens = prompt.repeat_interleave(num_samples, 0)
     tokens = torch.cat((tokens, tokens.new_zeros(len(tokens), max_new_tokens)), dim=1)
     weight = model.unembedding.weight
-    if weight.device.type == "cpu":
+    if weight.device.type == "cpu" and weight.dtype == torch.float32:
         model = _for_few_rows(model)
     was_training = model.training
     model.eval()
@@ -139,7 +139,7 @@ def _stream(
                     cache.clear()
                     cached_from = start
                 last = model.hidden(tokens[:, start + cache.length : n], cache)[:, -1]
-            chosen = choose(model.unembedding(last))
+            chosen = choose(model.unembedding(last).float())
             tokens[:, n] = chosen
             yield chosen
     finally:

@@ -186,6 +186,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("sample", ["run={tiny}", "prompt_file=binary.bin"], ["prompt_file", "UTF-8"]),
     ("sample", ["run={tiny}", "prompt_file=short.txt", "prompt=a"], ["prompt_file", "prompt"]),
     ("sample", ["run={tiny}", "device=cuda:9"], ["device", "cuda:9"]),
+    ("sample", ["run={tiny}", "precision=auto"], ["precision", "auto", "fp32, bf16"]),
     ("sample", ["run={tiny}", "promt=a"], ["promt", "no such setting"]),
     ("evaluate", ["run=nowhere"], ["run", "nowhere"]),
     ("evaluate", ["run={tiny}", "split=test"], ["split", "train, val"]),

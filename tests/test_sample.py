@@ -37,6 +37,14 @@ def test_temperature_zero_is_greedy(tiny: Path) -> None:
     assert greedy == succeed("sample", "top_p=1e-9", "seed=4", cwd=tiny)
 
 
+def test_bfloat16_reads_other_weights(tiny: Path) -> None:
+    settings = ("prompt=Once", "max_new_tokens=3000", "temperature=1")
+    rounded = succeed("sample", *settings, "precision=bf16", cwd=tiny)
+    assert rounded.startswith("Once") and len(rounded) > 100
+    assert rounded == succeed("sample", *settings, "precision=bf16", cwd=tiny)
+    assert rounded != succeed("sample", *settings, "precision=fp32", cwd=tiny)
+
+
 def test_several_samples_are_one_batch(tiny: Path) -> None:
     output = succeed("sample", "num_samples=3", "prompt=The", *LONG, cwd=tiny)
     heads = [line for line in output.splitlines() if line.startswith("--- ")]

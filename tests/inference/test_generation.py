@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -149,6 +150,20 @@ def test_keeping_only_the_most_likely_token_is_greedy(make_model):
     assert torch.equal(greedy, sampled(model, prompt, 10, top_k=1))
     assert torch.equal(greedy, sampled(model, prompt, 10, top_p=1e-6))
     assert torch.equal(greedy, sampled(model, prompt, 10, temperature=1e-6))
+
+
+def test_bfloat16_weights_choose_as_float32_does(make_model, family):
+    """Up to rounding: no token has a clearly larger logit in float32, also beyond the context."""
+    model = make_model(**family)
+    rounded = copy.deepcopy(model).bfloat16()
+    prompt = torch.randint(13, (2, 4), generator=seeded(5))
+    chosen = sampled(rounded, prompt, 20, temperature=0.0)
+    tokens = torch.cat((prompt, chosen), dim=1)
+    for n in range(4, tokens.shape[1]):
+        logits = model(tokens[:, window_start(n, model.config.context_length) : n])[:, -1]
+        lost = logits.amax(-1) - logits.gather(-1, tokens[:, n : n + 1])[:, 0]
+        assert (lost <= 0.2 * logits.std()).all()
+    assert {each.dtype for each in rounded.parameters()} == {torch.bfloat16}
 
 
 def test_it_streams_and_does_not_change_the_callers_state(make_model):
