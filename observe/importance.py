@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from observe.observed import ObservedRun
 
 # Heads that matter differ by more than the error of so few tokens, and one look takes little time.
-N_TOKENS = 512
+N_TOKENS = 256
 
 Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
