@@ -1,7 +1,9 @@
-"""Seconds to nanoGPT's loss on tiny Shakespeare: nanoGPT's quick starts and our experiments.
+r"""Seconds to nanoGPT's loss on tiny Shakespeare: nanoGPT's quick starts and our experiments.
 
     python benchmarks/time_to_quality.py --nanogpt CHECKOUT --shakespeare input.txt
     python benchmarks/time_to_quality.py --nanogpt CHECKOUT --shakespeare input.txt --gpu
+    python benchmarks/time_to_quality.py --nanogpt CHECKOUT --shakespeare input.txt \
+        --sides nanoGPT shakespeare_best
 
 All sides run in turn, as whole processes with cold caches. All are evaluated on the same bytes: the
 whole validation split, which is the last tenth of the file, in windows that do not overlap, with
@@ -9,11 +11,14 @@ the checkpoint of the best validation loss. Prints every run, then medians and r
 
 nanoGPT runs as its users start it. On a CPU it also runs a second time with OpenMP threads that
 spin as briefly as ours do (openmp.py), which makes a difference if other programs are running.
+Beside `shakespeare_best`, whose loss is that of nanoGPT's quick start for GPUs, a few steps of that
+quick start are timed on the CPU, and its time is extrapolated.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -30,12 +35,19 @@ PEERS: dict[str, dict[str, str]] = {
     "nanoGPT, brief spinning": {"GOMP_SPINCOUNT": "10000"},
 }
 CPU_SIDES = (*PEERS, "shakespeare_fast", "shakespeare_bytes")
+BEST = "shakespeare_best"
 GPU_SIDES = ("nanoGPT", "shakespeare_gpu")
 GPU_QUICK_START = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
 CPU_QUICK_START = [
     *(*GPU_QUICK_START, "--device=cpu", "--compile=False"),
     *("--eval_iters=20", "--log_interval=1", "--block_size=64", "--batch_size=12", "--n_layer=4"),
     *("--n_head=4", "--n_embd=128", "--max_iters=2000", "--lr_decay_iters=2000", "--dropout=0.0"),
+]
+# The steps that nanoGPT's README takes to its best validation loss on a GPU.
+GPU_STEPS = 2000
+FEW_STEPS = [
+    *("--device=cpu", "--compile=False", "--max_iters=5"),
+    *("--eval_iters=1", "--log_interval=1"),
 ]
 # Runs in nanoGPT's folder after training; it trusts that folder's own checkpoint.
 MEASURE = """
@@ -62,6 +74,7 @@ def main() -> None:
     parser.add_argument(
         "--first-seed", type=int, default=1, help="of our runs; each round adds one"
     )
+    parser.add_argument("--sides", nargs="+", choices=(*CPU_SIDES, BEST), default=CPU_SIDES)
     parser.add_argument("--gpu", action="store_true", help="compare the quick start for GPUs")
     parser.add_argument("--settings", nargs="*", default=[], help="more settings for our runs")
     arguments = parser.parse_args()
@@ -86,7 +99,9 @@ def main() -> None:
             print(f"{side}: {seconds:.1f} s, {bpb:.4f} bits per byte", flush=True)
             return seconds, bpb
 
-        results = in_turn(GPU_SIDES if arguments.gpu else CPU_SIDES, seeds, measure)
+        results = in_turn(GPU_SIDES if arguments.gpu else arguments.sides, seeds, measure)
+        if BEST in results:
+            print_gpu_step(peer)
     peer_seconds = median(seconds for seconds, _ in results["nanoGPT"])
     for side, runs in results.items():
         times, bpb = zip(*runs, strict=True)
@@ -94,6 +109,17 @@ def main() -> None:
             f"{side}: median {spread(times, '.1f', ' s')}, {peer_seconds / median(times):.1f} x; "
             f"bits per byte {min(bpb):.3f} to {max(bpb):.3f}"
         )
+
+
+def print_gpu_step(peer: Path) -> None:
+    """Time nanoGPT's settings for GPUs on this CPU."""
+    lines = subprocess.check_output([*GPU_QUICK_START, *FEW_STEPS], cwd=peer, text=True)
+    _, *steps = re.findall(r"^iter \d+: .* time ([\d.]+)ms", lines, re.MULTILINE)
+    step = median(float(each) for each in steps) / 1000  # the first one includes an evaluation
+    print(
+        f"nanoGPT's settings for GPUs: {step:.1f} s per step, so {GPU_STEPS:,} steps would take "
+        f"{step * GPU_STEPS / 3600:.1f} hours (extrapolated from {len(steps)} steps)"
+    )
 
 
 if __name__ == "__main__":

@@ -197,7 +197,8 @@ class Tales:
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
         self._grammar = read_edition(config.edition)
-        self._kept: list[str] | None = None
+        self._kept: dict[str, list[str]] = {}
+        self._bits: dict[str, float] = {}
 
     @property
     def description(self) -> str | None:
@@ -217,23 +218,28 @@ class Tales:
     def pieces(self, split: str) -> Iterator[str]:
         """The text of `split` ("train" or "val"); each piece is a tale and its `document_end`.
 
-        A training split that is not large is kept for the next call: bpe reads it twice.
+        Reading the training split of a corpus that is not large keeps both for the next call: bpe
+        reads them twice, and the validation tales are drawn first.
         """
-        if split == "train" and self._kept is not None:
-            kept, self._kept = self._kept, None
-            yield from kept
+        if split in self._kept:
+            yield from self._kept.pop(split)
             return
-        pieces = []
-        for drawn in self.tales(split):
+        kept: dict[str, list[str]] = {"train": [], "val": []}
+        is_kept = split == "train" and self.config.n_bytes <= MOST_KEPT
+        for part, drawn in self._draw(split):
             piece = drawn.text + self.config.document_end
-            if split == "train" and self.config.n_bytes <= MOST_KEPT:
-                pieces.append(piece)
-            yield piece
-        self._kept = pieces or None
+            if is_kept:
+                kept[part].append(piece)
+            if part == split:
+                yield piece
+        if is_kept:
+            self._kept = kept
 
     def floor_bits(self, split: str) -> float:
         """The information of the whole split in bits (the separators have none)."""
-        return math.fsum(tale.bits for tale in self.tales(split))
+        if split not in self._bits:
+            self._bits[split] = math.fsum(tale.bits for tale in self.tales(split))
+        return self._bits[split]
 
     def tales(self, split: str) -> Iterator[Tale]:
         """The tales of `split` ("train" or "val"), all different, generated at each call.
@@ -245,18 +251,26 @@ class Tales:
 
         Raises ValueError for any other split.
         """
-        check_choice("split", split, ("train", "val"))
+        return (drawn for part, drawn in self._draw(split) if part == split)
+
+    def _draw(self, last: str) -> Iterator[tuple[str, Tale]]:
+        """The tales of all splits up to `last`, each with its split."""
+        check_choice("split", last, ("train", "val"))
         rng = random.Random(self.config.seed)
         val_bytes = self.config.n_bytes * self.config.val_fraction
         seen: set[bytes] = set()
+        bits: list[float] = []
         written = 0
-        while written < (val_bytes if split == "val" else self.config.n_bytes):
+        while written < (val_bytes if last == "val" else self.config.n_bytes):
             drawn = tale(rng, self._grammar)
             # Digests, because the tales of a large corpus would fill the memory.
             digest = hashlib.blake2b(drawn.text.encode(), digest_size=16).digest()
             if digest in seen:
                 continue
             seen.add(digest)
-            if split == "val" or written >= val_bytes:
-                yield drawn
+            split = "val" if written < val_bytes else "train"
+            if split == "val":
+                bits.append(drawn.bits)
+            yield split, drawn
             written += len(drawn.text) + len(self.config.document_end)
+        self._bits["val"] = math.fsum(bits)

@@ -9,7 +9,7 @@ import random
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 import pytest
@@ -247,10 +247,23 @@ def test_same_bytes_in_every_process_and_on_every_platform(edition, stored):
 def test_pieces_are_the_same_each_time_they_are_read(monkeypatch, most_kept):
     monkeypatch.setattr("data.tales.MOST_KEPT", most_kept)
     corpus = Tales(preset("data", "tales", n_bytes=20_000, val_fraction=0.2))
-    expected = [drawn.text + "\n\n" for drawn in corpus.tales("train")]
+    expected = {
+        split: [drawn.text + "\n\n" for drawn in corpus.tales(split)] for split in ("train", "val")
+    }
     for _ in range(3):
         next(corpus.pieces("train"))  # by a reader that stops early
-        assert list(corpus.pieces("train")) == expected
+        for split in ("train", "val", "val", "train", "train", "val"):
+            assert list(corpus.pieces(split)) == expected[split]
+
+
+def test_the_floor_does_not_depend_on_what_was_read_before():
+    config = preset("data", "tales", n_bytes=20_000, val_fraction=0.2)
+    first, second = Tales(config), Tales(config)
+    deque(second.pieces("train"), maxlen=0)
+    next(second.tales("val"))
+    for split in ("train", "val"):
+        bits = math.fsum(drawn.bits for drawn in Tales(config).tales(split))
+        assert first.floor_bits(split) == second.floor_bits(split) == bits
 
 
 def test_former_editions_are_named():
