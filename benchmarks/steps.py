@@ -6,7 +6,8 @@
 `quick_start` is the shape of nanoGPT's CPU quick start in float32; `gpt2` is GPT-2 with 124 M
 parameters in bfloat16 with torch.compile, as in nanoGPT's bench.py. Both sides take batches from
 memory, clip the gradients, step and read the loss; they run in turn, each in its own process. On
-our side a step is the trainer's own, with GPT-2's block, as in nanoGPT, and with the default block.
+our side a step is the trainer's own, with GPT-2's block, as in nanoGPT, with the default block, and
+as `train.py` would choose the precision, which on a CPU with bfloat16 instructions is not float32.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import common
 
 PEER = "nanoGPT"
-BLOCKS = {"glassgpt, GPT-2's block": common.GPT2_BLOCK, "glassgpt, default block": ("model=nano",)}
+BLOCKS = {
+    "glassgpt, GPT-2's block": common.GPT2_BLOCK,
+    "glassgpt, default block": ("model=nano",),
+    "glassgpt, default block and precision": ("model=nano", "trainer.precision=auto"),
+}
 # Shape, batch size, and whether with bfloat16 and torch.compile.
 TASKS = {
     "quick_start": (common.Shape(64, 65, n_layers=4, n_heads=4, d_model=128), 12, False),
@@ -97,7 +102,6 @@ def our_step(
     shape, batch_size, is_fast = TASKS[task]
     config = common.configure(
         shape,
-        *block,
         *(
             "optimizer=adamw",
             "optimizer.lr=1e-3",
@@ -108,6 +112,7 @@ def our_step(
         *("trainer.eval_every=0", "trainer.checkpoint_every=0"),
         *(f"trainer.batch_size={batch_size}", f"trainer.device={device}"),
         *(f"trainer.precision={'bf16' if is_fast else 'fp32'}", f"trainer.compile={is_fast}"),
+        *block,
     )
     model = GPT(config.model, shape.vocab_size).to(device)
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)

@@ -13,7 +13,7 @@ from torch import nn
 from errors import UserError
 
 PRECISIONS = ("auto", "fp32", "bf16")
-BF16_WIDTH = 256
+BF16_WIDTH = 64
 
 
 def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
@@ -86,8 +86,8 @@ def autocast(
 
 def trains_faster_in_bf16(model: nn.Module) -> bool:
     """Whether steps of this model on this CPU are faster with bfloat16 products: if the CPU has
-    instructions for them, and if the model is at least `BF16_WIDTH` wide. In a narrower one, the
-    casts cost as much as the products save (benchmarks/RESULTS.md)."""
+    instructions for them, and if the model is at least `BF16_WIDTH` wide: the narrowest that was
+    measured (benchmarks/RESULTS.md)."""
     has = torch.cpu.get_capabilities()
     if not any(has.get(name) for name in ("avx512_bf16", "amx_bf16")):
         return False
