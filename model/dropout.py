@@ -17,8 +17,8 @@ LEVELS = 1 << 16  # of a random 16-bit integer
 class Dropout(nn.Dropout):
     """Zero with probability p, in training, and otherwise x / (1 - p) (Srivastava et al. 2014).
 
-    On a CPU, PyTorch draws one random number of 64 bits per element, one after the other, which in
-    a small model takes longer than the attention. Here every such number decides on four elements.
+    On most CPUs, PyTorch draws one random number of 64 bits per element, one after the other, which
+    in a small model takes longer than attention. Here such a number decides on four elements.
     """
 
     def forward(self, x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
