@@ -155,13 +155,13 @@ SCORES = (
     Score(
         "induction, random ids",
         induction,
-        "induction on uniformly random token ids, repeated, which can be unlike any text",
+        "induction on uniformly random tokens, repeated once; few texts resemble that",
         "random ids",
     ),
     Score(
         "duplicate token, random ids",
         duplicate_token,
-        "duplicate token on uniformly random token ids, repeated",
+        "duplicate token on uniformly random tokens, repeated once",
         "random ids",
     ),
     Score("previous token", previous_token, "share of attention on the token directly before"),
