@@ -166,6 +166,7 @@ def _gpt2(read: _Reader) -> ModelConfig:
         raise ValueError(
             f"n_head: {n_heads} does not divide n_embd={d_model}; choose another model"
         )
+    # One probability stands for both: the smaller, as it is the safer choice for a finetuning.
     dropout = min(read.number("resid_pdrop", 0.1), read.number("embd_pdrop", 0.1))
     attention_dropout = read.number("attn_pdrop", 0.1)
     return ModelConfig(

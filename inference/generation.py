@@ -83,8 +83,8 @@ def generate(
 
     Each sequence of `prompt` is read once and continued `num_samples` times: there are
     batch * num_samples samples, grouped by sequence. Temperature 0 takes the most likely
-    token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. Of a
-    float32 model on a CPU, a copy is made when the first token is requested; any other is in eval
+    token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. A
+    float32 model on a CPU is copied when the first token is requested; any other is put into eval
     mode until the generator is exhausted or closed.
 
     Raises ValueError, naming the argument, for an argument out of range.

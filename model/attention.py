@@ -120,7 +120,7 @@ def fused_attention(
 def _kernels(value: Tensor) -> AbstractContextManager:
     """A context with the kernels that are fast for these values: all, as PyTorch chooses; but on
     CPUs the gradient in bfloat16 takes the fused kernel up to four times as long as plain
-    products, unless the context is long."""
+    products, up to a context of PLAIN_CONTEXT."""
     plain = value.device.type == "cpu" and value.dtype == torch.bfloat16 and value.requires_grad
     if plain and value.shape[2] <= PLAIN_CONTEXT:
         return sdpa_kernel(SDPBackend.MATH)

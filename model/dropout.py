@@ -1,7 +1,7 @@
 """Dropout that is also fast on CPUs.
 
-Promises: PyTorch's dropout, but for the random draws and the last of the probability's 16 bits on
-CPUs.
+Promises: PyTorch's dropout out of place, but for the random draws and the last of the probability's
+16 bits on CPUs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ class Dropout(nn.Dropout):
     in a small model takes longer than attention. Here such a number decides on four elements.
     """
 
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+
     def forward(self, x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-        if not self.training or self.p == 0 or x.device.type != "cpu" or is_compiling():
+        dropped = round(self.p * LEVELS)
+        is_plain = not self.training or dropped in (0, LEVELS)
+        if is_plain or x.device.type != "cpu" or is_compiling():
             return super().forward(x)
         numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
         levels = numbers.view(torch.int16)[: x.numel()].view(x.shape)
-        dropped = round(self.p * LEVELS)
         keep = (levels >= dropped - LEVELS // 2).to(x.dtype)
         return x * keep.mul_(LEVELS / (LEVELS - dropped))

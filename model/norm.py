@@ -29,8 +29,8 @@ class RMSNorm(nn.RMSNorm):
         assert self.eps is not None
         if x.device.type == "cpu" and x.dtype != torch.float64 and not is_compiling():
             if torch.is_grad_enabled():
-                return _FusedRMSNorm.apply(x.float(), self.weight, self.eps).to(x.dtype)
-            return _normalise(x.float(), self.weight, self.eps)[0].to(x.dtype)
+                return _FusedRMSNorm.apply(x.float(), self.weight.float(), self.eps).to(x.dtype)
+            return _normalise(x.float(), self.weight.float(), self.eps)[0].to(x.dtype)
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 

@@ -64,7 +64,7 @@ class Rotary(nn.Module):
     ) -> Float[Tensor, "batch head token d_head"]:
         cos = self.cos[start : start + x.shape[2]]
         sin = self.sin[start : start + x.shape[2]]
-        # (a, b) becomes (a cos - b sin, b cos + a sin), in float32.
+        # (a, b) becomes (a cos - b sin, b cos + a sin); under autocast, in the tables' float32.
         return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin).to(x.dtype)
 
 

@@ -34,8 +34,8 @@ Maps = Float[Tensor, "1 head query key"]
 
 # More tokens than this make the labels of an image illegible.
 MAX_IMAGE_TOKENS = 24
-# If no probe is given: a document of the validation split of at least so many tokens, the shortest
-# within the first ones, so that what it repeats is also in the map.
+# Without a given probe: how short a document may be, and how much of the validation split is
+# searched for the shortest. A whole document also shows what it repeats at its end.
 N_PROBE_TOKENS = 64
 N_SEARCHED_TOKENS = 4096
 TAG = "attention"

@@ -72,10 +72,11 @@ def test_other_dtypes_keep_theirs(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, F.rms_norm(x, [16], norm.weight.to(dtype), 1e-5))
 
 
-def test_bfloat16_is_normalised_in_float32() -> None:
+@pytest.mark.parametrize("gain", [torch.float32, torch.bfloat16])
+def test_bfloat16_is_normalised_in_float32(gain: torch.dtype) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 50, 24).bfloat16().requires_grad_()
-    norm = RMSNorm(24, eps=1e-5)
+    norm = RMSNorm(24, eps=1e-5).to(gain)
     found = norm(x)
     slope = torch.randn(found.shape).bfloat16()
     found.backward(slope)
@@ -84,6 +85,7 @@ def test_bfloat16_is_normalised_in_float32() -> None:
     expected = by_formula(exact, norm.weight.detach().double(), 1e-5)
     expected.backward(slope.double())
     assert found.dtype == torch.bfloat16 and x.grad is not None and exact.grad is not None
+    assert norm.weight.grad is not None and norm.weight.grad.dtype == gain
     # Rounded once, at the end: by half of the last of bfloat16's 8 bits.
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=0)
     torch.testing.assert_close(x.grad.double(), exact.grad, rtol=2**-8, atol=1e-6)
