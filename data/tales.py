@@ -254,7 +254,8 @@ class Tales:
         return (drawn for part, drawn in self._draw(split) if part == split)
 
     def _draw(self, last: str) -> Iterator[tuple[str, Tale]]:
-        """The tales of all splits up to `last`, each with its split."""
+        """The tales of all splits up to `last`, each with its split. At the end, the information of
+        the validation split is known."""
         check_choice("split", last, ("train", "val"))
         rng = random.Random(self.config.seed)
         val_bytes = self.config.n_bytes * self.config.val_fraction

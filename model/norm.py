@@ -28,9 +28,10 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
         assert self.eps is not None
         if x.device.type == "cpu" and x.dtype != torch.float64 and not is_compiling():
+            inputs = x.float(), self.weight.float(), self.eps
             if torch.is_grad_enabled():
-                return _FusedRMSNorm.apply(x.float(), self.weight.float(), self.eps).to(x.dtype)
-            return _normalise(x.float(), self.weight.float(), self.eps)[0].to(x.dtype)
+                return _FusedRMSNorm.apply(*inputs).to(x.dtype)
+            return _normalise(*inputs)[0].to(x.dtype)
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
