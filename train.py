@@ -48,7 +48,7 @@ from training.device import check_memory, choose_device, keep_freed_memory
 from training.observer import Observer
 from training.optimizer import Optimizer
 from training.progress import Progress, load_progress
-from training.ranks import Ranks, join_ranks
+from training.ranks import Ranks, join_ranks, leave_ranks
 from training.run import Run, check_new
 from training.trainer import Diverged, Reports, Trainer, TrainingData
 from training.weights import check_weights, load_optimizer, load_weights
@@ -433,4 +433,10 @@ def run_trainer(trainer: Trainer, run: Run, floor_bpb: float | None) -> float:
 
 
 if __name__ == "__main__":
-    run_script("train", main)
+    try:
+        run_script("train", main)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            leave_ranks(end.code)
+        raise
+    leave_ranks()

@@ -41,6 +41,37 @@ def launch(ranks: int, *settings: str, cwd: Path) -> subprocess.Popen[str]:
     return begin(*torchrun, str(ROOT / "train.py"), *settings, cwd=cwd)
 
 
+ENDS_AFTER_A_COLLECTIVE = """
+import sys
+
+import torch
+
+from training.ranks import join_ranks, leave_ranks
+
+with join_ranks(torch.device("cpu")) as ranks:
+    import torch.distributed.nn  # as DDP does; it keeps the process group
+
+    print("sum", *ranks.all_reduce_sum(torch.ones(3)).tolist())
+leave_ranks(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -> None:
+    """Without `leave_ranks`, gloo's threads abort most of such processes."""
+    script = tmp_path / "script.py"
+    script.write_text(ENDS_AFTER_A_COLLECTIVE, encoding="utf-8")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=4")
+    process = begin(*torchrun, str(script), str(status), cwd=tmp_path, PYTHONPATH=str(ROOT))
+    output, errors = process.communicate(timeout=300)
+    assert (process.returncode == 0) == (status == 0), errors
+    assert "terminate called" not in errors
+    if status:
+        assert f"exitcode  : {status}" in errors
+    else:
+        assert output.count("sum 4.0 4.0 4.0") == 4
+
+
 def losses(run: Path) -> list[dict[str, float]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [

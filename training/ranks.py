@@ -7,6 +7,7 @@ is one rank, and all communication here is a no-op.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,3 +140,15 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     yield Ranks(device, dist.get_rank(), dist.get_world_size())
     # Skipped after an exception: the other ranks may never get here.
     dist.destroy_process_group()
+
+
+def leave_ranks(status: int = 0) -> None:
+    """End the process at once if it is a rank of several; otherwise do nothing.
+
+    PyTorch's caches keep the process group after its end, and with it gloo's threads. A thread that
+    frees a tensor while Python shuts down aborts the process, after a training that went well.
+    """
+    if "LOCAL_RANK" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
