@@ -126,16 +126,17 @@ def test_finetuning_starts_from_the_base_and_ends_below_training_from_nothing(he
 
 
 def test_the_settings_of_the_new_run_are_those_of_the_base(here: Path) -> None:
-    settings = ("model.dropout=0.1", "model.context_length=16", "trainer.max_steps=2")
-    succeed("train", "init_from=runs/base", *FINETUNE, *settings, "run_dir=fine", cwd=here)
+    changed = {"dropout": 0.1, "attention_dropout": 0.0, "context_length": 16}
+    settings = [f"model.{name}={value}" for name, value in changed.items()]
+    start = ("train", "init_from=runs/base", *FINETUNE, *settings)
+    succeed(*start, "trainer.max_steps=2", "run_dir=fine", cwd=here)
     base, fine = (
         yaml.safe_load((here / run / "config.yaml").read_text()) for run in ("runs/base", "fine")
     )
     assert fine["init_from"] == str((here / "runs/base").resolve())
     assert fine["tokenizer"] == base["tokenizer"] == {"name": "byte", "vocab_size": None}
-    assert fine["model"]["dropout"] == 0.1 and fine["model"]["context_length"] == 16
     kept = {name: value for name, value in base["model"].items() if value is not None}
-    assert fine["model"] == fine["model"] | kept | {"dropout": 0.1, "context_length": 16}
+    assert fine["model"] == fine["model"] | kept | changed
     assert same(weights(here / "fine", "step-000000"), weights(here / "runs/base"))
     tokenizers = (here / run / "tokenizer/tokenizer.tiktoken" for run in ("runs/base", "fine"))
     assert len({each.read_bytes() for each in tokenizers}) == 1

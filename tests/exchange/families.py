@@ -56,6 +56,8 @@ def configs(draw: st.DrawFn, family: str) -> ModelConfig:
         settings["bias"] = draw(st.booleans())
     if family == "gpt2":
         settings["d_model"] = n_heads * draw(st.sampled_from([3, 5, 8, 32]))
+        settings["dropout"] = draw(st.sampled_from([0.0, 0.1]))
+        settings["attention_dropout"] = draw(st.sampled_from([None, 0.0, 0.3]))
     else:
         wide = [9, 31, 32, 64] if family == "qwen3" else [n_heads * each for each in (3, 5, 8, 32)]
         settings["d_model"] = draw(st.sampled_from(wide))

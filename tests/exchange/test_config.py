@@ -30,8 +30,22 @@ def test_the_settings_come_back(name: str, data: st.DataObject) -> None:
     config = expected = data.draw(configs(name))
     assert family(config) == name
     if name == "gpt2":  # whose biases are zero where there were none
-        expected = preset("model", "nano_gpt2", **{**vars(config), "bias": True, "rope_theta": 1e4})
+        changes: dict[str, Any] = {"bias": True, "rope_theta": 1e4}
+        if config.attention_dropout == config.dropout:
+            changes["attention_dropout"] = None
+        expected = preset("model", "nano_gpt2", **{**vars(config), **changes})
     assert from_config(json.loads(json.dumps(to_config(config, 77)))) == (expected, 77)
+
+
+@pytest.mark.parametrize(
+    ("resid", "attn", "expected"), [(0.1, 0.1, (0.1, None)), (0.1, 0.0, (0.1, 0.0))]
+)
+def test_dropout_of_gpt2(resid: float, attn: float, expected: tuple[float, float | None]) -> None:
+    values = GPT2Config(resid_pdrop=resid, embd_pdrop=resid, attn_pdrop=attn).to_dict()
+    config, vocab_size = from_config(values)
+    assert (config.dropout, config.attention_dropout) == expected
+    again = GPT2Config(**to_config(config, vocab_size))
+    assert (again.resid_pdrop, again.embd_pdrop, again.attn_pdrop) == (resid, resid, attn)
 
 
 @pytest.mark.parametrize(

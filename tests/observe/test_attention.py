@@ -23,6 +23,7 @@ from observe.attention import (
     default_probe,
 )
 from observe.heads import maps_of
+from observe.observed import ObservedRun
 from tests.conftest import small_config
 from tests.observe.conftest import observed_run
 
@@ -82,19 +83,28 @@ def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: P
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
 
 
+def observed_tales(folder: Path, text: str, context_length: int) -> ObservedRun:
+    tokenizer = fixed_tokenizer("byte")
+    tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
+    return replace(
+        observed_run(folder, GPT(small_config(1, 1, 4, context_length), 256)),
+        settings={"data.name": "tales"},
+        dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
+    )
+
+
 @pytest.mark.parametrize(("context_length", "whole"), [(1024, True), (64, False)])
 def test_the_default_probe_of_tales_is_a_short_whole_tale(
     tmp_path: Path, context_length: int, whole: bool
 ) -> None:
-    tokenizer = fixed_tokenizer("byte")
     corpus = open_corpus(preset("data", "tales", n_bytes=60_000))
     text = "".join(corpus.pieces("val"))
-    tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
-    observed = replace(
-        observed_run(tmp_path, GPT(small_config(1, 1, 4, context_length), 256)),
-        settings={"data.name": "tales"},
-        dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
-    )
-    probe = tokenizer.decode(default_probe(observed))
+    probe = default_probe(observed_tales(tmp_path, text, context_length))
     first = text[:N_SEARCHED_TOKENS].split("\n\n")[:-1]
-    assert probe == (min(first, key=len) + "\n\n" if whole else text[:N_PROBE_TOKENS])
+    expected = min(first, key=len) + "\n\n" if whole else text[:N_PROBE_TOKENS]
+    assert bytes(probe).decode() == expected
+
+
+def test_the_default_probe_of_short_documents_is_several(tmp_path: Path) -> None:
+    text = "".join(f"Tale {number}.\n\n" for number in range(100))
+    assert bytes(default_probe(observed_tales(tmp_path, text, 1024))).decode() == text[:64]
