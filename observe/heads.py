@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from data.batches import UNSCORED
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64
+FEWEST = 8  # different words or tokens; repeats of fewer show no copying
 N_WORDS = 50_000  # tokens of the validation split, whose words are counted
 
 
@@ -60,25 +61,32 @@ def maps_of(
     return [weights.float().cpu() for weights in maps]
 
 
-def random_ids(vocab_size: int, context_length: int) -> Int[Tensor, "text token"]:
-    """Random ids, repeated once: attention to the first half can only come from copying. All ids
-    are equally likely, which makes a text that can be unlike any that the model was trained on."""
-    half = min(N_TOKENS // 2, context_length // 2)
+def random_ids(vocab_size: int, half: int) -> Int[Tensor, "text token"]:
+    """`half` random ids, repeated once: attention to the first half can only come from copying. All
+    ids are equally likely, which makes a text that can be unlike any that the model was trained
+    on."""
     generator = torch.Generator().manual_seed(0)
-    first = torch.randint(vocab_size, (N_TEXTS, half), generator=generator)
-    return first.repeat(1, 2)
+    return torch.randint(vocab_size, (N_TEXTS, half), generator=generator).repeat(1, 2)
+
+
+class Repeated(NamedTuple):
+    """Texts whose second half repeats the first, and what they are made of."""
+
+    tokens: Int[Tensor, "text token"]
+    unit: str
 
 
 def random_words(
-    tokens: Int[Tensor, " n_tokens"], tokenizer: Tokenizer, context_length: int
-) -> Int[Tensor, "text token"]:
-    """Different words of a text, drawn by their frequency and repeated once; if it has few words,
-    different tokens."""
-    half = min(N_TOKENS // 2, context_length // 2)
+    tokens: Int[Tensor, " n_tokens"], tokenizer: Tokenizer, half: int
+) -> Repeated | None:
+    """Different words of a text, drawn by their frequency, up to `half` tokens, and repeated once;
+    if it has few words, different tokens; None if it has few of these as well."""
     words = Counter(re.findall(r"(?<= )\w+(?= )", tokenizer.decode(tokens.tolist())))
     counts: Mapping[tuple[int, ...], int] = {(id,): n for id, n in Counter(tokens.tolist()).items()}
-    if len(words) >= half:
+    if by_words := len(words) >= half:
         counts = {tuple(tokenizer.encode(" " + word)): n for word, n in words.items()}
+    if half < 2 or len(counts) < FEWEST:
+        return None
     drawable, frequency = list(counts), np.array([*counts.values()])
     rng = np.random.default_rng(0)
     rows: list[list[int]] = []
@@ -87,7 +95,14 @@ def random_words(
         drawn = rng.choice(len(drawable), size, replace=False, p=frequency / frequency.sum())
         rows.append(list(chain.from_iterable(drawable[each] for each in drawn))[:half])
     length = min(map(len, rows))
-    return torch.tensor([row[:length] for row in rows]).repeat(1, 2)
+    repeated = torch.tensor([row[:length] for row in rows]).repeat(1, 2)
+    return Repeated(repeated, "words" if by_words else "tokens")
+
+
+def first_places(tokens: Int[Tensor, "text token"]) -> Int64[np.ndarray, "text token"]:
+    """For scores of repeats: the place in the first half, for texts whose second half repeats it.
+    Unlike the tokens, which can be letters, none is there twice."""
+    return np.tile(np.arange(tokens.shape[1] // 2), (len(tokens), 2))
 
 
 class HeadScores:
@@ -129,22 +144,20 @@ def score_texts(observed: ObservedRun) -> tuple[list[Texts], dict[str, str]]:
     """The texts on which scores are measured, and what they are, by what a score needs.
 
     Induction is measured where the corpus at hand has it: on the songs of tales, and else on words
-    that are repeated.
+    that are repeated, if it has enough.
     """
     tokenizer, model = observed.dataset.tokenizer, observed.model
     context_length = model.config.context_length
     start = observed.validation_tokens(N_TEXTS * N_TOKENS)
     length = min(N_TOKENS, context_length, len(start))
     count = min(N_TEXTS, len(start) // length)
-    ids = random_ids(model.vocab_size, context_length)
-    texts = [
-        Texts(start[: count * length].view(count, length), {"maps": ()}),
-        Texts(ids, {"random ids": (ids.numpy(),)}),
-    ]
-    where = {
-        "maps": f"{count} validation text{'s' * (count > 1)}",
-        "random ids": "random ids, repeated",
-    }
+    texts = [Texts(start[: count * length].view(count, length), {"maps": ()})]
+    where = {"maps": f"{count} validation text{'s' * (count > 1)}"}
+    half = min(N_TOKENS, context_length) // 2
+    if half > 1:  # otherwise what follows the first occurrence is the second
+        ids = random_ids(model.vocab_size, half)
+        texts.append(Texts(ids, {"random ids": (first_places(ids),)}))
+        where["random ids"] = "random ids, repeated"
     tales = tale_texts(observed.corpus, tokenizer, N_TEXTS, context_length)
     if tales:
         inputs = {"targets": (tales.copies,)}
@@ -157,9 +170,10 @@ def score_texts(observed: ObservedRun) -> tuple[list[Texts], dict[str, str]]:
             where["tokens"] = f"the songs of {N_TEXTS} tales"
         texts.append(Texts(torch.from_numpy(tales.tokens), inputs, tales.recalled))
     if "tokens" not in where:
-        words = random_words(observed.validation_tokens(N_WORDS), tokenizer, context_length)
-        texts.append(Texts(words, {"tokens": (words.numpy(),)}))
-        where["tokens"] = "words of the validation text, repeated"
+        own = random_words(observed.validation_tokens(N_WORDS), tokenizer, half)
+        if own:
+            texts.append(Texts(own.tokens, {"tokens": (first_places(own.tokens),)}))
+            where["tokens"] = f"{own.unit} of the validation text, repeated"
     return texts, where
 
 

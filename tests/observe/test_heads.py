@@ -22,7 +22,14 @@ from data.tales import Tales
 from data.tokenizer import fixed_tokenizer, train_bpe
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
-from observe.heads import Texts, measure_heads, random_ids, random_words, score_texts
+from observe.heads import (
+    Texts,
+    first_places,
+    measure_heads,
+    random_ids,
+    random_words,
+    score_texts,
+)
 from tensorboard_attention import scores
 from tests.conftest import small_config
 from tests.observe.conftest import observed_run
@@ -129,7 +136,9 @@ def test_a_perfect_head_has_a_score_of_one_on_songs(tmp_path: Path) -> None:
 def test_words_are_drawn_by_their_frequency(vocab: int) -> None:
     text = "".join(Tales(preset("data", "tales", n_bytes=100_000)).pieces("train"))
     tokenizer = train_bpe([text], vocab) if vocab > 256 else fixed_tokenizer("byte")
-    tokens = random_words(torch.tensor(tokenizer.encode(text)), tokenizer, 64)
+    repeated = random_words(torch.tensor(tokenizer.encode(text)), tokenizer, 32)
+    assert repeated and repeated.unit == "words"
+    tokens = repeated.tokens
     assert tokens.shape == (4, 64) and torch.equal(tokens[:, :32], tokens[:, 32:])
     known = Counter(re.findall(r"\w+", text))
     drawn = []
@@ -143,14 +152,51 @@ def test_words_are_drawn_by_their_frequency(vocab: int) -> None:
 
 def test_a_text_of_few_words_has_its_tokens_repeated() -> None:
     tokenizer = fixed_tokenizer("byte")
-    tokens = random_words(torch.tensor(list(b"abcabcabc")), tokenizer, 64)
-    assert tokens.shape == (4, 6) and torch.equal(tokens[:, :3], tokens[:, 3:])
-    assert all(sorted(row) == sorted(b"abc") for row in tokens[:, :3].tolist())
+    repeated = random_words(torch.tensor(list(b"abcdefgh" * 3)), tokenizer, 32)
+    assert repeated and repeated.unit == "tokens"
+    tokens = repeated.tokens
+    assert tokens.shape == (4, 16) and torch.equal(tokens[:, :8], tokens[:, 8:])
+    assert all(sorted(row) == sorted(b"abcdefgh") for row in tokens[:, :8].tolist())
+
+
+@pytest.mark.parametrize(("text", "half"), [(b"abcdefg" * 9, 32), (b"abcdefgh", 1)])
+def test_a_text_of_few_tokens_has_no_repeats(text: bytes, half: int) -> None:
+    assert random_words(torch.tensor(list(text)), fixed_tokenizer("byte"), half) is None
+
+
+def test_letters_that_recur_are_no_repeats() -> None:
+    """In a repeated text of three letters, only attention to the same place of the first half, or
+    to the next one, is what the scores mean."""
+    tokens = torch.tensor([list(b"abacabacab") * 2])
+    n = tokens.shape[1]
+    after = np.eye(n, k=1 - n // 2, dtype=np.float32)
+    uniform = np.tri(n, dtype=np.float32) / np.arange(1, n + 1)[:, None]
+    maps = np.stack([after, uniform])[None]
+    found = scores.measure("tokens", [maps], first_places(tokens))
+    expected = np.mean([1 / (query + 1) for query in range(n // 2, n)])
+    assert found["induction"][0] == pytest.approx([1, expected])
+    assert found["duplicate token"][0] == pytest.approx([0, expected])
+    assert expected < 0.1
+
+
+@pytest.mark.parametrize("context_length", [1, 2, 3, 4, 16])
+@pytest.mark.parametrize("with_tales", [False, True])
+def test_a_context_of_any_length_has_scores(
+    tmp_path: Path, with_tales: bool, context_length: int
+) -> None:
+    observed = observed_run(tmp_path, GPT(small_config(1, 1, 4, context_length), 256))
+    if with_tales:
+        observed = replace(observed, corpus=Tales(preset("data", "tales", n_bytes=10_000)))
+    maps = AttentionMaps(AttentionConfig(1, 0, None), observed)
+    maps.on_start(0)
+    found = maps.scores.log(1)
+    assert maps.scores.measured.keys() >= found.keys() >= {"entropy", "importance"}
+    assert ("induction, random ids" in found) == (context_length > 3)
 
 
 def test_scores_match_the_recorded_maps() -> None:
     gpt = model().train()
-    texts, again = torch.randint(256, (2, 20)), random_ids(256, 64)
+    texts, again = torch.randint(256, (2, 20)), random_ids(256, 32)
     assert torch.equal(again[:, :32], again[:, 32:])
     tokens, targets = texts[:1], np.tril(np.ones((1, 20, 20), dtype=bool), -3)
     some = np.arange(64) % 3 > 0
