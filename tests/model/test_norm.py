@@ -95,3 +95,35 @@ def test_float64_keeps_its_digits() -> None:
     x = torch.randn(5, 24, dtype=torch.float64)
     norm = RMSNorm(24, eps=1e-5).double()
     torch.testing.assert_close(norm(x), by_formula(x, norm.weight, 1e-5), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("frozen", [None, "x", "gain"])
+def test_gradients_of_gradients_are_those_of_the_formula(frozen: str | None) -> None:
+    torch.manual_seed(0)
+    norm = RMSNorm(8, eps=1e-5).requires_grad_(frozen != "gain")
+    with torch.no_grad():
+        norm.weight.normal_()
+    start = torch.randn(5, 8)
+    slopes = torch.randn(5, 8, requires_grad=True)
+    found = []
+    for function in (norm, lambda x: by_formula(x, norm.weight, 1e-5)):
+        x = start.clone().requires_grad_(frozen != "x")
+        wanted = [each for each in (x, norm.weight, slopes) if each.requires_grad]
+        first = torch.autograd.grad(function(x), wanted[:-1], slopes, create_graph=True)
+        total = torch.stack([each.square().sum() for each in first]).sum()
+        found.append(torch.autograd.grad(total, wanted, materialize_grads=True))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_gradients_of_single_examples() -> None:
+    torch.manual_seed(0)
+    norm, x = RMSNorm(8, eps=1e-5), torch.randn(3, 4, 8)
+
+    def loss(gain: Tensor, row: Tensor) -> Tensor:
+        return torch.func.functional_call(norm, {"weight": gain}, (row,)).sin().sum()
+
+    found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(norm.weight, x)
+    for ours, row in zip(found, x, strict=True):
+        (theirs,) = torch.autograd.grad(by_formula(row, norm.weight, 1e-5).sin().sum(), norm.weight)
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
