@@ -39,7 +39,7 @@ from data.batches import Windows
 from data.tokens import document_starts
 from errors import UserError, printable
 from files import new_file, open_regular, read_json, real_path
-from inference import OpenRun, each_checkpoint, open_run
+from inference import OpenRun, each_checkpoint, open_run, say_former_edition
 from live.models import initial_model, replace_values, values_of
 from live.pack import check_size, pack, rounded
 from live.page import describe, live_page
@@ -61,6 +61,7 @@ MEASURED = 1e11  # multiplications and additions for the losses in a page
 def main(cfg: DictConfig) -> None:
     config = build(cfg, LookConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
+    say_former_edition(opened)
     page_file = None if config.html is None else new_page(config.html, config.run, opened)
     if config.is_live:
         assert page_file

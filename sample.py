@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from configs.cli import as_utf8, run_script
 from configs.schema import SampleConfig, build
 from errors import UserError
-from inference import Writer, open_run
+from inference import Writer, open_run, say_former_edition
 from training.device import choose_device
 
 MAX_PROMPT = 10_000_000
@@ -29,6 +29,7 @@ MAX_PROMPT = 10_000_000
 def main(cfg: DictConfig) -> None:
     config = build(cfg, SampleConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
+    say_former_edition(opened)
     model = opened.model.bfloat16() if config.precision == "bf16" else opened.model
     writer = Writer(model, opened.tokenizer, opened.config.document_end)
     if config.interactive:

@@ -190,6 +190,14 @@ class TalesConfig:
         check_range("val_fraction", self.val_fraction, above=0, below=1)
         check_range("edition", self.edition, 1, max(tales_grammar.EDITIONS))
 
+    @property
+    def former_edition(self) -> str | None:
+        """Which tales these are, unless they are those of today's default."""
+        newest = max(tales_grammar.EDITIONS)
+        if self.edition == newest:
+            return None
+        return f"tales of edition {self.edition} (data.edition); new runs have {newest}"
+
 
 class Tales:
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
@@ -202,11 +210,7 @@ class Tales:
 
     @property
     def description(self) -> str | None:
-        """Which tales these are, unless they are those of today's default."""
-        newest = max(tales_grammar.EDITIONS)
-        if self.config.edition == newest:
-            return None
-        return f"tales of edition {self.config.edition} (data.edition); new runs have {newest}"
+        return self.config.former_edition
 
     def fingerprint(self) -> str:
         """A hash of settings and source code, so that a changed grammar is a different corpus."""

@@ -57,8 +57,8 @@ class TokenizerConfig:
             return
         if self.name != "bpe":
             raise ValueError(
-                f"vocab_size: the vocabulary of {self.name} is fixed; leave it out, "
-                "or choose tokenizer=bpe"
+                f"vocab_size: the vocabulary of {self.name} is fixed; leave it out, set it to null "
+                "if an experiment has set it, or choose tokenizer=bpe"
             )
         check_range("vocab_size", self.vocab_size, 257, 65536)
 

@@ -1,7 +1,7 @@
 """What a trained model is used for: opening a run, and writing with it."""
 
 from inference.generation import SamplingConfig, generate, sampling_probabilities
-from inference.opening import OpenRun, each_checkpoint, open_run
+from inference.opening import OpenRun, each_checkpoint, open_run, say_former_edition
 from inference.writer import Writer
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "generate",
     "open_run",
     "sampling_probabilities",
+    "say_former_edition",
 ]

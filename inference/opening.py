@@ -51,6 +51,12 @@ class OpenRun:
     step: int
 
 
+def say_former_edition(opened: OpenRun) -> None:
+    """Say on standard error which tales the model knows, unless they are today's."""
+    if note := getattr(opened.config.data, "former_edition", None):
+        print(f"note: the run was trained on {note}", file=sys.stderr)
+
+
 def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cpu") -> OpenRun:
     """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
 

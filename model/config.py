@@ -62,7 +62,7 @@ class ModelConfig:
     norm_eps: float
     attention_dropout: float | None = None
     """Dropout probability of attention weights; None: dropout. Zero is faster, since PyTorch's
-    fused kernels for CPUs drop nothing."""
+    fused kernels for CPUs do not support dropout."""
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "n_heads", "d_model", "context_length"):

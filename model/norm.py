@@ -1,6 +1,6 @@
 """The norms of the model.
 
-Promises: the values of PyTorch's own norms, and their gradients, to float tolerance.
+Promises: the values and gradients of PyTorch's own norms, to float tolerance.
 """
 
 from __future__ import annotations

@@ -190,6 +190,10 @@ def test_runs_on_the_former_tales_open_and_say_so(tmp_path: Path) -> None:
     assert "edition" not in succeed("evaluate", "run=new", cwd=tmp_path)
     resumed = succeed("train", "resume=old", "trainer.max_steps=8", cwd=tmp_path)
     assert "tales of edition 1" in resumed
+    note = "note: the run was trained on tales of edition 1"
+    for script, *settings in (("sample", "max_new_tokens=3"), ("look", "text=Hen")):
+        assert note in command(script, "run=old", *settings, cwd=tmp_path).stderr
+        assert "edition" not in command(script, "run=new", *settings, cwd=tmp_path).stderr
     succeed("look", "run=old", "html=page.html", cwd=tmp_path)
     assert "data: tales, edition 1" in (tmp_path / "page.html").read_text()
 

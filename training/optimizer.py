@@ -44,7 +44,8 @@ class OptimizerConfig:
                 if self.name == "muon":
                     raise ValueError(f"{name}: is null; give a number for muon")
                 raise ValueError(
-                    f"{name}: does not apply to {self.name}; leave it out, or choose optimizer=muon"
+                    f"{name}: does not apply to {self.name}; leave it out, set it to null if an "
+                    "experiment has set it, or choose optimizer=muon"
                 )
         for name in ("lr", "adamw_lr"):
             if (value := getattr(self, name)) is not None:
