@@ -10,7 +10,7 @@ from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention, encode, page
-from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, tensorboard
+from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, once, tensorboard
 
 TOKENS = [" once", " there", " was", " a", " hen", " that", " hopped", "."] * 6
 STEPS = (0, 5, 10)
@@ -33,7 +33,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def check_everywhere(tab: Tab, *shown: str) -> None:
     """Whether these parts are on the screen wherever the tab is scrolled, and after each choice."""
     root = tab["main"]
-    end = root.evaluate("() => document.scrollingElement.scrollHeight - innerHeight")
+    height = "() => document.scrollingElement.scrollHeight - innerHeight"
+    end = once(root, height, lambda height: height > 100)
     assert end > 100, "there is something to scroll"
     for place in (0, end // 3, end):
         for key in ("", "ArrowRight", "ArrowLeft"):
