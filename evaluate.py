@@ -55,11 +55,13 @@ def main(cfg: DictConfig) -> None:
     if corpus.description:
         print(printable(corpus.description))
     dataset = prepare(corpus, opened.tokenizer, config.cache_dir, 1, needed)
+    if dataset.report:
+        print("\n".join(map(printable, dataset.report.splitlines())))
     if data is opened.config.data:
         opened.run.check_tokens(dataset.sha256, "run")
     tokens = {"train": dataset.train, "val": dataset.val}.get(split)
     if tokens is None:
-        tokens = np.concatenate([dataset.train, dataset.val])
+        tokens = np.concatenate([dataset.train[:], dataset.val[:]])
     starts = document_starts(tokens, opened.tokenizer, data.document_end)
     length = opened.config.model.context_length
     if config.stride is not None and config.stride > length:

@@ -34,6 +34,7 @@ from configs.schema import TrainConfig, build, flat, literal, resumed_config
 from configs.sweep import named_output
 from data import Corpus, Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.batches import Batches, Windows
+from data.sources import is_url
 from data.tokenizer import IMPORTED
 from data.tokens import document_starts
 from errors import UserError, printable
@@ -153,7 +154,8 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
 
 def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     """The settings as given, or the run to resume and its settings with today's overrides."""
-    if isinstance(cfg.data.get("path"), str) and cfg.data.path not in ("", "-"):
+    path = cfg.data.get("path")
+    if isinstance(path, str) and path not in ("", "-") and not is_url(path):
         cfg.data.path = literal(lasting_path(cfg.data.path))
     if cfg.resume is None:
         base = None if cfg.init_from is None else open_base(cfg.init_from)
@@ -288,7 +290,10 @@ def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Co
             tokenizer = Tokenizer.load(resumed.tokenizer_folder)
         elif settings.base:
             tokenizer = settings.base.tokenizer
-        return corpus, prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
+        dataset = prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
+        if ranks.is_main and dataset.report:
+            print("\n".join(map(printable, dataset.report.splitlines())))
+        return corpus, dataset
 
 
 def training_data(config: TrainConfig, dataset: Dataset) -> TrainingData:

@@ -136,7 +136,7 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
             raise
         if unknown := unknown_setting(error):
             fail(no_such_setting(unknown, all_settings(SCRIPTS[script])))
-        fail(one_line(error, sweeps=script == "train"))
+        fail(one_line(error, sweeps=script in ("train", "prepare")))
 
 
 def _refusal(error: OSError, script: str) -> str | None:
@@ -193,8 +193,10 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     for flag in ("config_name", "config_path", "experimental_rerun", "package"):
         if getattr(known, flag):
             raise UserError(f"--{flag.replace('_', '-')}: no such flag; leave it out")
-    if known.multirun and script != "train":
-        raise UserError("-m: only train.py can sweep; run this script once for each value")
+    if known.multirun and script not in ("train", "prepare"):
+        raise UserError(
+            "-m: only train.py and prepare.py can sweep; run this script once for each value"
+        )
     if known.multirun and "LOCAL_RANK" in os.environ:
         raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
     if known.multirun and known.cfg:

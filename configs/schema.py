@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.messages import one_line
-from data import CORPORA, TokenizerConfig, check_corpus
+from data import CORPORA, TextConfig, TokenizerConfig, check_corpus
 from errors import UserError, check_choice, check_folder, check_range
 from inference import SamplingConfig
 from live.pack import BYTES as WEIGHTS
@@ -205,6 +205,23 @@ class ShapesConfig:
     model: ModelConfig = field(metadata=GROUP)
 
 
+@dataclass
+class PrepareConfig:
+    """The settings of prepare.py; configs/prepare.yaml explains them."""
+
+    to: str = field(metadata=FREE_TEXT)
+    shards: int
+    shard: int | None
+    data: TextConfig = field(metadata=GROUP)
+    tokenizer: TokenizerConfig = field(metadata=GROUP)
+
+    def __post_init__(self) -> None:
+        check_folder("to", self.to)
+        check_range("shards", self.shards, 1, 99_999)
+        if self.shard is not None:
+            check_range("shard", self.shard, 0, self.shards - 1)
+
+
 def _check_data(data: Any) -> None:
     if not is_dataclass(data):
         raise ValueError(f"data: is not a corpus; choose data={' or data='.join(CORPORA)}")
@@ -218,6 +235,7 @@ SCRIPTS: dict[str, type] = {
     "look": LookConfig,
     "convert": ConvertConfig,
     "shapes": ShapesConfig,
+    "prepare": PrepareConfig,
 }
 GROUPS: dict[str, type] = {
     "tokenizer": TokenizerConfig,

@@ -3,7 +3,8 @@
 Only `data.batches` imports torch, so that importing this package is fast.
 """
 
-from data.corpus import CORPORA, SPLITS, Corpus, CorpusConfig, check_corpus, open_corpus
+from data.corpus import CORPORA, Corpus, CorpusConfig, check_corpus, open_corpus
+from data.pieces import SPLITS
 from data.shakespeare import ShakespeareConfig
 from data.tales import TalesConfig
 from data.text import TextConfig

@@ -12,17 +12,23 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, UInt
+from jaxtyping import Int, Int64, UInt, UInt64
 from torch import Tensor
 
+from data.arrays import TokenArray, Tokens
+
 FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
+
+
+_ROUNDS = 8  # of the permutation of windows
 
 
 class Batches:
     """Training windows of `context_length` tokens, each used once per epoch, in a new random order.
 
     In each epoch, consecutive windows start at a random first token, so that over many epochs every
-    token occurs at every position; up to two windows of tokens at the ends are left out. With
+    token occurs at every position; up to two windows of tokens at the ends are left out. The order
+    of an array in memory is drawn as a whole; that of a `TokenArray` needs no memory. With
     `find_starts`, this is where windows are before they move.
 
     find_starts: gives the first token of every document in a stretch of tokens that begins with
@@ -34,7 +40,7 @@ class Batches:
 
     def __init__(
         self,
-        tokens: UInt[np.ndarray, " tokens"],
+        tokens: Tokens,
         batch_size: int,
         context_length: int,
         seed: int,
@@ -59,7 +65,7 @@ class Batches:
         starts = np.empty_like(places)
         for epoch in np.unique(epochs):
             mine = epochs == epoch
-            starts[mine] = self._epoch(int(epoch))[places[mine]]
+            starts[mine] = self._starts(int(epoch), places[mine])
         if self._find_starts:
             starts = np.array([self._with_document(start) for start in starts.tolist()])
         windows = self._tokens[starts[:, None] + self._span]
@@ -73,12 +79,55 @@ class Batches:
         # The first one found is the start of the stretch, which need not begin with a document.
         return start if found is None or len(found) < 2 else earliest + int(found[-1]) - 1
 
+    def _starts(
+        self, epoch: int, places: Int64[np.ndarray, " batch"]
+    ) -> Int64[np.ndarray, " batch"]:
+        """The first token of the windows at these places of `epoch`."""
+        context_length = len(self._span) - 1
+        spare = len(self._tokens) - 1 - self._n_windows * context_length
+        if isinstance(self._tokens, TokenArray):
+            rng = np.random.default_rng([self._seed, epoch])
+            keys = rng.integers(1 << 64, size=_ROUNDS, dtype=np.uint64)
+            return (
+                rng.integers(spare + 1) + permuted(places, self._n_windows, keys) * context_length
+            )
+        return self._epoch(epoch)[places]
+
     def _draw_epoch(self, epoch: int) -> Int64[np.ndarray, " windows"]:
         """The first token of every window of `epoch`, in the order of training."""
         context_length = len(self._span) - 1
         rng = np.random.default_rng([self._seed, epoch])
         spare = len(self._tokens) - 1 - self._n_windows * context_length
         return rng.integers(spare + 1) + rng.permutation(self._n_windows) * context_length
+
+
+def permuted(
+    places: Int64[np.ndarray, " place"], n: int, keys: UInt64[np.ndarray, " round"]
+) -> Int64[np.ndarray, " place"]:
+    """Where a pseudorandom permutation of 0..n-1 moves each place, without a table of n numbers.
+
+    A Feistel network permutes the numbers of an even number of bits, one round for each key (Luby
+    and Rackoff 1988); a result that is not below n is permuted again until it is ("cycle walking",
+    Black and Rogaway 2002, method 2), at most four times on average.
+    """
+    half = np.uint64(max(1, -(-(n - 1).bit_length() // 2)))
+    mask = np.uint64((1 << int(half)) - 1)
+    found = places.astype(np.uint64)
+    walking = np.arange(len(found))
+    while len(walking):
+        left, right = found[walking] >> half, found[walking] & mask
+        for key in keys:
+            left, right = right, left ^ (_mix(right ^ key) & mask)
+        found[walking] = left << half | right
+        walking = walking[found[walking] >= n]
+    return found.astype(np.int64)
+
+
+def _mix(numbers: UInt64[np.ndarray, " place"]) -> UInt64[np.ndarray, " place"]:
+    """A hash of 64 bits: the finalizer of SplitMix64 (Steele et al. 2014, figure 19)."""
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ numbers >> np.uint64(31)
 
 
 UNSCORED = -100  # as a target: PyTorch's cross entropy ignores it
@@ -100,7 +149,7 @@ class Windows:
 
     def __init__(
         self,
-        tokens: UInt[np.ndarray, " tokens"],
+        tokens: Tokens,
         context_length: int,
         batch_size: int,
         starts: Int64[np.ndarray, " document"] | None = None,

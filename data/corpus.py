@@ -13,13 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from data.documents import open_text
+from data.prepared import Prepared, is_prepared
 from data.shakespeare import ShakespeareConfig, open_shakespeare
+from data.sources import is_url
 from data.tales import Tales, TalesConfig
-from data.text import Text, TextConfig
+from data.text import TextConfig
 from errors import UserError, check_choice, printable
 
 MOST_BYTES = 10**9  # of tales that are generated without the user's own word
-SPLITS = ("train", "val")
 CorpusConfig = TalesConfig | TextConfig | ShakespeareConfig
 
 
@@ -48,10 +50,17 @@ class CorpusKind(NamedTuple):
     open: Callable[[Any], Corpus]
 
 
+def _open_text(config: TextConfig) -> Corpus:
+    """A text, documents, or a folder of prepared shards."""
+    if config.field is not None and is_prepared(config.path or "-"):
+        return Prepared(config, Path(os.path.expanduser(config.path or "")))  # noqa: PTH111
+    return open_text(config)
+
+
 # By data.name. A new corpus also needs configs/data/<name>.yaml.
 CORPORA = {
     "tales": CorpusKind(TalesConfig, Tales),
-    "text": CorpusKind(TextConfig, Text),
+    "text": CorpusKind(TextConfig, _open_text),
     "shakespeare": CorpusKind(ShakespeareConfig, open_shakespeare),
 }
 
@@ -77,6 +86,11 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
         raise UserError(
             f"data.n_bytes: the run asks for {config.n_bytes:,} bytes of tales; confirm with "
             f"data=tales data.n_bytes={config.n_bytes}"
+        )
+    if not trusted and is_url(url := getattr(config, "path", None) or ""):
+        raise UserError(
+            f"data.path: the run names {printable(url)}, which is not on this machine; "
+            "confirm with data=text data.path=..."
         )
     path = Path(os.path.expanduser(getattr(config, "path", None) or "-"))  # noqa: PTH111
     if not trusted and path.exists() and not (path.is_file() or path.is_dir()):

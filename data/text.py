@@ -9,46 +9,66 @@ with the text. Knows nothing of tokens.
 from __future__ import annotations
 
 import codecs
-import glob
 import hashlib
 import io
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from dataclasses import dataclass
+from dataclasses import field as _field
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
+from data.sources import BLOCK, NotText, Source, find_files, readable
 from errors import UserError, check_range
-from files import real_path
-
-_BLOCK = 1 << 22
 
 
 @dataclass
 class TextConfig:
     """Which text, and how much of it is held out.
 
-    path: a file, a folder (all files below it that are not hidden), a glob (also `**`), or `-`.
-    val_fraction: the fraction of the bytes, at the end, that is validation; 1 holds out everything.
-    separator: inserted between two files, except for the part that the first one already ends with.
+    path: a file, a folder (all files below it that are not hidden), a glob (also `**`), a URL of
+        one of these that fsspec can open, `-` for standard input, or a folder that prepare.py made.
+    val_fraction: the fraction of the documents that is validation (1 holds out everything): of a
+        single text that is not divided, the fraction of its bytes, at the end.
+    separator: what divides a plain text into documents; None: each file is one.
     exclude: globs, separated by commas; files of a folder or glob are left out if one matches their
         path below the folder, or a part of it. Older runs have none.
+    field: the key of a `.jsonl` line, or the column of a `.parquet` file, that has the text. In
+        older runs it is None: all files are plain text, and joined with `separator` between them.
+    deduplicate: only the first of several equal documents is kept.
     """
 
     document_end: ClassVar[None] = None  # no text marks the end of a document
 
     name: str
-    path: str | None = field(metadata={"free_text": True, "may_move": True})
+    path: str | None = _field(metadata={"free_text": True, "may_move": True})
     val_fraction: float
-    separator: str = field(metadata={"free_text": True})
-    exclude: str | None = field(default=None, metadata={"free_text": True})
+    separator: str | None = _field(metadata={"free_text": True})
+    exclude: str | None = _field(default=None, metadata={"free_text": True})
+    field: str | None = _field(default=None, metadata={"free_text": True})
+    deduplicate: bool = False
 
     def __post_init__(self) -> None:
         check_range("val_fraction", self.val_fraction, above=0, most=1)
+        if self.separator == "" and self.field is not None:
+            raise ValueError("separator: is empty; give a text, or null for one document a file")
+
+    @property
+    def rules(self) -> str:
+        """What decides which documents a file has, and to which split they belong."""
+        return json.dumps([self.field, self.divider, self.val_fraction])
+
+    @property
+    def divider(self) -> str | None:
+        r"""The separator of documents, in which `\n` and `\t` stand for characters that are hard to
+        type."""
+        if self.separator is None:
+            return None
+        return self.separator.replace("\\n", "\n").replace("\\t", "\t")
 
 
 class Text:
@@ -56,12 +76,14 @@ class Text:
 
     In a folder or glob, files that are not UTF-8 text are skipped: `description` lists them.
 
+    source: the file to read, if it has been found already; it may be remote or compressed.
+
     Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
 
     sha256: of the whole text.
     """
 
-    def __init__(self, config: TextConfig) -> None:
+    def __init__(self, config: TextConfig, source: Source | None = None) -> None:
         if not config.path:
             raise UserError(
                 "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
@@ -71,9 +93,10 @@ class Text:
         self._stretches: list[tuple[Path | bytes, int, int]] = []
         self._times: dict[Path, int] = {}  # when each file was last changed
         try:
-            files, self._spool = _find(config)
+            files, self._spool = _find(config, source)
             is_named = bool(self._spool) or files == [Path(os.path.expanduser(config.path))]  # noqa: PTH111
-            self.sha256, skipped = self._check(files, config.separator.encode(), is_named)
+            separator = (config.separator or "").encode()
+            self.sha256, skipped = self._check(files, separator, is_named)
         except RecursionError:
             raise UserError("data.path: has too many parts; give a shorter glob pattern") from None
         except OSError as error:
@@ -147,7 +170,7 @@ class Text:
                 with self._open(source) as stream:
                     stream.seek(first + begin)
                     while begin < end:
-                        block = stream.read(min(_BLOCK, end - begin))
+                        block = stream.read(min(BLOCK, end - begin))
                         if not block:
                             raise OSError("shorter than before")
                         begin += len(block)
@@ -165,11 +188,12 @@ class Text:
         return source.open("rb")
 
 
-def _find(config: TextConfig) -> tuple[list[Path], object]:
-    """The files that the settings name, and an object that keeps a temporary one alive.
+def _find(config: TextConfig, source: Source | None) -> tuple[list[Path], object]:
+    """The files that the settings name, or that of a `source`; and what keeps a temporary one.
 
     Standard input and pipes can be read only once, and the text is needed several times, so they
-    are copied to a temporary file, which is deleted with the corpus.
+    are copied to a temporary file, which is deleted with the corpus. So are files that are remote
+    or compressed.
     """
     path = config.path or ""
     if path == "-":
@@ -182,51 +206,19 @@ def _find(config: TextConfig) -> tuple[list[Path], object]:
     if chosen.is_fifo():
         with chosen.open("rb") as stream:
             return _spool(stream)
-    if chosen.is_file():
-        return [chosen], None
-    folder = chosen if chosen.is_dir() else Path()
-    if chosen.is_dir():
-        files = [
-            file
-            for file in chosen.rglob("*")
-            if not any(part.startswith(".") for part in file.relative_to(chosen).parts)
-        ]
-        problem = "contains no files"
-    else:
-        # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
-        files = [Path(match) for match in glob.glob(str(chosen), recursive=True)]  # noqa: PTH207
-        problem = "matches no files" if glob.has_magic(path) else "does not exist"
-        if chosen.exists():
-            problem = "is a device"
-    globs = [each.strip() for each in (config.exclude or "").split(",") if each.strip()]
-    if found := [each for each in files if each.is_file()]:
-        problem += " that data.exclude leaves"
-    kept = [each for each in found if not _is_excluded(os.path.relpath(each, folder), globs)]
-    if not kept:
-        raise UserError(
-            f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
-        )
-    # Links can lead to a file again, or in circles: it counts once, under its shortest path.
-    once: dict[Path, Path] = {}
-    for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):
-        once.setdefault(real_path(file), file)
-    return sorted(once.values(), key=lambda file: file.as_posix()), None
+    if source is None:
+        return find_files(path, config.exclude), None
+    if source.files is None and not source.suffixes[1]:
+        return [Path(source.name)], None
+    with readable(source.name), source.open() as stored:
+        return _spool(source.stream(stored))
 
 
-def _is_excluded(path: str, globs: Sequence[str]) -> bool:
-    names = (path, *Path(path).parts)
-    return any(fnmatch(name, each) for name in names for each in globs)
-
-
-def _spool(stream: BinaryIO) -> tuple[list[Path], object]:
+def _spool(stream: Any) -> tuple[list[Path], object]:
     folder = tempfile.TemporaryDirectory()
     with (spool := Path(folder.name, "text")).open("wb") as copy:
-        shutil.copyfileobj(stream, copy, _BLOCK)
+        shutil.copyfileobj(stream, copy, BLOCK)
     return [spool], folder
-
-
-class NotText(Exception):  # noqa: N818
-    """A file is not UTF-8 text."""
 
 
 def _text_blocks(file: Path, is_named: bool) -> Iterator[bytes]:
@@ -240,7 +232,7 @@ def _text_blocks(file: Path, is_named: bool) -> Iterator[bytes]:
         at = len(codecs.BOM_UTF8) if stream.read(3) == codecs.BOM_UTF8 else 0
         stream.seek(at)
         while True:
-            block = stream.read(_BLOCK)
+            block = stream.read(BLOCK)
             unfinished = len(decoder.getstate()[0])
             try:
                 decoder.decode(block, final=not block)

@@ -36,6 +36,7 @@ MOST_SPECIAL = 1 << 16  # characters of all special tokens, for which tiktoken m
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
 IMPORTED = "hugging_face"  # the tokenizer of a converted model, which only its run has
 NORMALIZERS = ("NFC",)
+END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 
 
 @dataclass
@@ -122,6 +123,36 @@ class Tokenizer:
             in_text=self.in_text,
         )
 
+    def with_document_end(self) -> Tokenizer:
+        """A tokenizer for text in documents: the same one if it has an id that ends them; otherwise
+        `<|endoftext|>` ends them, with a new id if it is not a special token yet."""
+        if self.ends:
+            return self
+        encoding = self._encoding
+        if END not in encoding._special_tokens:
+            encoding = tiktoken.Encoding(
+                encoding.name,
+                pat_str=encoding._pat_str,
+                mergeable_ranks=encoding._mergeable_ranks,
+                special_tokens={**encoding._special_tokens, END: self.vocab_size},
+            )
+        end = encoding._special_tokens[END]
+        return Tokenizer(
+            encoding,
+            vocab_size=max(self.vocab_size, encoding.n_vocab),
+            start=end if self.start is None else self.start,
+            adds_start=self.adds_start,
+            ends=(end,),
+            normalizer=self.normalizer,
+            in_text=self.in_text,
+        )
+
+    @property
+    def document_end(self) -> list[int]:
+        """The ids between two documents: the one that ends a document, or if there is none, those
+        of an empty line."""
+        return [*self.ends[:1]] or self.encode("\n\n")
+
     @property
     def special_tokens(self) -> dict[str, int]:
         """The ids of special tokens by their names; text is encoded only to those of `in_text`."""
@@ -194,7 +225,7 @@ class Tokenizer:
             encoding.name,
             pat_str=encoding._pat_str,
             mergeable_ranks=encoding._mergeable_ranks,
-            special_tokens={"<|endoftext|>": self.vocab_size},
+            special_tokens={END: self.vocab_size},
         )
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:

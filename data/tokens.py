@@ -14,36 +14,32 @@ import math
 import os
 import re
 import sys
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt
+from jaxtyping import Int64
 
+from data.arrays import Tokens
 from data.cache import publish
-from data.corpus import SPLITS, Corpus
-from data.names import end_of_name
+from data.corpus import Corpus
+from data.documents import Documents
+from data.joining import content_of, join
 from data.patterns import BPE
+from data.pieces import SPLITS, THREADS, ahead, cache_key, cut
+from data.prepared import Prepared
+from data.progress import show_reading
+from data.shards import PART_BYTES, Encoder, Part, group
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
-from files import find_damage, read_json, write_sums
+from files import find_damage, read_json, remove, write_sums
 
-Result = TypeVar("Result")
-
-_FORMAT = 2  # part of every cache key; increment it when a change here changes the files
 FILES = ("meta.json", *(f"{split}.bin" for split in SPLITS))
-_PIECE = 1 << 18  # characters
-_THREADS = min(os.cpu_count() or 1, 8)
-
-# Positions where every tokenizer here begins a new piece in any context: before a space that
-# follows a visible character; after a line end between visible characters, except before a slash
-# (o200k_base joins punctuation, line ends and slashes).
-_BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
 
 
 @dataclass(frozen=True)
@@ -53,13 +49,15 @@ class Dataset:
     train, val: token ids, uint16 or uint32.
     floor_bpb: bits per byte of the validation text that no model can beat; None if unknown.
     sha256: of the tokens of both splits, to detect a changed text.
+    report: what was found in a corpus of documents.
     """
 
     tokenizer: Tokenizer
-    train: UInt[np.ndarray, " train_tokens"]
-    val: UInt[np.ndarray, " val_tokens"]
+    train: Tokens
+    val: Tokens
     floor_bpb: float | None
     sha256: str
+    report: str | None = None
 
 
 def prepare(
@@ -77,18 +75,21 @@ def prepare(
     Raises UserError if one has fewer, or if the tokenizer or the cache folder is not available;
     nothing new is then left on disk.
     """
+    if isinstance(corpus, Documents | Prepared):
+        return _prepare_documents(corpus, tokenizer, cache_dir, context_length, splits)
     cache, fingerprint = Path(cache_dir).expanduser(), corpus.fingerprint()
     untrained: Path | None = None
     if isinstance(tokenizer, TokenizerConfig):
-        tokenizer, untrained = _open_tokenizer(tokenizer, corpus, cache, fingerprint)
-    folder = cache / f"tokens-{_key(fingerprint, tokenizer.digest)}"
+        texts = partial(corpus.pieces, "train")
+        tokenizer, untrained = open_tokenizer(tokenizer, texts, cache, fingerprint)
+    folder = cache / f"tokens-{cache_key(fingerprint, tokenizer.digest)}"
     about = _read_about(folder)
     if about is None:
         with publish(folder) as temporary:
             about = _encode(corpus, tokenizer, temporary)
-            _check_length(about, context_length, splits)
+            check_length({each: about[each]["tokens"] for each in splits}, context_length)
     else:
-        _check_length(about, context_length, splits)
+        check_length({each: about[each]["tokens"] for each in splits}, context_length)
     if untrained:
         with publish(untrained) as temporary:
             tokenizer.save(temporary)
@@ -103,8 +104,70 @@ def prepare(
     )
 
 
+def _prepare_documents(
+    corpus: Documents | Prepared,
+    tokenizer: TokenizerConfig | Tokenizer,
+    cache_dir: str | Path,
+    context_length: int,
+    splits: tuple[str, ...],
+) -> Dataset:
+    """As `prepare`, but shards and parts of shards that are encoded already are used again."""
+    cache = Path(cache_dir).expanduser()
+    new: list[Path] = []
+    parts: list[Part] = []
+    try:
+        if isinstance(corpus, Prepared):
+            corpus.check_tokenizer(tokenizer)
+            tokenizer, parts = corpus.tokenizer, corpus.parts
+        else:
+            tokenizer = _document_tokenizer(corpus, tokenizer, cache, new)
+            _encode_documents(corpus, tokenizer, cache, new, parts)
+        digest = content_of(parts, corpus.config)
+        joined = cache / f"joined-{digest[:32]}"
+        if not joined.exists():
+            new.append(joined)
+        arrays, report = join(parts, corpus.config, joined)
+        check_length({each: len(arrays[each]) for each in splits}, context_length)
+    except UserError:
+        # What took long to encode stays for the next attempt.
+        if sum(each.about["bytes"] for each in parts) < PART_BYTES:
+            for folder in new:
+                remove(folder)
+        raise
+    return Dataset(tokenizer, arrays["train"], arrays["val"], None, digest, report)
+
+
+def _document_tokenizer(
+    corpus: Documents, tokenizer: TokenizerConfig | Tokenizer, cache: Path, new: list[Path]
+) -> Tokenizer:
+    """The tokenizer of documents; adds its folder to `new` if it had to be trained."""
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    tokenizer, untrained = open_tokenizer(
+        tokenizer, corpus.sample, cache, corpus.fingerprint(), n_special=1
+    )
+    if untrained:
+        new.append(untrained)
+        with publish(untrained) as temporary:
+            tokenizer.save(temporary)
+    return tokenizer.with_document_end()
+
+
+def _encode_documents(
+    corpus: Documents, tokenizer: Tokenizer, cache: Path, new: list[Path], parts: list[Part]
+) -> None:
+    """Add the parts of all shards to `parts`, and to `new` the folders of new shards."""
+    with show_reading(sum(each.size or 0 for each in corpus.sources)) as reading:
+        encoder = Encoder(corpus.config, tokenizer, reading)
+        for files in group(corpus.sources):
+            folder = cache / f"documents-{encoder.key(files)}"
+            if not folder.exists():
+                new.append(folder)
+            parts += encoder.shard(files, folder)
+
+
 def document_starts(
-    tokens: UInt[np.ndarray, " tokens"], tokenizer: Tokenizer, document_end: str | None
+    tokens: Tokens, tokenizer: Tokenizer, document_end: str | None
 ) -> Int64[np.ndarray, " document"] | None:
     """The first token of every document; None if no text marks the end of a document.
 
@@ -113,6 +176,7 @@ def document_starts(
     """
     if document_end is None:
         return None
+    tokens = tokens[:]
     ends = np.cumsum(tokenizer.token_bytes[tokens])
     text = tokenizer.decode_bytes(tokens.tolist())
     marks = [each.end() for each in re.finditer(re.escape(document_end.encode()), text)]
@@ -126,47 +190,27 @@ def _open_tokens(folder: Path, split: str, about: dict[str, Any]) -> np.ndarray:
     return np.memmap(folder / f"{split}.bin", about["dtype"], "r")
 
 
-def _open_tokenizer(
-    config: TokenizerConfig, corpus: Corpus, cache: Path, fingerprint: str
+def open_tokenizer(
+    config: TokenizerConfig,
+    texts: Callable[[], Iterable[str]],
+    cache: Path,
+    fingerprint: str,
+    n_special: int = 0,
 ) -> tuple[Tokenizer, Path | None]:
-    """The tokenizer of a config, and where to save it if it had to be trained."""
+    """The tokenizer of a config, and where to save it if it had to be trained on `texts`.
+
+    n_special: how many tokens of `vocab_size` are left for special ones.
+    """
     if config.name != "bpe":
         return fixed_tokenizer(config.name), None
     if config.vocab_size is None:
         raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
-    folder = cache / f"bpe-{_key(fingerprint, str(config.vocab_size), BPE.tiktoken)}"
+    size = config.vocab_size - n_special
+    folder = cache / f"bpe-{cache_key(fingerprint, str(size), BPE.tiktoken)}"
     try:
         return Tokenizer.load(folder), None
     except UserError:  # missing or damaged
-        return train_bpe(cut(corpus.pieces("train")), config.vocab_size), folder
-
-
-def cut(texts: Iterable[str], size: int = _PIECE, names: Collection[str] = ()) -> Iterator[str]:
-    """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
-
-    The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Only a
-    passage of more than `size` characters without such a position (no space after a visible
-    character, no plain line end) is cut after any character, and its tokens may differ; but never
-    inside one of `names`, the tokenizer's `in_text`, which have no white space and are shorter.
-    """
-    waiting: list[str] = []
-    length = 0
-    for text in texts:
-        waiting.append(text)
-        length += len(text)
-        if length <= 2 * size:
-            continue
-        whole = "".join(waiting)
-        start = 0
-        while len(whole) - start > 2 * size:
-            place = _BOUNDARY.search(whole, start + size, start + 2 * size)
-            end = place.start() if place else end_of_name(names, whole, start, start + size)
-            yield whole[start:end]
-            start = end
-        waiting = [whole[start:]]
-        length = len(waiting[0])
-    if length:
-        yield "".join(waiting)
+        return train_bpe(cut(texts()), size), folder
 
 
 def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
@@ -179,12 +223,12 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
         tokens = tokenizer.encode_array(piece)
         return tokens.astype(dtype).tobytes(), int(tokenizer.token_bytes[tokens].sum())
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         for split in SPLITS:
             n_data = n_bytes = 0
             pieces = cut(corpus.pieces(split), names=tokenizer.in_text)
             with (folder / f"{split}.bin").open("wb") as file:
-                for data, length in _ahead(pool, encode, pieces):
+                for data, length in ahead(pool, encode, pieces):
                     file.write(data)
                     digest.update(data)
                     n_data += len(data)
@@ -195,19 +239,6 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
     (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
     write_sums(folder, FILES)
     return about
-
-
-def _ahead(
-    pool: Executor, function: Callable[[str], Result], items: Iterable[str]
-) -> Iterator[Result]:
-    """The results in order; a few are computed ahead of their use."""
-    running: deque[Future[Result]] = deque()
-    for item in items:
-        running.append(pool.submit(function, item))
-        if len(running) > 2 * _THREADS:
-            yield running.popleft().result()
-    while running:
-        yield running.popleft().result()
 
 
 def _read_about(folder: Path) -> dict[str, Any] | None:
@@ -234,16 +265,12 @@ def _is_whole(about: dict[str, Any], folder: Path) -> bool:
     )
 
 
-def _check_length(about: dict[str, Any], context_length: int, splits: tuple[str, ...]) -> None:
-    for split in splits:
-        n_tokens = about[split]["tokens"]
-        if n_tokens <= context_length:
+def check_length(n_tokens: Mapping[str, int], context_length: int) -> None:
+    """Raise UserError for a split that has less than a window and its targets."""
+    for split, count in n_tokens.items():
+        if count <= context_length:
             raise UserError(
-                f"data: the {split} split has {n_tokens} tokens, but "
+                f"data: the {split} split has {count} tokens, but "
                 f"model.context_length={context_length} needs {context_length + 1}; "
                 "give more text, another data.val_fraction, or a smaller model.context_length"
             )
-
-
-def _key(*parts: str) -> str:
-    return hashlib.sha256(json.dumps([_FORMAT, *parts]).encode()).hexdigest()[:32]

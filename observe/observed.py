@@ -15,10 +15,11 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt
+from jaxtyping import Int64
 from torch import Tensor
 
 from data import CORPORA, Corpus, Dataset
+from data.arrays import Tokens
 from data.tokens import document_starts
 from errors import UserError
 from model import GPT
@@ -66,9 +67,7 @@ class ObservedRun:
         # A killed process may have written steps after its last checkpoint, which come again.
         return open_events(self.folder, purge_step=self.first_step + 1 if self.first_step else 0)
 
-    def document_starts(
-        self, tokens: UInt[np.ndarray, " tokens"]
-    ) -> Int64[np.ndarray, " document"] | None:
+    def document_starts(self, tokens: Tokens) -> Int64[np.ndarray, " document"] | None:
         """The first token of every document in tokens of the corpus that begin with one; None if it
         is not divided into documents."""
         end = CORPORA[self.settings["data.name"]].config.document_end

@@ -14,7 +14,7 @@ import yaml
 from tests.conftest import ROOT
 
 DISTRIBUTIONS = packages_distributions()
-SCRIPTS = ("train", "sample", "evaluate", "look", "convert", "shapes")
+SCRIPTS = ("train", "sample", "evaluate", "look", "convert", "shapes", "prepare")
 MAY_IMPORT = {
     "model": {"model", "errors", "files"},
     "data": {"data", "errors", "files"},
@@ -93,8 +93,10 @@ def declared(distribution: str, *extras: str) -> set[str]:
 
 def test_every_imported_package_is_declared() -> None:
     """By the distribution that imports it; packages of tests and benchmarks by an extra."""
-    runtime = declared("glassgpt", "sweep", "convert")
-    everything = declared("glassgpt", "sweep", "convert", "test", "llama", "notebook", "docs")
+    runtime = declared("glassgpt", "sweep", "convert", "scale")
+    everything = declared(
+        "glassgpt", "sweep", "convert", "scale", "test", "llama", "notebook", "docs"
+    )
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).parts
         if any(part.startswith(".") for part in parts) or parts[0] in ("build", "site", "runs"):

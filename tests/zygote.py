@@ -20,7 +20,7 @@ import signal
 import sys
 
 PRELOADED = (
-    *("convert", "evaluate", "look", "sample", "shapes", "train"),
+    *("convert", "evaluate", "look", "prepare", "sample", "shapes", "train"),
     *("observe.terminal", "rustbpe", "torch.utils.tensorboard"),
     *("observe.attention", "observe.tensorboard"),
 )

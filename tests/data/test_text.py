@@ -1,4 +1,4 @@
-"""The text corpus: exact bytes, order, split and errors."""
+"""A corpus of one text: exact bytes, order, split, errors. Older runs join several files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from hypothesis import strategies as st
 
 import data.text
 from configs.schema import preset
-from data.text import Text
+from data.text import Text, TextConfig
 from errors import UserError
 
 
+def text_config(path: Path | str | None, **settings: object) -> TextConfig:
+    return preset(
+        "data", "text", path=path and str(path), **{"field": None, "separator": "\n\n", **settings}
+    )
+
+
 def split_texts(path: Path | str, **settings: object) -> tuple[str, str]:
-    corpus = Text(preset("data", "text", path=str(path), **settings))
+    corpus = Text(text_config(path=str(path), **settings))
     return "".join(corpus.pieces("train")), "".join(corpus.pieces("val"))
 
 
@@ -68,7 +74,7 @@ def test_blocks_of_any_size_give_the_same_text(
     text = "aé中😀\n" * 7
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     for size in range(1, 9):
-        monkeypatch.setattr(data.text, "_BLOCK", size)
+        monkeypatch.setattr(data.text, "BLOCK", size)
         assert whole_text(tmp_path / "a.txt") == text
 
 
@@ -140,7 +146,7 @@ def test_standard_input_can_be_read_repeatedly(
     (tmp_path / "piped").write_bytes("né\r\n".encode() * 50)
     with (tmp_path / "piped").open(encoding="utf-8") as stream:
         monkeypatch.setattr("sys.stdin", stream)
-        corpus = Text(preset("data", "text", path="-"))
+        corpus = Text(text_config(path="-"))
     (tmp_path / "piped").unlink()
     for _ in range(2):
         assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]) == "né\r\n" * 50
@@ -157,7 +163,7 @@ def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
 def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
     def fingerprint(text: str, val_fraction: float = 0.5) -> str:
         (tmp_path / "a.txt").write_text(text)
-        config = preset("data", "text", path=str(tmp_path / "a.txt"), val_fraction=val_fraction)
+        config = text_config(path=str(tmp_path / "a.txt"), val_fraction=val_fraction)
         return Text(config).fingerprint()
 
     assert fingerprint("abcdef") == fingerprint("abcdef")
@@ -190,7 +196,7 @@ def test_unusable_text_is_rejected_in_one_line(
     Path("latin.txt").write_bytes(b"caf\xe9 au lait")
     Path("cut.txt").write_bytes(b"abcd\xe4\xb8")
     with pytest.raises(UserError) as caught:
-        Text(preset("data", "text", path=path))
+        Text(text_config(path=path))
     message = str(caught.value)
     assert message.startswith("data.path: ")
     assert problem in message
@@ -206,14 +212,14 @@ def test_the_offset_of_a_bad_byte_is_exact(
         encoded.decode()
     (folder / "bad.txt").write_bytes(encoded)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data.text, "_BLOCK", size)
+        patch.setattr(data.text, "BLOCK", size)
         with pytest.raises(UserError, match=rf"bad.txt is not UTF-8 \(byte {error.value.start}\)"):
-            Text(preset("data", "text", path=str(folder / "bad.txt")))
+            Text(text_config(path=str(folder / "bad.txt")))
 
 
 def test_a_file_that_shrinks_or_disappears_while_it_is_read_is_detected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a long enough text")
-    corpus = Text(preset("data", "text", path=str(tmp_path / "a.txt")))
+    corpus = Text(text_config(path=str(tmp_path / "a.txt")))
     (tmp_path / "a.txt").write_text("short")
     with pytest.raises(UserError, match=r"a.txt changed while it was read"):
         list(corpus.pieces("val"))
@@ -225,7 +231,7 @@ def test_a_file_that_shrinks_or_disappears_while_it_is_read_is_detected(tmp_path
 @pytest.mark.parametrize("val_fraction", [0.0, -0.1, 1.01, float("nan")])
 def test_a_fraction_out_of_range_is_rejected(val_fraction: float) -> None:
     with pytest.raises(ValueError, match=r"^val_fraction: "):
-        preset("data", "text", path="a.txt", val_fraction=val_fraction)
+        text_config(path="a.txt", val_fraction=val_fraction)
 
 
 def test_binary_files_in_a_folder_are_skipped_and_listed(tmp_path: Path) -> None:
@@ -236,22 +242,22 @@ def test_binary_files_in_a_folder_are_skipped_and_listed(tmp_path: Path) -> None
     (tmp_path / "d.txt").write_bytes(b"x" * (1 << 22) + b"\xff")
     (tmp_path / "e.txt").write_text("The end.")
     for path in (tmp_path, tmp_path / "*"):
-        corpus = Text(preset("data", "text", path=str(path), val_fraction=1.0))
+        corpus = Text(text_config(path=str(path), val_fraction=1.0))
         assert "".join(corpus.pieces("val")) == "Once. \n\nThe end."
         alone = tmp_path.parent / "alone.txt"
         alone.write_text("Once. \n\nThe end.")
-        same = Text(preset("data", "text", path=str(alone), val_fraction=1.0))
+        same = Text(text_config(path=str(alone), val_fraction=1.0))
         assert corpus.fingerprint() == same.fingerprint()
         description = corpus.description
         assert description and description.startswith("reading 2 files, 0.0 MB; skipped 3 that")
         assert all(f"{name}" in description for name in ("b.png", "c.npy", "d.txt"))
     for name in ("b.png", "d.txt"):
         with pytest.raises(UserError, match=f"{name} is not UTF-8"):
-            Text(preset("data", "text", path=str(tmp_path / name)))
+            Text(text_config(path=str(tmp_path / name)))
     for name in ("a.txt", "e.txt"):
         (tmp_path / name).unlink()
     with pytest.raises(UserError, match="contains no UTF-8 text"):
-        Text(preset("data", "text", path=str(tmp_path)))
+        Text(text_config(path=str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -270,9 +276,7 @@ def test_globs_exclude_files(tmp_path: Path, exclude: str | None, kept: str) -> 
     for name in ("a.txt", "b.lock", "build/c.txt", "build/deep/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(Path(name).stem)
-    config = preset(
-        "data", "text", path=str(tmp_path), exclude=exclude, separator="", val_fraction=1.0
-    )
+    config = text_config(path=str(tmp_path), exclude=exclude, separator="", val_fraction=1.0)
     assert "".join(Text(config).pieces("val")) == kept
     with pytest.raises(UserError, match=r"contains no files that data\.exclude leaves"):
         Text(replace(config, exclude="*"))
@@ -291,7 +295,7 @@ def test_each_file_is_read_once_before_it_is_encoded(
         return plain(path, *arguments)  # type: ignore[call-overload]
 
     monkeypatch.setattr(Path, "open", count)
-    corpus = Text(preset("data", "text", path=str(tmp_path / "a.txt")))
+    corpus = Text(text_config(path=str(tmp_path / "a.txt")))
     opened.remove("a.txt")  # for the character at which the splits meet
     corpus.fingerprint(), corpus.fingerprint()
     assert opened == ["a.txt"]
@@ -300,7 +304,7 @@ def test_each_file_is_read_once_before_it_is_encoded(
 def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("Once there was a hen. " * 10)
-    corpus = Text(preset("data", "text", path=str(file)))
+    corpus = Text(text_config(path=str(file)))
     file.write_text("Once there was a fox. " * 10)
     os.utime(file, ns=(0, 0))
     with pytest.raises(UserError, match="changed while it was read"):
@@ -309,7 +313,7 @@ def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> 
 
 def test_a_device_is_no_text() -> None:
     with pytest.raises(UserError, match="/dev/zero is a device"):
-        Text(preset("data", "text", path="/dev/zero"))
+        Text(text_config(path="/dev/zero"))
 
 
 @pytest.mark.parametrize("pattern", ["", "/**/*"])
@@ -319,5 +323,5 @@ def test_links_in_circles_are_followed_once(tmp_path: Path, pattern: str) -> Non
     (folder / "a.txt").write_text("Once.")
     (folder / "loop").symlink_to(".")
     (folder / "same.txt").symlink_to("a.txt")
-    corpus = Text(preset("data", "text", path=f"{folder}{pattern}", val_fraction=1.0))
+    corpus = Text(text_config(path=f"{folder}{pattern}", val_fraction=1.0))
     assert "".join(corpus.pieces("val")) == "Once."

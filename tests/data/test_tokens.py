@@ -164,10 +164,10 @@ def test_the_bytes_of_a_normalized_text_are_counted(tmp_path: Path) -> None:
     text = "\u0958 e\u0301 \n" * 50
     dataset = prepare(StubCorpus(text, text, floor=700.0), TOKENIZERS["NFC"], tmp_path, 8)
     normal = unicodedata.normalize("NFC", text)
-    assert dataset.tokenizer.decode(dataset.val.tolist()) == normal
+    assert dataset.tokenizer.decode(dataset.val[:].tolist()) == normal
     assert dataset.floor_bpb == pytest.approx(700.0 / len(normal.encode()))
     again = prepare(StubCorpus(text, text, floor=700.0), TOKENIZERS["NFC"], tmp_path, 8)
-    assert (again.val == dataset.val).all()
+    assert (again.val[:] == dataset.val).all()
 
 
 @pytest.mark.parametrize("config", [TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)])
@@ -176,7 +176,7 @@ def test_the_token_files_hold_the_encoded_text(tmp_path: Path, config: Tokenizer
     dataset = prepare(corpus, config, tmp_path, context_length=8)
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
         assert tokens.dtype == np.uint16
-        assert tokens.tolist() == dataset.tokenizer.encode(corpus.texts[split])
+        assert tokens[:].tolist() == dataset.tokenizer.encode(corpus.texts[split])
     assert dataset.floor_bpb == pytest.approx(1234.5 / len(corpus.texts["val"].encode()))
     if config.name == "bpe":
         assert dataset.tokenizer.digest == train_bpe([corpus.texts["train"]], 300).digest
@@ -190,8 +190,8 @@ def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> No
     )
     dataset = prepare(StubCorpus(), Tokenizer(encoding), tmp_path, context_length=8)
     assert dataset.train.dtype == np.uint32
-    assert dataset.train.max() < 65792
-    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+    assert dataset.train[:].max() < 65792
+    assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
 
 
 def test_a_warm_cache_reads_no_text(tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_a_warm_cache_reads_no_text(tmp_path: Path) -> None:
     third = prepare(corpus, first.tokenizer, tmp_path, context_length=8)
     assert corpus.reads == 0
     for again in (second, third):
-        assert (again.train == first.train).all()
-        assert (again.val == first.val).all()
+        assert (again.train[:] == first.train[:]).all()
+        assert (again.val[:] == first.val[:]).all()
         assert again.floor_bpb == first.floor_bpb
         assert again.tokenizer.digest == first.tokenizer.digest
 
@@ -212,9 +212,9 @@ def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
     byte, bpe = TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)
     prepare(StubCorpus(), byte, tmp_path, context_length=8)
     other = prepare(StubCorpus(train=STORY.upper()), byte, tmp_path, context_length=8)
-    assert other.tokenizer.decode(other.train.tolist()) == STORY.upper()
+    assert other.tokenizer.decode(other.train[:].tolist()) == STORY.upper()
     merged = prepare(StubCorpus(), bpe, tmp_path, context_length=8)
-    assert merged.tokenizer.decode(merged.train.tolist()) == STORY
+    assert merged.tokenizer.decode(merged.train[:].tolist()) == STORY
     larger = prepare(StubCorpus(), TokenizerConfig("bpe", 305), tmp_path, context_length=8)
     assert larger.tokenizer.vocab_size == 305
 
@@ -239,7 +239,7 @@ def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes
     file.write_bytes(content)
     dataset = prepare(StubCorpus(), config, tmp_path, context_length=8)
     assert file.read_bytes() == whole
-    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+    assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
 
 
 def test_a_missing_token_file_is_rebuilt_and_leftovers_are_harmless(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_missing_token_file_is_rebuilt_and_leftovers_are_harmless(tmp_path: Pa
     (entry / "val.bin").unlink()
     (tmp_path / f".{entry.name}.0123").mkdir()
     dataset = prepare(StubCorpus(), config, tmp_path, context_length=8)
-    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+    assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
 
 
 def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None
             return super().floor_bits(split)
 
     dataset = prepare(Overtaken(), config, tmp_path, context_length=8)
-    assert dataset.tokenizer.decode(dataset.train.tolist()) == STORY
+    assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
     assert len(list(tmp_path.iterdir())) == 2  # one tokenizer, one pair of token files
 
 
@@ -311,7 +311,7 @@ def test_a_text_used_only_for_validation_has_no_training_tokens(tmp_path: Path) 
     byte = fixed_tokenizer("byte")
     dataset = prepare(corpus, byte, tmp_path / "cache", context_length=1, splits=("val",))
     assert len(dataset.train) == 0
-    assert byte.decode(dataset.val.tolist()) == STORY
+    assert byte.decode(dataset.val[:].tolist()) == STORY
 
 
 def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_tales_have_a_floor(tmp_path: Path) -> None:
     assert bits is not None
     assert dataset.floor_bpb == pytest.approx(bits / len(dataset.val))
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
-        assert dataset.tokenizer.decode(tokens.tolist()) == "".join(corpus.pieces(split))
+        assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(corpus.pieces(split))
 
 
 def test_importing_the_package_loads_neither_torch_nor_a_network_client() -> None:

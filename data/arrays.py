@@ -1,0 +1,65 @@
+"""One array of tokens that lies in stretches of many files.
+
+Promises: reading maps the files, and copies only what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64, UInt
+
+_OPEN = 4096  # files that are mapped at once
+
+
+class TokenArray:
+    """The tokens of stretches of files, one after the other, as one array of one dimension.
+
+    files: of tokens of one dtype. spans: one row for each stretch: the number of its file, its
+    first token, and the one after its last.
+
+    Slices and arrays of indices give arrays in memory. Raises IndexError for an index that is out
+    of range.
+    """
+
+    def __init__(
+        self, files: Sequence[Path], spans: Int64[np.ndarray, "span 3"], dtype: str
+    ) -> None:
+        self.files, self.dtype = files, np.dtype(dtype)
+        self._spans = spans = spans[spans[:, 2] > spans[:, 1]]
+        self._ends = np.cumsum(spans[:, 2] - spans[:, 1])
+        self._open = lru_cache(_OPEN)(self._map)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    @cached_property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+    def _map(self, file: int) -> np.ndarray:
+        return np.memmap(self.files[file], self.dtype, "r")
+
+    def __getitem__(self, index: slice | Int64[np.ndarray, "*shape"]) -> UInt[np.ndarray, "*shape"]:
+        if isinstance(index, slice):
+            return self[np.arange(*index.indices(len(self)))]
+        places = index.ravel()
+        if len(places) and not (places.min() >= 0 and places.max() < len(self)):
+            raise IndexError(f"an index is not below {len(self)}")
+        if not len(places):
+            return np.empty(index.shape, self.dtype)
+        of = np.searchsorted(self._ends, places, side="right")  # the span of each place
+        found = np.empty(len(places), self.dtype)
+        order = np.argsort(of, kind="stable")
+        numbers, begins = np.unique(of[order], return_index=True)
+        for number, part in zip(numbers, np.split(order, begins[1:]), strict=True):
+            file, _, stop = self._spans[number]
+            offset = stop - self._ends[number]
+            found[part] = self._open(int(file))[places[part] + offset]
+        return found.reshape(index.shape)
+
+
+Tokens = UInt[np.ndarray, " _"] | TokenArray

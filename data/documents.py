@@ -1,0 +1,257 @@
+"""Documents: lines of `.jsonl` files, rows of `.parquet` files, plain texts or what divides them.
+
+Promises: documents come in the order of the files, and in memory that does not depend on the size
+of a file; which split a document belongs to depends on its own text alone. Knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext, suppress
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data.progress import Reading
+from data.sources import BLOCK, NotText, Source, find, is_url, readable, require
+from data.text import Text, TextConfig
+from errors import UserError, printable
+
+Document = str | Iterable[str]  # long ones come in parts, each read before the next is asked for
+
+# The characters at the start of a document that decide to which split it belongs. The first part of
+# a document is at least as long, if it is not all of it.
+FIRST = 1 << 16
+SAMPLE = 1 << 28
+_ROWS = 1024
+SIBLINGS = 64  # files of which one may be the only text
+SIZE = 1 << 64
+
+
+class Sides(NamedTuple):
+    """Chooses the split of a document: those whose hash is below `limit` are validation."""
+
+    limit: int
+
+    @classmethod
+    def of(cls, val_fraction: float) -> Sides:
+        return cls(SIZE if val_fraction == 1 else int(val_fraction * SIZE))
+
+    def __call__(self, digest: int) -> str:
+        return "val" if digest < self.limit else "train"
+
+
+def digest_of(text: str) -> int:
+    """64 bits of the BLAKE2b of a text."""
+    data = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+
+
+class Documents:
+    """A corpus of documents: the `sources` at the path of `config`. See `data.corpus.Corpus`."""
+
+    def __init__(self, config: TextConfig, sources: list[Source]) -> None:
+        self.config, self.sources = config, sources
+        size = sum(each.size or 0 for each in sources)
+        noun = "file" if len(sources) == 1 else "files"
+        self.description = f"reading documents of {len(sources):,} {noun}, {size / 1e6:,.1f} MB"
+
+    def fingerprint(self) -> str:
+        """Changes when a file changes, or a setting that decides what a document is."""
+        digest = hashlib.sha256()
+        for source in self.sources:
+            digest.update(source.fingerprint.encode() + b"\n")
+        return f"documents:{digest.hexdigest()}:{self.config.rules}:{self.config.deduplicate}"
+
+    def pieces(self, split: str) -> Iterator[str]:
+        """The text of the documents of `split`, one after the other."""
+        sides = Sides.of(self.config.val_fraction)
+        for source in self.sources:
+            for document in read_documents(source, self.config):
+                parts = iter([document] if isinstance(document, str) else document)
+                first = next(parts, "")
+                if sides(digest_of(first[:FIRST])) == split:
+                    yield first
+                    yield from parts
+                else:
+                    for _ in parts:
+                        pass
+
+    def sample(self) -> Iterator[str]:
+        """The first documents of each file, to train a tokenizer on: of all files together, about
+        `SAMPLE` characters of training documents."""
+        share = SAMPLE // len(self.sources)
+        for source in self.sources:
+            left = share
+            for piece in Documents(self.config, [source]).pieces("train"):
+                yield piece
+                yield "\n"  # no word goes on in the next document
+                left -= len(piece)
+                if left < 0:
+                    break
+
+    def floor_bits(self, split: str) -> float | None:
+        """None: the information of free text is unknown."""
+        return None
+
+
+def open_text(config: TextConfig) -> Text | Documents:
+    """The corpus of a `TextConfig`: one plain text that is not divided is a `Text`.
+
+    Raises UserError, naming `data.path`, for files that are missing or cannot be used.
+    """
+    path = config.path or ""
+    if config.field is None or path in ("", "-") or (not is_url(path) and Path(path).is_fifo()):
+        return Text(config)
+    sources = find(path, config.exclude)
+    if config.separator is None and (single := _single_text(sources)):
+        return Text(config, single)
+    return Documents(config, sources)
+
+
+def _single_text(sources: list[Source]) -> Source | None:
+    """The only plain text of these files; None if there are several, or other documents."""
+    if any(each.suffixes[0] in READERS for each in sources):
+        return None
+    if len(sources) > 1:
+        local = [each for each in sources[:SIBLINGS] if each.files is None]
+        sources = [each for each in local if _is_text(each)] if local == sources else []
+    return sources[0] if len(sources) == 1 else None
+
+
+def _is_text(source: Source) -> bool:
+    with readable(source.name), source.open() as stored, suppress(NotText):
+        return next(_decoded(source, source.stream(stored)), None) is not None
+    return False
+
+
+def read_documents(
+    source: Source, config: TextConfig, reading: Reading | None = None
+) -> Iterator[Document]:
+    """The documents of one file that are not empty, in order.
+
+    Of a plain text that is not UTF-8, none: `NotText` is raised before the first, or, if the file
+    is long and only a later part is not UTF-8, UserError. Raises UserError for what is damaged.
+    """
+    reader = READERS.get(source.suffixes[0], _texts)
+    with readable(source.name), source.open() as stored:
+        with reading.follow(source, stored) if reading else nullcontext():
+            yield from reader(source, stored, config)
+        source.check_unchanged()
+
+
+def _lines(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterator[Document]:
+    for number, line in enumerate(source.stream(stored), 1):
+        if not line.strip():
+            continue
+        where = f"data.path: {printable(source.name)}: line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where} is not JSON ({error}); repair it, or leave it out") from error
+        if not isinstance(row, dict) or config.field not in row:
+            keys = ", ".join(row) if isinstance(row, dict) else "none"
+            raise UserError(
+                f"data.field: {where.removeprefix('data.path: ')} has no key {config.field!r}; "
+                f"choose one of its keys: {printable(keys)[:200]}"
+            )
+        yield from _checked(row[config.field], where, config)
+
+
+def _checked(text: Any, where: str, config: TextConfig) -> Iterator[str]:
+    """The text, unless it is empty or null."""
+    if text is not None and not isinstance(text, str):
+        raise UserError(
+            f"data.field: {config.field!r} of {where.removeprefix('data.path: ')} is not a text; "
+            "choose another key or column"
+        )
+    if text:
+        yield text
+
+
+def _rows(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterator[Document]:
+    arrow, parquet = (require(each, "data.path") for each in ("pyarrow", "pyarrow.parquet"))
+    with source.seekable(stored) as file, parquet.ParquetFile(file) as table:
+        schema = table.schema_arrow
+        if config.field not in schema.names:
+            raise UserError(
+                f"data.field: {printable(source.name)} has no column {config.field!r}; choose one "
+                f"of its columns: {printable(', '.join(schema.names))[:200]}"
+            )
+        kind = schema.field(config.field).type
+        if arrow.types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind)):
+            raise UserError(
+                f"data.field: the column {config.field!r} of {printable(source.name)} has the type "
+                f"{kind}, and not string; choose another column"
+            )
+        for batch in table.iter_batches(_ROWS, columns=[config.field], use_threads=False):
+            yield from filter(None, batch.column(0).to_pylist())
+
+
+def _texts(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterator[Document]:
+    """The documents of a plain text."""
+    stream = source.stream(stored)
+    texts = _decoded(source, stream)
+    first = next(texts, None)  # raises NotText before any document
+    if first is None:
+        return
+    if config.divider is not None:
+        yield from _divided(_chain(first, texts), config.divider)
+    else:
+        yield _chain(first, texts)
+
+
+def _chain(first: str, others: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from others
+
+
+def _decoded(source: Source, stream: BufferedIOBase) -> Iterator[str]:
+    """The text of a stream in blocks that are not empty, without a byte order mark."""
+    decoder, at, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
+    while True:
+        block = stream.read(BLOCK)
+        try:
+            if b"\0" in block:
+                raise NotText("a zero byte")
+            text = decoder.decode(block, final=not block)
+        except (UnicodeDecodeError, NotText) as error:
+            if not begun:
+                raise NotText("a zero byte" if isinstance(error, NotText) else "UTF-8") from None
+            raise UserError(
+                f"data.path: {printable(source.name)} is not UTF-8 text (after byte {at:,}); "
+                "convert it, or leave it out with data.exclude"
+            ) from error
+        at += len(block)
+        if not begun:
+            text = text.removeprefix("\ufeff")
+        if text:
+            begun = True
+            yield text
+        if not block:
+            return
+
+
+def _divided(texts: Iterator[str], separator: str) -> Iterator[Document]:
+    """The parts of a text between separators that are not empty."""
+    parts: list[str] = []  # of the document that has begun
+    for text in texts:
+        end = parts[-1][-len(separator) :] if parts else ""
+        if separator in end + text:
+            *whole, text = "".join([*parts, text]).split(separator)
+            yield from filter(None, whole)
+            parts = []
+        elif len(end) < len(separator):  # a short part: the next may complete the separator
+            text = "".join([*parts, text])
+            parts = []
+        parts.append(text)
+    if last := "".join(parts):
+        yield last
+
+
+READERS = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}

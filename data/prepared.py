@@ -1,0 +1,193 @@
+"""A folder of shards that several machines can write, each its own.
+
+    <folder>/shards.json                 number of shards, tokenizer, what a document is
+             tokenizer/                  shared by all shards
+             00003-of-00064-<key>/...    a shard (see data.shards); the key depends on its files
+
+Promises: a shard depends on nothing that another one writes, but for the tokenizer, which is the
+same whoever trains it; writing a shard again does nothing, unless its files have changed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from data.cache import publish
+from data.documents import Documents
+from data.pieces import cut
+from data.progress import show_reading
+from data.shards import Encoder, Part, read_parts
+from data.sources import Source
+from data.text import TextConfig
+from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
+from errors import UserError
+from files import read_json, remove, replace_text
+
+MANIFEST = "shards.json"
+
+
+class Prepared:
+    """A corpus of prepared shards, in `folder`. See `data.corpus.Corpus`.
+
+    Raises UserError, naming `data.path`, if a shard is missing or damaged.
+    """
+
+    def __init__(self, config: TextConfig, folder: Path) -> None:
+        self.config, self.folder = config, folder
+        try:
+            self.about = about = read_json(folder / MANIFEST)
+            count = int(about["shards"])
+            self.tokenizer_config = TokenizerConfig(**about["tokenizer"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"data.path: {folder / MANIFEST} is damaged ({error}); prepare the folder again"
+            ) from error
+        self.tokenizer = Tokenizer.load(folder / "tokenizer")
+        found = [
+            parts
+            for number in range(count)
+            for path in sorted(folder.glob(f"{_prefix(number, count)}-*"))[:1]
+            if (parts := read_parts(path)) and parts[-1].about["is_last"]
+        ]
+        if len(found) < count:
+            have = {int(parts[0].folder.parent.name[:5]) for parts in found}
+            missing = [str(each) for each in range(count) if each not in have]
+            raise UserError(
+                f"data.path: {folder} has {len(found)} of {count} shards; these are missing or "
+                f"damaged: {', '.join(missing[:20])}; write them with python prepare.py "
+                f"to={folder} shards={count} shard=NUMBER and the same data"
+            )
+        self.parts: list[Part] = [each for parts in found for each in parts]
+        self.description = f"reading {count:,} prepared shards in {folder}"
+
+    def fingerprint(self) -> str:
+        return "prepared:" + ":".join(each.sha256 for each in self.parts)
+
+    def pieces(self, split: str) -> Iterator[str]:
+        raise UserError(f"data.path: {self.folder} has tokens only; give the files themselves")
+
+    def floor_bits(self, split: str) -> float | None:
+        return None
+
+    def check_tokenizer(self, tokenizer: TokenizerConfig | Tokenizer) -> None:
+        """Raises UserError unless the shards are encoded by this tokenizer."""
+        if isinstance(tokenizer, Tokenizer):
+            if (tokenizer.digest, tokenizer.ends) != (self.tokenizer.digest, self.tokenizer.ends):
+                raise UserError(
+                    f"data.path: {self.folder} was prepared with another tokenizer than that of "
+                    "the run; give the files themselves"
+                )
+        elif tokenizer != self.tokenizer_config:
+            asked = self.tokenizer_config
+            size = "" if asked.vocab_size is None else f" tokenizer.vocab_size={asked.vocab_size}"
+            raise UserError(
+                f"tokenizer: {self.folder} was prepared with another one; give "
+                f"tokenizer={asked.name}{size}"
+            )
+
+
+def is_prepared(path: str) -> bool:
+    """Whether a path is that of a folder of prepared shards."""
+    with suppress(OSError, ValueError):
+        return (Path(path).expanduser() / MANIFEST).is_file()
+    return False
+
+
+def write_shard(
+    corpus: Documents, tokenizer: TokenizerConfig, folder: Path, number: int, count: int
+) -> str:
+    """Write one of `count` shards of a corpus into `folder`; returns what was done.
+
+    Raises UserError, naming `to`, if the folder has shards of other settings.
+    """
+    _check_manifest(corpus.config, tokenizer, folder, count)
+    whole = _shared_tokenizer(corpus, tokenizer, folder)
+    sources = assign(corpus.sources, count)[number]
+    began = time.perf_counter()
+    with show_reading(sum(each.size or 0 for each in sources)) as reading:
+        encoder = Encoder(corpus.config, whole, reading)
+        target = folder / f"{_prefix(number, count)}-{encoder.key(sources)[:12]}"
+        for old in folder.glob(f"{_prefix(number, count)}-*"):
+            if old != target:  # of files that have changed
+                remove(old)
+        parts = encoder.shard(sources, target)
+    seconds = time.perf_counter() - began
+    documents, n_bytes = (sum(each.about[key] for each in parts) for key in ("documents", "bytes"))
+    new = f" ({reading.text / seconds / 1e6:.1f} MB/s)" if reading.text else ", prepared before"
+    return (
+        f"shard {number} of {count}: {len(sources):,} files, {documents:,} documents, "
+        f"{n_bytes / 1e6:,.1f} MB of text{new}"
+    )
+
+
+def assign(sources: Sequence[Source], count: int) -> list[list[Source]]:
+    """The files of each shard: each file goes to the smallest shard so far, largest files first."""
+    shards: list[list[Source]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for source in sorted(sources, key=lambda each: (-(each.size or 0), each.name)):
+        smallest = min(range(count), key=lambda i: (sizes[i], len(shards[i])))
+        shards[smallest].append(source)
+        sizes[smallest] += source.size or 0
+    return [sorted(each, key=lambda source: source.name) for each in shards]
+
+
+def _prefix(number: int, count: int) -> str:
+    return f"{number:05}-of-{count:05}"
+
+
+def _check_manifest(
+    config: TextConfig, tokenizer: TokenizerConfig, folder: Path, count: int
+) -> None:
+    """Write what all shards have in common, or compare it with what another one wrote."""
+    own: dict[str, Any] = {
+        "shards": count,
+        "tokenizer": asdict(tokenizer),
+        "rules": json.loads(config.rules),
+    }
+    file = folder / MANIFEST
+    if file.exists():
+        try:
+            found = read_json(file)
+        except (OSError, ValueError):
+            found = None
+        if found != own:
+            raise UserError(
+                f"to: {folder} has shards of other settings ({file}); give the same settings, or "
+                "another folder"
+            )
+        return
+    if folder.is_dir() and any(not each.name.startswith(".") for each in folder.iterdir()):
+        raise UserError(f"to: {folder} has other files; give a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_text(file, json.dumps(own, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(
+            f"to: {folder} cannot be written ({error.strerror}); give another folder"
+        ) from error
+
+
+def _shared_tokenizer(corpus: Documents, config: TokenizerConfig, folder: Path) -> Tokenizer:
+    """The tokenizer of all shards. One process trains it while the others wait."""
+    target = folder / "tokenizer"
+    with filelock.FileLock(folder / ".lock"):
+        if config.name == "bpe" and target.is_dir():
+            return Tokenizer.load(target)
+        if config.name != "bpe":
+            tokenizer = fixed_tokenizer(config.name).with_document_end()
+        elif config.vocab_size is None:
+            raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
+        else:
+            tokenizer = train_bpe(cut(corpus.sample()), config.vocab_size - 1).with_document_end()
+        if not target.is_dir():
+            with publish(target) as temporary:
+                tokenizer.save(temporary)
+        return tokenizer

@@ -1,0 +1,311 @@
+"""The files of a corpus: local ones, or those of any file system that fsspec knows.
+
+Promises: files are found in sorted order, and read from beginning to end in memory that does not
+depend on their size; those that end in `.gz` or `.zst` are decompressed, and a truncated one is an
+error; a remote file whose connection is cut is opened again where it stopped. Knows nothing of what
+the files contain.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from importlib import import_module
+from io import BufferedIOBase
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from errors import UserError, printable
+from files import real_path
+
+BLOCK = 1 << 22
+COMPRESSED = (".gz", ".zst")
+WAITS = (0.5, 2.0, 8.0)  # seconds before a cut connection is opened again
+# What tells two versions of a remote file apart, by the names that file systems give it.
+_VERSION = (
+    "ETag",
+    "etag",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "created",
+    "updated",
+    "sha256",
+)
+
+
+class NotText(Exception):  # noqa: N818
+    """A file is not UTF-8 text."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file.
+
+    name: its path or URL. size: the bytes that are stored; None if a server does not say.
+    fingerprint: changes when the file changes. files: fsspec's file system; None for a local file.
+    has_ranges: whether any place can be read without what is before it.
+    """
+
+    name: str
+    size: int | None
+    fingerprint: str
+    files: Any = field(default=None, compare=False, repr=False)
+    has_ranges: bool = True
+
+    @property
+    def suffixes(self) -> tuple[str, str]:
+        """The suffix that tells the format, and that of the compression; empty if there is none."""
+        path = PurePosixPath(self.name.partition("?")[0] if self.files else self.name)
+        compression = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
+        return (PurePosixPath(path.stem) if compression else path).suffix.lower(), compression
+
+    def open(self) -> BufferedIOBase:
+        """The stored bytes. Raises OSError if the disk or the server refuses."""
+        if self.files is None:
+            return Path(self.name).open("rb")
+        return io.BufferedReader(_Remote(self), BLOCK)
+
+    def stream(self, stored: BufferedIOBase) -> BufferedIOBase:
+        """The content, decompressed, of `stored`, which `open` has opened."""
+        compression = self.suffixes[1]
+        if compression == ".gz":
+            return gzip.GzipFile(fileobj=stored)
+        if compression == ".zst":
+            # Unlike zstandard's own reader, it reports a truncated file.
+            arrow = require("pyarrow", "data.path")
+            plain = arrow.CompressedInputStream(arrow.PythonFile(stored, "r"), "zstd")
+            return io.BufferedReader(plain, BLOCK)
+        return stored
+
+    @contextmanager
+    def seekable(self, stored: BufferedIOBase) -> Iterator[BufferedIOBase]:
+        """The content, decompressed, in which any place can be read: if need be, a temporary
+        copy."""
+        if self.has_ranges and not self.suffixes[1]:
+            yield stored
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(self.stream(stored), copy, BLOCK)
+            copy.seek(0)
+            yield cast(BufferedIOBase, copy)
+
+    def check_unchanged(self) -> None:
+        """Raises UserError if a local file has changed since it was found."""
+        if self.files is None and _local(Path(self.name)).fingerprint != self.fingerprint:
+            raise UserError(f"data.path: {self.name} changed while it was read; try again")
+
+
+def find(path: str, exclude: str | None = None) -> list[Source]:
+    """The files at `path`: a file, a folder (all files below it that are not hidden), a glob, or a
+    URL of one of these. `exclude` is as in `data.text.TextConfig`.
+
+    Raises UserError, naming `data.path`, if there are none, or if they cannot be listed.
+    """
+    if is_url(path):
+        return _find_remote(path, _globs(exclude))
+    with readable(path):
+        return [_local(each) for each in find_files(path, exclude)]
+
+
+def is_url(path: str) -> bool:
+    return bool(re.match(r"[a-z][a-z0-9+.-]*(::|://)", path))
+
+
+def find_files(path: str, exclude: str | None) -> list[Path]:
+    """The local files at `path`, sorted. Raises as `find` does."""
+    chosen = Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
+    if chosen.is_file():
+        return [chosen]
+    folder = chosen if chosen.is_dir() else Path()
+    if chosen.is_dir():
+        files = [
+            file
+            for file in chosen.rglob("*")
+            if not any(part.startswith(".") for part in file.relative_to(chosen).parts)
+        ]
+        problem = "contains no files"
+    else:
+        # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
+        files = [Path(match) for match in glob.glob(str(chosen), recursive=True)]  # noqa: PTH207
+        problem = "matches no files" if glob.has_magic(path) else "does not exist"
+        if chosen.exists():
+            problem = "is a device"
+    globs = _globs(exclude)
+    if found := [each for each in files if each.is_file()]:
+        problem += " that data.exclude leaves"
+    kept = [each for each in found if not _is_excluded(os.path.relpath(each, folder), globs)]
+    if not kept:
+        raise UserError(
+            f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
+        )
+    # Links can lead to a file again, or in circles: it counts once, under its shortest path.
+    once: dict[Path, Path] = {}
+    for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):
+        once.setdefault(real_path(file), file)
+    return sorted(once.values(), key=lambda file: file.as_posix())
+
+
+def _globs(exclude: str | None) -> list[str]:
+    return [each.strip() for each in (exclude or "").split(",") if each.strip()]
+
+
+def _is_excluded(path: str, globs: Sequence[str]) -> bool:
+    names = (path, *Path(path).parts)
+    return any(fnmatch(name, each) for name in names for each in globs)
+
+
+def _local(path: Path) -> Source:
+    about = path.stat()
+    version = json.dumps([os.path.realpath(path), about.st_size, about.st_mtime_ns])
+    return Source(str(path), about.st_size, version)
+
+
+def _find_remote(path: str, globs: Sequence[str]) -> list[Source]:
+    core = require("fsspec.core", "data.path")
+    with readable(path):
+        files, root = core.url_to_fs(path)
+        # In a URL of the web, a question mark begins the query.
+        web = path.startswith("http")
+        if re.search(r"[*\[]" if web else r"[*?\[]", root):
+            found = files.glob(root, detail=True)
+        elif (about := files.info(root))["type"] == "directory":
+            found = files.find(root, detail=True)
+        else:
+            found = {root: about}
+        sources = []
+        for name, about in sorted(found.items()):
+            relative = name.removeprefix(root).lstrip("/") or name
+            hidden = name != root and any(each.startswith(".") for each in relative.split("/"))
+            if about["type"] != "file" or hidden or _is_excluded(relative, globs):
+                continue
+            version = {key: str(about[key]) for key in _VERSION if key in about}
+            shown = name if "://" in name else files.unstrip_protocol(name)
+            fingerprint = json.dumps([shown, about.get("size"), version])
+            has_ranges = not web or about.get("partial", False)
+            sources.append(Source(shown, about.get("size"), fingerprint, files, has_ranges))
+    if not sources:
+        raise UserError(f"data.path: {path} has no files; give a file, a folder or a glob pattern")
+    return sources
+
+
+class _Remote(io.RawIOBase):
+    """The bytes of a remote file. After a cut connection, it is opened again at the same place."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.place = source, 0
+        self.file: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self.source.size is not None
+
+    def tell(self) -> int:
+        return self.place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.source.size or 0}
+        place = base[whence] + offset
+        if place != self.place:
+            self._close()
+        self.place = place
+        return place
+
+    def readinto(self, buffer: Any) -> int:
+        for wait in (*WAITS, None):
+            try:
+                self.file = self.file or self._open()
+                data = self.file.read(len(buffer))
+                if not data and self.place < (self.source.size or 0):
+                    raise OSError(f"the connection was cut after {self.place} bytes")
+                buffer[: len(data)] = data
+                self.place += len(data)
+                return len(data)
+            except FileNotFoundError:
+                raise
+            except Exception:  # each file system has its own
+                self._close()
+                if wait is None:
+                    raise
+                time.sleep(wait)
+        raise AssertionError
+
+    def _open(self) -> Any:
+        files = self.source.files
+        file = files.open(files._strip_protocol(self.source.name), "rb", block_size=BLOCK)
+        if not self.place:
+            return file
+        try:
+            file.seek(self.place)
+        except (ValueError, OSError, NotImplementedError):  # a server without ranges
+            left = self.place
+            while left:
+                skipped = len(file.read(min(left, BLOCK)))
+                if not skipped:
+                    raise OSError("the file is shorter than before") from None
+                left -= skipped
+        return file
+
+    def _close(self) -> None:
+        with suppress(Exception):
+            if self.file is not None:
+                self.file.close()
+        self.file = None
+
+    def close(self) -> None:
+        self._close()
+        super().close()
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Raise UserError, naming `data.path` and the file, if the block cannot read it."""
+    try:
+        yield
+    except (UserError, NotText, AssertionError):
+        raise
+    except RecursionError:
+        raise UserError("data.path: has too many parts; give a shorter glob pattern") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"data.path: {printable(name)} is damaged ({error}); replace it, or leave it out with "
+            "data.exclude"
+        ) from error
+    except ImportError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"data.path: {printable(name)} needs a library that is not installed ({reason}); "
+            'install it, or all that large corpora need with pip install -e ".[scale]"'
+        ) from error
+    except Exception as error:  # each file system of fsspec has its own
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        raise UserError(
+            f"data.path: {printable(name)} cannot be read ({reason or type(error).__name__}); "
+            "give a readable file, folder, glob pattern or URL"
+        ) from error
+
+
+def require(module: str, setting: str) -> Any:
+    """A module of the extra `scale`. Raises UserError, naming `setting`, if it is missing."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        library = module.partition(".")[0]
+        raise UserError(
+            f"{setting}: needs {library}, which is not installed; install it with "
+            'pip install -e ".[scale]"'
+        ) from error

@@ -1,0 +1,50 @@
+"""Encode a large corpus into shards, on one machine or on many: `python prepare.py to=corpus/
+data.path=...`. `train.py data=text data.path=corpus/` reads them."""
+
+from __future__ import annotations
+
+from training.signals import stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # the imports below take a second or two
+
+import sys
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from configs.cli import run_script
+from configs.schema import PrepareConfig, build
+from configs.sweep import named_output
+from data.documents import Documents, open_text
+from data.prepared import write_shard
+from errors import UserError, printable
+
+
+def main(cfg: DictConfig) -> None:
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
+        return prepare(cfg)
+    with named_output(HydraConfig.get()):
+        return prepare(cfg)
+
+
+def prepare(cfg: DictConfig) -> None:
+    """Write one shard, or all of them one after the other."""
+    config = build(cfg, PrepareConfig)
+    corpus = open_text(config.data)
+    if not isinstance(corpus, Documents):
+        raise UserError(
+            "data.path: is a single text, which train.py reads as it is; give files of documents, "
+            "or divide the text with data.separator"
+        )
+    print(printable(corpus.description), file=sys.stderr)
+    numbers = range(config.shards) if config.shard is None else [config.shard]
+    for number in numbers:
+        folder = Path(config.to).expanduser()
+        print(write_shard(corpus, config.tokenizer, folder, number, config.shards), flush=True)
+
+
+if __name__ == "__main__":
+    run_script("prepare", main)

@@ -1,0 +1,499 @@
+"""Corpora of documents: what is read, which split it belongs to, what is encoded again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.schema import preset
+from data import Dataset, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
+from data.arrays import TokenArray
+from data.batches import Batches, permuted
+from data.documents import Documents
+from data.tokenizer import fixed_tokenizer
+from errors import UserError
+from tests.conftest import ROOT
+
+BYTE = TokenizerConfig("byte", None)
+WORDS = [
+    "hen",
+    "fox",
+    "owl",
+    "ran",
+    "sat",
+    "sang",
+    "to",
+    "the",
+    "hill",
+    "big",
+    "red",
+    "née",
+    "漢字",
+    "a\nb",
+]
+
+
+def draw_texts(count: int, seed: int = 0, longest: int = 40) -> list[str]:
+    rng = random.Random(seed)
+    return [
+        f"{seed}.{i} " + " ".join(rng.choices(WORDS, k=rng.randint(1, longest)))
+        for i in range(count)
+    ]
+
+
+def lines(texts: list[str], field: str = "text") -> bytes:
+    rows = ({"id": i, field: text} for i, text in enumerate(texts))
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+def table(texts: list[str], field: str = "text") -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    rows = pyarrow.table({"id": list(range(len(texts))), field: texts})
+    pyarrow.parquet.write_table(rows, sink, row_group_size=97)
+    return sink.getvalue().to_pybytes()
+
+
+def write_lines(path: Path, texts: list[str], field: str = "text") -> None:
+    data = lines(texts, field)
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    elif path.suffix == ".zst":  # two frames, as `cat a.zst b.zst` makes
+        half = len(data) // 2
+        data = zstd(data[:half]) + zstd(data[half:])
+    path.write_bytes(data)
+
+
+def write_table(path: Path, texts: list[str], field: str = "text") -> None:
+    path.write_bytes(table(texts, field))
+
+
+def config(path: Path | str, **settings: object) -> TextConfig:
+    return preset("data", "text", path=str(path), **settings)
+
+
+def read(path: Path | str, cache: Path, **settings: object) -> Dataset:
+    return prepare(open_corpus(config(path, **settings)), BYTE, cache, 8)
+
+
+def documents(dataset: Dataset, split: str) -> list[str]:
+    """The documents of a split, from its tokens."""
+    tokens = getattr(dataset, split)[:]
+    (end,) = dataset.tokenizer.ends
+    parts = np.split(tokens, np.flatnonzero(tokens == end) + 1)
+    assert all(part[-1] == end for part in parts[:-1]) and not len(parts[-1])
+    return [dataset.tokenizer.decode(part[:-1].tolist()) for part in parts[:-1]]
+
+
+def test_every_format_and_compression(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    texts = draw_texts(900)
+    write_lines(folder / "a.jsonl", texts[:200])
+    write_lines(folder / "b.jsonl.gz", texts[200:400])
+    write_lines(folder / "deep" / "c.jsonl.zst", texts[400:600])
+    write_table(folder / "d.parquet", texts[600:700])
+    (folder / "e.parquet.gz").write_bytes(gzip.compress(table(texts[700:800])))
+    (folder / "f.txt").write_text(texts[800])
+    (folder / "g.txt.gz").write_bytes(gzip.compress(texts[801].encode()))
+    (folder / "photo.png").write_bytes(b"\x89PNG\xff\0")
+    (folder / "empty.txt").write_bytes(b"")
+    (folder / ".hidden.txt").write_text("hidden")
+    dataset = read(folder, tmp_path / "cache")
+    found = documents(dataset, "train") + documents(dataset, "val")
+    assert Counter(found) == Counter(texts[:802])
+    assert dataset.report and "802 documents" in dataset.report and "photo.png" in dataset.report
+
+
+def test_documents_are_in_the_order_of_their_files(tmp_path: Path) -> None:
+    texts = draw_texts(500)
+    write_lines(tmp_path / "a.jsonl", texts[:300])
+    write_table(tmp_path / "b.parquet", texts[300:])
+    dataset = read(tmp_path, tmp_path / ".cache")
+    for split in ("train", "val"):
+        found = documents(dataset, split)
+        assert found == [each for each in texts if each in set(found)]
+    assert len(documents(dataset, "val")) == pytest.approx(50, abs=25)
+
+
+def test_the_side_of_a_document_depends_on_its_text_alone(tmp_path: Path) -> None:
+    texts = draw_texts(400)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    write_lines(tmp_path / "one" / "all.jsonl", texts)
+    random.Random(1).shuffle(texts)
+    write_table(tmp_path / "two" / "z.parquet", texts[:150])
+    write_lines(tmp_path / "two" / "y.jsonl.gz", texts[150:])
+    write_lines(tmp_path / "two" / "more.jsonl", draw_texts(100, seed=5))
+    one, two = (read(tmp_path / each, tmp_path / "cache") for each in ("one", "two"))
+    assert set(documents(one, "val")) <= set(documents(two, "val"))
+    assert set(documents(one, "train")) <= set(documents(two, "train"))
+
+
+@given(n_val=st.floats(0.05, 0.95))
+def test_the_fraction_of_documents(tmp_path_factory: pytest.TempPathFactory, n_val: float) -> None:
+    folder = tmp_path_factory.mktemp("fraction")
+    write_lines(folder / "a.jsonl", draw_texts(1000, longest=3))
+    dataset = read(folder / "a.jsonl", folder / ".cache", val_fraction=n_val)
+    # Five standard deviations of a binomial distribution.
+    assert abs(len(documents(dataset, "val")) - 1000 * n_val) < 5 * (250**0.5) + 1
+
+
+def test_one_plain_text_keeps_its_last_tenth(tmp_path: Path) -> None:
+    text = "".join(draw_texts(100))
+    (tmp_path / "notes.txt").write_text(text)
+    (tmp_path / "notes.txt.gz").write_bytes(gzip.compress(text.encode()))
+    cut = len(text.encode()) - len(text.encode()) * 9 // 10
+    for name in ("notes.txt", "notes.txt.gz"):
+        dataset = read(tmp_path / name, tmp_path / ".cache")
+        assert len(dataset.val) == pytest.approx(cut, abs=4)
+        assert (
+            dataset.tokenizer.decode([*dataset.train[:].tolist(), *dataset.val[:].tolist()]) == text
+        )
+        assert dataset.tokenizer.ends == ()
+
+
+@pytest.mark.parametrize("separator", ["\n\n", r"\n\n", "<sep>", "x"])
+def test_a_separator_divides_plain_texts(
+    tmp_path: Path, separator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data.documents.BLOCK", 7)
+    typed = separator.replace(r"\n", "\n")
+    text = typed.join(["one", "", "two is longer", "three\nlines", "four" * 20]) + typed
+    (tmp_path / "a.txt").write_text(text)
+    dataset = read(tmp_path / "a.txt", tmp_path / ".cache", separator=separator, val_fraction=0.5)
+    found = documents(dataset, "train") + documents(dataset, "val")
+    assert sorted(found) == sorted(each for each in text.split(typed) if each)
+
+
+def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
+    texts = draw_texts(300)
+    write_lines(tmp_path / "a.jsonl", [*texts[:200], *texts[:50]])
+    write_table(tmp_path / "b.parquet", [*texts[150:], texts[299]])
+    kept = read(tmp_path, tmp_path / ".cache")
+    assert kept.report and "101 documents are exact duplicates" in kept.report
+    unique = read(tmp_path, tmp_path / ".cache", deduplicate=True)
+    assert unique.report and "101 documents are exact duplicates" in unique.report
+    for split in ("train", "val"):
+        assert documents(unique, split) == list(dict.fromkeys(documents(kept, split)))
+    assert len(documents(kept, "train")) + len(documents(kept, "val")) == 401
+
+
+def test_both_splits_have_a_document_if_there_are_two(tmp_path: Path) -> None:
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        texts = draw_texts(2, seed=number)
+        for name, text in zip("ab", texts, strict=True):
+            (folder / f"{name}.txt").write_text(text * 3)
+        dataset = read(folder, tmp_path / ".cache", val_fraction=0.01)
+        assert len(documents(dataset, "train")) == len(documents(dataset, "val")) == 1
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are encoded from now on."""
+    texts: list[str] = []
+    encode = Tokenizer.encode_array
+
+    def watched(self: Tokenizer, text: str) -> np.ndarray:
+        texts.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(Tokenizer, "encode_array", watched)
+    return texts
+
+
+def test_only_files_that_are_new_or_changed_are_encoded(tmp_path: Path, encoded: list[str]) -> None:
+    texts = draw_texts(90)
+    write_lines(tmp_path / "b.jsonl", texts[:30])
+    write_lines(tmp_path / "d.jsonl", texts[30:60])
+    first = read(tmp_path, tmp_path / ".cache")
+    assert sorted(encoded) == sorted(texts[:60])
+    encoded.clear()
+    again = read(tmp_path, tmp_path / ".cache")
+    assert not encoded
+    assert again.sha256 == first.sha256
+    for name in ("a", "c"):
+        write_lines(tmp_path / f"{name}.jsonl", texts[60:])
+    more = read(tmp_path, tmp_path / ".cache")
+    assert sorted(encoded) == sorted(texts[60:] * 2)
+    assert more.sha256 != first.sha256
+    encoded.clear()
+    write_lines(tmp_path / "b.jsonl", texts[:10])
+    read(tmp_path, tmp_path / ".cache")
+    assert sorted(encoded) == sorted(texts[:10])
+
+
+@pytest.mark.parametrize("name", ["train.bin", "val.docs", "meta.json", "SHA256SUMS"])
+def test_a_damaged_shard_is_encoded_again(tmp_path: Path, name: str, encoded: list[str]) -> None:
+    write_lines(tmp_path / "a.jsonl", draw_texts(100))
+    first = read(tmp_path / "a.jsonl", tmp_path / ".cache")
+    (file,) = tmp_path.glob(f".cache/documents-*/00000/{name}")
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    encoded.clear()
+    again = read(tmp_path / "a.jsonl", tmp_path / ".cache")
+    assert len(encoded) == 100 and again.sha256 == first.sha256
+
+
+def test_many_small_files_share_shards(tmp_path: Path, encoded: list[str]) -> None:
+    texts = draw_texts(300)
+    for number, text in enumerate(texts[:299]):
+        (tmp_path / f"{number}.txt").write_text(text)
+    dataset = read(tmp_path, tmp_path / ".cache")
+    assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts[:299])
+    shards = list((tmp_path / ".cache").glob("documents-*"))
+    assert 3 < len(shards) < 40
+    encoded.clear()
+    (tmp_path / "299.txt").write_text(texts[299])
+    read(tmp_path, tmp_path / ".cache")
+    assert texts[299] in encoded and len(encoded) < 100
+
+
+def test_parts_give_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [*draw_texts(300), "漢字 " * 3000, *draw_texts(300, seed=1)]
+    write_lines(tmp_path / "a.jsonl", texts)
+    whole = read(tmp_path / "a.jsonl", tmp_path / "one")
+    monkeypatch.setattr("data.shards.PART_BYTES", 5000)
+    monkeypatch.setattr("data.shards.BATCH", 500)
+    monkeypatch.setattr("data.shards.cut", small_pieces)
+    parts = read(tmp_path / "a.jsonl", tmp_path / "two")
+    assert len(list(tmp_path.glob("two/documents-*/0*"))) > 5
+    for split in ("train", "val"):
+        assert (getattr(parts, split)[:] == getattr(whole, split)[:]).all()
+
+
+def small_pieces(texts: list[str], names: object) -> Iterator[str]:
+    for text in texts:
+        yield from (text[i : i + 1000] for i in range(0, len(text), 1000))
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+import data.shards
+from configs.schema import preset
+from data import Tokenizer, TokenizerConfig, open_corpus, prepare
+
+data.shards.PART_BYTES, data.shards.BATCH = 20_000, 2_000
+count, encode = [0], Tokenizer.encode_array
+def slow(self, text):
+    time.sleep(0.001)
+    count[0] += 1
+    return encode(self, text)
+Tokenizer.encode_array = slow
+corpus = open_corpus(preset("data", "text", path=sys.argv[1]))
+dataset = prepare(corpus, TokenizerConfig("byte", None), sys.argv[2], 8)
+print(count[0], dataset.sha256)
+"""
+
+
+def test_a_killed_preparation_goes_on_where_it_was(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl.gz", draw_texts(3000))
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.jsonl.gz")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def start(cache: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*command, str(tmp_path / cache)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    for wanted in (2, 5):
+        process = start("killed")
+        while len(list(tmp_path.glob("killed/documents-*/0*"))) < wanted:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = len(list(tmp_path.glob("killed/documents-*/0*")))
+    count, digest = (start("killed").communicate(timeout=120)[0]).split()
+    whole_count, whole_digest = (start("whole").communicate(timeout=120)[0]).split()
+    assert int(whole_count) == 3000
+    assert int(count) < 3000 - 20 * done, "documents of whole parts are not encoded again"
+    parts = [
+        sorted(tmp_path.glob(f"{each}/documents-*/0*/train.bin")) for each in ("killed", "whole")
+    ]
+    assert [each.read_bytes() for each in parts[0]] == [each.read_bytes() for each in parts[1]]
+    assert digest == whole_digest
+
+
+def test_a_corpus_that_is_too_short_leaves_nothing(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", ["one", "two"])
+    with pytest.raises(UserError, match="split has"):
+        prepare(open_corpus(config(tmp_path / "a.jsonl")), BYTE, tmp_path / ".cache", 64)
+    assert not list((tmp_path / ".cache").glob("*"))
+
+
+SOME, LONG = draw_texts(50), draw_texts(30, seed=7)
+BAD = {
+    "a.jsonl": (b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
+    "b.jsonl": (b'{"body": "a"}\n', "no key 'text'.*body"),
+    "c.jsonl": (b'{"text": 5}\n', "is not a text"),
+    "d.jsonl": (b"[1]\n", "no key"),
+    "e.jsonl": (b'{"text": "\xff"}\n', "line 1 is not JSON"),
+    "f.jsonl.gz": (gzip.compress(lines(SOME))[:-20], "is damaged"),
+    "g.jsonl.zst": (zstd(lines(SOME))[:-20], "cannot be read"),
+    "h.jsonl.gz": (b"no gzip", "is damaged"),
+    "i.jsonl.zst": (b"no zstd", "cannot be read"),
+    "j.parquet": (table(SOME)[:-20], "cannot be read"),
+    "k.parquet": (table(SOME, "body"), "no column 'text'.*id, body"),
+    "l.parquet": (b"", "cannot be read"),
+    "m.jsonl": (b"[" * 100_000, "line 1 is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str) -> None:
+    content, problem = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=problem) as caught:
+        read(tmp_path / name, tmp_path / ".cache")
+    assert name in str(caught.value) and "\n" not in str(caught.value)
+    assert not list((tmp_path / ".cache").glob("*"))
+
+
+def test_other_columns_and_what_json_can_spell(tmp_path: Path) -> None:
+    lines = [
+        '{"body": "lone \\ud800 half"}',
+        '{"body": null}',
+        '{"body": ""}',
+        "",
+        '{"body": "\\u0000"}',
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    write_table(tmp_path / "b.parquet", LONG, "body")
+    dataset = read(tmp_path, tmp_path / ".cache", field="body")
+    found = documents(dataset, "train") + documents(dataset, "val")
+    assert sorted(found) == sorted(["lone \ufffd half", "\0", *LONG])
+
+
+def test_the_end_of_a_document_is_a_token(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", draw_texts(400))
+    for name, vocab in (("bpe", 300), ("byte", None)):
+        dataset = prepare(
+            open_corpus(config(tmp_path / "a.jsonl")),
+            TokenizerConfig(name, vocab),
+            tmp_path / "c",
+            8,
+        )
+        tokenizer = dataset.tokenizer
+        assert tokenizer.vocab_size == (vocab or 257)
+        assert tokenizer.ends == (tokenizer.start,) == (tokenizer.special_tokens["<|endoftext|>"],)
+        (tmp_path / name).mkdir()
+        tokenizer.save(tmp_path / name)
+        assert Tokenizer.load(tmp_path / name).ends == tokenizer.ends
+        assert tokenizer.ends[0] not in tokenizer.encode("<|endoftext|>")
+
+
+def test_a_tokenizer_without_an_end_separates_documents_by_an_empty_line(tmp_path: Path) -> None:
+    texts = draw_texts(50)
+    write_lines(tmp_path / "a.jsonl", texts)
+    corpus = open_corpus(config(tmp_path / "a.jsonl", val_fraction=1.0))
+    dataset = prepare(corpus, fixed_tokenizer("byte"), tmp_path / ".cache", 8, ("val",))
+    assert dataset.tokenizer.decode(dataset.val[:].tolist()) == "".join(
+        f"{each}\n\n" for each in texts
+    )
+
+
+def test_older_runs_join_the_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Once there was a hen.")
+    (tmp_path / "b.txt").write_text("The end of it.")
+    corpus = open_corpus(TextConfig("text", str(tmp_path), 0.1, "\n\n"))
+    assert not isinstance(corpus, Documents)
+    text = "".join([*corpus.pieces("train"), *corpus.pieces("val")])
+    assert text == "Once there was a hen.\n\nThe end of it."
+
+
+@given(data=st.data())
+def test_stretches_of_files_are_one_array(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("array")
+    arrays = [np.arange(100 * i, 100 * i + 20, dtype="<u2") for i in range(3)]
+    files = [folder / f"{i}.bin" for i in range(3)]
+    for file, array in zip(files, arrays, strict=True):
+        array.tofile(file)
+    edges = st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 20))
+    spans = [(f, min(a, b), max(a, b)) for f, a, b in data.draw(st.lists(edges, max_size=6))]
+    expected = np.concatenate([arrays[0][:0], *(arrays[f][a:b] for f, a, b in spans)])
+    found = TokenArray(files, np.array(spans, dtype=np.int64).reshape(-1, 3), "<u2")
+    assert len(found) == len(expected)
+    assert (found[:] == expected).all()
+    low, high = sorted(data.draw(st.tuples(st.integers(-70, 70), st.integers(-70, 70))))
+    assert found[low:high].tolist() == expected[low:high].tolist()
+    if len(expected):
+        places = st.integers(0, len(expected) - 1)
+        index = np.array(data.draw(st.lists(places, min_size=4, max_size=4))).reshape(2, 2)
+        assert (found[index] == expected[index]).all()
+    with pytest.raises(IndexError):
+        found[np.array([len(expected)])]
+
+
+@given(n=st.integers(1, 3000), seed=st.integers(0, 1 << 60))
+def test_a_permutation_without_memory(n: int, seed: int) -> None:
+    keys = np.random.default_rng(seed).integers(1 << 64, size=8, dtype=np.uint64)
+    places = np.arange(n)
+    moved = permuted(places, n, keys)
+    assert sorted(moved) == places.tolist()
+    assert (permuted(places[::-1], n, keys) == moved[::-1]).all()
+
+
+def test_the_permutation_looks_random() -> None:
+    """The number of fixed points, of neighbours that stay neighbours, and the mean of a prefix."""
+    n, places = 1 << 16, np.arange(1 << 16)
+    fixed, neighbours = [], []
+    for seed in range(20):
+        keys = np.random.default_rng(seed).integers(1 << 64, size=8, dtype=np.uint64)
+        moved = permuted(places, n, keys)
+        fixed.append((moved == places).sum())
+        neighbours.append((np.diff(moved) == 1).sum())
+        assert abs(moved[:1000].mean() / n - 0.5) < 5 / (12 * 1000) ** 0.5
+    # Both are Poisson with mean 1.
+    assert abs(np.mean(fixed) - 1) < 5 / 20**0.5 and abs(np.mean(neighbours) - 1) < 5 / 20**0.5
+
+
+def test_each_window_is_drawn_once_in_an_epoch(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", draw_texts(100))
+    write_table(tmp_path / "b.parquet", draw_texts(100, seed=1))
+    tokens = read(tmp_path, tmp_path / ".cache").train
+    assert isinstance(tokens, TokenArray)
+    everything, length = tokens[:].astype(np.int64), 8
+    batches = Batches(tokens, 4, length, seed=3)
+    n = (len(tokens) - 1) // length - 1
+    for epoch in (0, 1):
+        rows = [batches(step) for step in range(-(-n * (epoch + 1) // 4) + 1)]
+        windows = np.concatenate([x.numpy() for x, _ in rows])[n * epoch : n * (epoch + 1)]
+        targets = np.concatenate([y.numpy() for _, y in rows])[n * epoch : n * (epoch + 1)]
+        assert (windows[:, 1:] == targets[:, :-1]).all()
+        offset = next(
+            at
+            for at in range(2 * length)
+            if sorted(map(tuple, windows))
+            == sorted(tuple(everything[at + i * length :][:length]) for i in range(n))
+        )
+        assert offset >= 0

@@ -1,0 +1,244 @@
+"""Files from elsewhere: a web server that cuts connections, an object store, fsspec's memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import boto3
+import fsspec
+import pytest
+from moto.server import ThreadedMotoServer
+
+from configs.schema import preset
+from data import open_corpus
+from data.sources import Source, find
+from errors import UserError
+from tests.conftest import ROOT
+from tests.data.test_documents import documents, draw_texts, lines, read, table, zstd
+
+TEXTS = draw_texts(4000)
+SERVED = {
+    "/a.jsonl": lines(TEXTS[:2000]),
+    "/b.jsonl.gz": gzip.compress(lines(TEXTS[2000:2500])),
+    "/c.jsonl.zst": zstd(lines(TEXTS[2500:3000])),
+    "/d.parquet": table(TEXTS[3000:]),
+    "/notes.txt": b"Once there was a hen. " * 500,
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves SERVED. `cuts` connections are cut after `after` bytes of a body."""
+
+    cuts, after, ranges = 0, 0, True
+
+    def do_GET(self) -> None:
+        kind = type(self)
+        data = SERVED.get(self.path.partition("?")[0])
+        if data is None:
+            return self.send_error(404)
+        first, last = 0, len(data) - 1
+        asked = self.headers.get("Range")
+        if asked and kind.ranges:
+            start, _, stop = asked.removeprefix("bytes=").partition("-")
+            first, last = int(start), min(int(stop or last), last)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+        else:
+            self.send_response(200)
+        if kind.ranges:
+            self.send_header("Accept-Ranges", "bytes")
+        body = data[first : last + 1]
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            if kind.cuts and len(body) > kind.after:
+                kind.cuts -= 1
+                body = body[: kind.after]
+                self.close_connection = True
+            self.wfile.write(body)
+        return None
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    Handler.cuts, Handler.after, Handler.ranges = 0, 0, True
+    fsspec.get_filesystem_class("http").clear_instance_cache()
+    with ThreadingHTTPServer(("localhost", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://localhost:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data.sources.WAITS", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("path", ["/a.jsonl", "/b.jsonl.gz", "/c.jsonl.zst", "/d.parquet"])
+def test_a_web_server_that_cuts_connections(
+    web: str, tmp_path: Path, path: str, ranges: bool, no_waits: None
+) -> None:
+    expected = read_local(path, tmp_path)
+    Handler.cuts, Handler.after, Handler.ranges = 3, 20_000, ranges
+    if path == "/d.parquet" and not ranges:
+        Handler.cuts = 0  # it is read as a whole
+    dataset = read(web + path, tmp_path / "cache")
+    assert [documents(dataset, each) for each in ("train", "val")] == expected
+
+
+def read_local(path: str, folder: Path) -> list[list[str]]:
+    (folder / path[1:]).write_bytes(SERVED[path])
+    dataset = read(folder / path[1:], folder / "local")
+    return [documents(dataset, each) for each in ("train", "val")]
+
+
+def test_the_place_where_a_connection_was_cut_is_found_again(web: str, no_waits: None) -> None:
+    (source,) = find(web + "/a.jsonl")
+    for ranges in (True, False):
+        Handler.cuts, Handler.after, Handler.ranges = 3, 30_000, ranges
+        with source.open() as file:
+            assert file.read() == SERVED["/a.jsonl"]
+        assert Handler.cuts == 0
+
+
+def test_a_server_that_never_gives_the_rest(web: str, tmp_path: Path, no_waits: None) -> None:
+    Handler.cuts, Handler.after = 10**9, 1000
+    with pytest.raises(UserError, match=r"^data\.path: .*a\.jsonl cannot be read"):
+        read(web + "/a.jsonl", tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+def test_what_a_server_does_not_have(web: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^data\.path: .*nothing\.jsonl cannot be read"):
+        read(web + "/nothing.jsonl", tmp_path / "cache")
+    with pytest.raises(UserError, match=r"^data\.path: .*cannot be read"):
+        read("http://localhost:1/a.jsonl", tmp_path / "cache")
+    with pytest.raises(UserError, match=r"^data\.path: nonsense://"):
+        read("nonsense://a.jsonl", tmp_path / "cache")
+
+
+def test_a_single_text_of_the_web_keeps_its_last_tenth(web: str, tmp_path: Path) -> None:
+    dataset = read(web + "/notes.txt?version=1", tmp_path / "cache")
+    text = dataset.tokenizer.decode_bytes([*dataset.train[:].tolist(), *dataset.val[:].tolist()])
+    assert text == SERVED["/notes.txt"] and len(dataset.val) == len(text) // 10
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    """The address of an object store with SERVED in a bucket."""
+    server = ThreadedMotoServer(port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host.replace('0.0.0.0', 'localhost')}:{port}"
+    names = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": url}
+    names |= {"AWS_DEFAULT_REGION": "us-east-1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, value)
+        client = boto3.client("s3", endpoint_url=url)
+        client.create_bucket(Bucket="corpus")
+        for name, data in SERVED.items():
+            if name != "/notes.txt":
+                client.put_object(Bucket="corpus", Key=f"deep{name}", Body=data)
+        yield url
+    server.stop()
+
+
+def test_an_object_store(store: str, tmp_path: Path) -> None:
+    dataset = read("s3://corpus/deep", tmp_path / "cache")
+    found = documents(dataset, "train") + documents(dataset, "val")
+    assert sorted(found) == sorted(TEXTS)
+    some = read("s3://corpus/deep/*.jsonl*", tmp_path / "cache", exclude="*.zst")
+    found = documents(some, "train") + documents(some, "val")
+    assert sorted(found) == sorted(TEXTS[:2500])
+
+
+def test_only_what_changes_in_a_store_is_read_again(store: str, tmp_path: Path) -> None:
+    client = boto3.client("s3", endpoint_url=store)
+    client.put_object(Bucket="corpus", Key="more/a.jsonl", Body=lines(TEXTS[:50]))
+    client.put_object(Bucket="corpus", Key="more/b.jsonl", Body=lines(TEXTS[50:100]))
+    first = {each.name: each.fingerprint for each in find("s3://corpus/more")}
+    client.put_object(Bucket="corpus", Key="more/b.jsonl", Body=lines(TEXTS[100:150]))
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    second = {each.name: each.fingerprint for each in find("s3://corpus/more")}
+    changed = [name for name in first if first[name] != second[name]]
+    assert changed == ["s3://corpus/more/b.jsonl"]
+
+
+def test_fsspec_s_memory(tmp_path: Path) -> None:
+    files = fsspec.filesystem("memory")
+    files.pipe({"/corpus/a.jsonl": lines(TEXTS[:60]), "/corpus/.b.jsonl": b"hidden"})
+    dataset = read("memory://corpus", tmp_path / "cache")
+    assert documents(dataset, "train") + documents(dataset, "val") != []
+    assert len(documents(dataset, "train") + documents(dataset, "val")) == 60
+    with pytest.raises(UserError, match="has no files"):
+        read("memory://corpus/*.txt", tmp_path / "cache")
+
+
+def test_the_web_is_not_asked_for_the_data_of_a_stranger_s_run(web: str) -> None:
+    with pytest.raises(UserError, match=r"the run names http.*confirm with data=text"):
+        open_corpus(preset("data", "text", path=web + "/a.jsonl"), trusted=False)
+
+
+WITHOUT = """
+import sys
+for name in ("fsspec.core", "pyarrow"):
+    sys.modules[name] = None
+from configs.schema import preset
+from data import TokenizerConfig, open_corpus, prepare
+from errors import UserError
+for path in sys.argv[2:]:
+    try:
+        prepare(open_corpus(preset("data", "text", path=path)), TokenizerConfig("byte", None),
+                sys.argv[1], 8)
+        print("read")
+    except UserError as error:
+        print(error)
+"""
+
+
+def test_without_the_extra_the_message_says_what_to_install(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.parquet", tmp_path / "b.jsonl.zst", tmp_path / "c.jsonl.gz"]
+    paths[0].write_bytes(table(TEXTS[:50]))
+    paths[1].write_bytes(zstd(lines(TEXTS[:50])))
+    paths[2].write_bytes(gzip.compress(lines(TEXTS[:50])))
+    output = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path / "cache"), *map(str, paths), "s3://a/b"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ).stdout
+    parquet, zst, gz, remote = output.splitlines()
+    assert gz == "read"
+    for line, library in ((parquet, "pyarrow"), (zst, "pyarrow"), (remote, "fsspec")):
+        assert library in line and '".[scale]"' in line
+
+
+def test_suffixes() -> None:
+    for name, expected in {
+        "a.jsonl": (".jsonl", ""),
+        "a.JSONL.GZ": (".jsonl", ".gz"),
+        "a.b.txt.zst": (".txt", ".zst"),
+        "archive.gz": ("", ".gz"),
+        "README": ("", ""),
+    }.items():
+        assert Source(name, 0, "").suffixes == expected
+    assert json.loads(find(__file__)[0].fingerprint)[1] == Path(__file__).stat().st_size

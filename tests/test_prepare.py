@@ -1,0 +1,145 @@
+"""prepare.py: shards that are independent of each other, on one machine or through launchers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from configs.schema import preset
+from data import TokenizerConfig, open_corpus, prepare
+from data.prepared import assign
+from data.sources import Source
+from errors import UserError
+from tests.conftest import TINY_MODEL, command, succeed
+from tests.data.test_documents import documents, draw_texts, write_lines, write_table
+
+TEXTS = draw_texts(600)
+SETTINGS = ("data.path=files", "tokenizer.vocab_size=300", "shards=3")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files, and with all of their shards."""
+    here = tmp_path_factory.mktemp("prepare")
+    (here / "files").mkdir()
+    for number in range(4):
+        write_lines(here / "files" / f"{number}.jsonl.gz", TEXTS[100 * number : 100 * number + 100])
+    write_table(here / "files" / "last.parquet", TEXTS[400:])
+    succeed("prepare", "to=whole", *SETTINGS, cwd=here)
+    return here
+
+
+def fail(script: str, *settings: str, cwd: Path) -> str:
+    """The one line of a command that must fail."""
+    done = command(script, *settings, cwd=cwd)
+    *_, problem = done.stderr.strip().splitlines()
+    assert done.returncode == 2 and problem.startswith("error: "), done.stderr
+    return problem
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(each.startswith(".") for each in path.parts)
+    }
+
+
+def test_shards_do_not_depend_on_each_other(folder: Path) -> None:
+    expected = contents(folder / "whole")
+    assert len(expected) == 3 * 6 + 4
+    for number in (2, 0, 1):
+        output = succeed("prepare", "to=single", *SETTINGS, f"shard={number}", cwd=folder)
+        assert output.startswith(f"shard {number} of 3: ") and "MB/s" in output
+    assert contents(folder / "single") == expected
+    output = succeed("prepare", "to=single", *SETTINGS, cwd=folder)
+    assert output.count("prepared before") == 3
+    assert contents(folder / "single") == expected
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_launchers_spread_the_shards(folder: Path, launcher: str) -> None:
+    spread = ("-m", "shard=range(0,3)", f"hydra/launcher={launcher}")
+    output = succeed("prepare", *spread, f"to={launcher}", *SETTINGS, cwd=folder)
+    assert contents(folder / launcher) == contents(folder / "whole"), output
+    assert not (folder / "runs").exists()
+
+
+def test_a_damaged_or_missing_shard_is_written_again(folder: Path) -> None:
+    succeed("prepare", "to=broken", *SETTINGS, cwd=folder)
+    (first,) = (folder / "broken").glob("00000-*/00000/train.bin")
+    first.write_bytes(first.read_bytes()[:-1])
+    (second,) = (folder / "broken").glob("00001-*/00000/val.docs")
+    second.unlink()
+    problem = fail("train", "data=text", "data.path=broken", *TINY_MODEL, cwd=folder)
+    assert "has 1 of 3 shards" in problem and "damaged: 0, 1;" in problem
+    succeed("prepare", "to=broken", *SETTINGS, cwd=folder)
+    assert contents(folder / "broken") == contents(folder / "whole")
+
+
+def test_training_reads_the_folder(folder: Path) -> None:
+    def read(path: str) -> list[list[str]]:
+        corpus = open_corpus(preset("data", "text", path=str(folder / path)))
+        dataset = prepare(corpus, TokenizerConfig("bpe", 300), folder / ".cache", 8)
+        return [sorted(documents(dataset, each)) for each in ("train", "val")]
+
+    assert read("whole") == read("files")
+    settings = ("data=text", "data.path=whole", "trainer.max_steps=4", "run_dir=run")
+    succeed("train", *settings, *TINY_MODEL, cwd=folder)
+    succeed("train", "resume=run", "trainer.max_steps=6", cwd=folder)
+    assert json.loads((folder / "run" / "summary.json").read_text())["steps"] == 6
+    everything = succeed("evaluate", "run=run", "split=all", cwd=folder)
+    n_bytes = sum(len(each.encode()) for each in TEXTS)
+    counted = int(everything.rpartition(" tokens, ")[2].partition(" bytes")[0].replace(",", ""))
+    assert n_bytes - 20 <= counted < n_bytes  # the first token is not scored
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (("to=whole", "data.path=files", "tokenizer=byte"), "to: whole has shards of other"),
+        (("to=files", *SETTINGS), "to: files has other files"),
+        (("to=new", *SETTINGS, "shard=3"), "shard: 3 is out of range"),
+        (("to=new", "data.path=files", "shards=0"), "shards: 0 is out of range"),
+        (("data.path=files",), "to: is missing"),
+        (("to=new", "data.path=nothing"), "data.path: nothing does not exist"),
+        (("to=new", f"data.path={__file__}"), "data.path: is a single text"),
+    ],
+)
+def test_mistakes_are_one_line(folder: Path, settings: tuple[str, ...], problem: str) -> None:
+    assert problem in fail("prepare", *settings, cwd=folder)
+    assert not (folder / "new").exists()
+
+
+def test_another_tokenizer_is_refused(folder: Path) -> None:
+    problem = fail("train", "data=text", "data.path=whole", "tokenizer=byte", cwd=folder)
+    assert "give tokenizer=bpe tokenizer.vocab_size=300" in problem
+
+
+def test_changed_files_replace_their_shard(folder: Path) -> None:
+    (folder / "two").mkdir()
+    for name in "ab":
+        write_lines(folder / "two" / f"{name}.jsonl", TEXTS[:50])
+    settings = ("to=changed", "data.path=two", "tokenizer=byte", "shards=2")
+    succeed("prepare", *settings, cwd=folder)
+    write_lines(folder / "two" / "b.jsonl", TEXTS[:40])
+    output = succeed("prepare", *settings, cwd=folder)
+    assert output.count("prepared before") == 1
+    assert len(list((folder / "changed").glob("0*"))) == 2
+
+
+def test_files_are_spread_by_their_sizes() -> None:
+    sources = [Source(f"{n}", size, "") for n, size in enumerate([5, 9, 1, 3, 8, 2, 7, 1])]
+    shards = assign(sources, 3)
+    assert sorted(each.name for shard in shards for each in shard) == sorted("01234567")
+    assert sorted(sum(each.size or 0 for each in shard) for shard in shards) == [12, 12, 12]
+    assert assign(sources[::-1], 3) == shards
+    assert [len(each) for each in assign(sources[:2], 3)] == [1, 1, 0]
+
+
+def test_a_folder_that_is_no_manifest(tmp_path: Path) -> None:
+    (tmp_path / "shards.json").write_text("{}")
+    with pytest.raises(UserError, match=r"shards\.json is damaged"):
+        open_corpus(preset("data", "text", path=str(tmp_path)))
