@@ -58,8 +58,7 @@ class TensorBoard(Observer):
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
         add_scalars(self.writer, scalars, step)
-        every = self.observed.sample_every
-        if step == self.observed.max_steps or (every and step % every == 0):
+        if self.observed.logs_sample(step):
             self.writer.add_text("sample", preformatted(self.observed.sample()), step)
         self.writer.flush()
 

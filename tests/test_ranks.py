@@ -188,15 +188,6 @@ def test_histograms_of_two_ranks_match_one_rank(tmp_path: Path) -> None:
             assert squares == pytest.approx(others, rel=1e-2), tag
 
 
-def test_histograms_of_a_sharded_model_are_rejected(tmp_path: Path) -> None:
-    settings = (*SETTINGS, "trainer.parallel=fsdp", "observe.histograms.every=6")
-    process = launch(2, *settings, cwd=tmp_path)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "error: observe.histograms.every: there are no histograms" in errors
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize("late", [0, 1])
 def test_either_rank_can_start_first(alone: Path, tmp_path: Path, late: int) -> None:
     """Ranks are started without torchrun, as on a cluster, one of them seconds after the other."""

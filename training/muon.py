@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from training.ranks import full_tensor, shard_like
+from model import full_tensor
+from training.ranks import shard_like
 
 # Of the quintic polynomial that is iterated to move singular values towards one (Jordan et al.
 # 2024, "Muon: An optimizer for hidden layers").

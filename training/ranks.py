@@ -91,11 +91,6 @@ class Ranks:
         return model
 
 
-def full_tensor(tensor: Tensor) -> Tensor:
-    """The tensor itself, or the full tensor of a DTensor, gathered from all ranks."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
 def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
     """The part of a tensor that this rank holds, and which rows of the full tensor it is: all of
     them if the tensor is not a DTensor."""

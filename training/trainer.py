@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from data.batches import Windows
 from errors import UserError
+from model import full_tensor
 from training.checkpoint import Checkpoints
 from training.clock import Clock
 from training.config import TrainerConfig
@@ -28,7 +29,7 @@ from training.evaluation import Measurement, cross_entropy, largest_activations,
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
 from training.progress import Progress
-from training.ranks import Ranks, full_tensor
+from training.ranks import Ranks
 from training.signals import SignalMonitor, Stopped
 
 log = logging.getLogger("training")

@@ -45,5 +45,6 @@ def observed_run(
         sample=sample,
         sample_every=10,
         is_sharded=False,
+        is_main=True,
         has_page=has_page,
     )
