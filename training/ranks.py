@@ -105,17 +105,6 @@ def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
     return local, slice(first, first + local.shape[0])
 
 
-def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """A full tensor sharded like `other`: unchanged if `other` is not a DTensor."""
-    if not hasattr(other, "device_mesh"):
-        return tensor
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    assert isinstance(other, DTensor)
-    # Every rank has the full tensor: none needs to send it.
-    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
-
-
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
     """Join the process group: gloo on CPUs, nccl on GPUs, where each rank takes its own GPU."""
