@@ -45,8 +45,9 @@ from observe.build import build_observers
 from observe.cost import Cost
 from observe.observed import ObservedRun
 from training.config import n_tokens
-from training.device import check_memory, choose_device, keep_freed_memory
+from training.device import check_memory, choose_device, keep_freed_memory, uses_bf16
 from training.optimizer import Optimizer
+from training.peaks import find_peak
 from training.progress import Progress, load_progress
 from training.ranks import Ranks, join_ranks, leave_ranks
 from training.run import Run, check_new
@@ -376,6 +377,7 @@ def observe_run(
 ) -> ObservedRun:
     """The run as observers see it."""
     trainer, cost = settings.config.trainer, Cost()
+    peak, is_bf16 = trainer.peak_tflops, uses_bf16(ranks.device, trainer.precision, model)
     # Of a sweep, the settings that are the same in all runs.
     constant = HydraConfig.get().job.config.override_dirname.exclude_keys
     values = flat(OmegaConf.to_container(settings.composed, resolve=True))
@@ -396,6 +398,8 @@ def observe_run(
         sample_every=settings.config.observe.samples.every,
         is_sharded=is_sharded(model),
         is_main=ranks.is_main,
+        n_devices=ranks.world_size,
+        peak_flops=find_peak(ranks.device, is_bf16) if peak is None else peak * 1e12,
         has_page=is_possible(model, dataset.tokenizer),
         cost=cost,
     )

@@ -42,6 +42,8 @@ class ObservedRun:
         logged, 0 for only the last.
     is_sharded: the model is sharded over several ranks, which must call it together.
     is_main: this is the main process, which alone writes and prints.
+    n_devices: how many train the model together, one per rank; peak_flops: the floating-point
+        operations per second that one can do at most, None if unknown.
     has_page: look.py can write a page in which the model runs.
     cost: the time that goes into looking at the model.
     """
@@ -62,6 +64,8 @@ class ObservedRun:
     sample_every: int
     is_sharded: bool
     is_main: bool
+    n_devices: int
+    peak_flops: float | None
     has_page: bool
     cost: Cost = field(default_factory=Cost)
 

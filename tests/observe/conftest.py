@@ -46,5 +46,7 @@ def observed_run(
         sample_every=10,
         is_sharded=False,
         is_main=True,
+        n_devices=1,
+        peak_flops=None,
         has_page=has_page,
     )
