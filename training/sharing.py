@@ -3,7 +3,7 @@
 Where ranks hold different rows of a matrix (FSDP2), an all-to-all exchange brings the rows to the
 owner, and a second one brings those of the result back: no rank holds more than its share of the
 matrices. Where ranks hold the same rows (DDP, and the replicas of a mesh of two dimensions), they
-divide the matrices among themselves, and broadcast the results.
+divide the matrices among themselves, and gather the results.
 
 Promises: with one rank nothing is sent. The owners depend only on the shapes and on the ranks.
 """
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -45,15 +46,17 @@ def share(
         return []
     shards, replicas = find_groups(like[0])
     owners = divide([each.shape for each in like], shards.size * replicas.size)
+    by_replica: list[list[int]] = [[] for _ in range(replicas.size)]
+    for index in sorted(range(len(like)), key=owners.__getitem__):
+        by_replica[owners[index] // shards.size].append(index)
     stacks: defaultdict[torch.Size, list[int]] = defaultdict(list)
-    for index, matrix in enumerate(like):
-        stacks[matrix.shape].append(index)
-    exchanges = {
-        shape: Exchange(
-            [held[i] for i in stack], shape, [owners[i] for i in stack], shards, replicas
-        )
-        for shape, stack in stacks.items()
-    }
+    for index in by_replica[replicas.rank]:
+        stacks[like[index].shape].append(index)
+    exchanges = {}
+    for shape, stack in stacks.items():
+        owned_by = [owners[each] % shards.size for each in stack]
+        counts = [owned_by.count(shard) for shard in range(shards.size)]
+        exchanges[shape] = Exchange([held[each] for each in stack], shape, counts, shards)
     # While some matrices are worked on, others are on their way.
     for wide in dict.fromkeys(tuple(sorted(shape)) for shape in stacks):
         group = [each for shape, each in exchanges.items() if tuple(sorted(shape)) == wide]
@@ -69,7 +72,7 @@ def share(
         for shape, stack in stacks.items()
         for index, result in zip(stack, exchanges[shape].results(), strict=True)
     }
-    return [results[index] for index in range(len(like))]
+    return replicas.all_gather(results, by_replica, held)
 
 
 class Group(NamedTuple):
@@ -93,6 +96,28 @@ class Group(NamedTuple):
             received, rows, receive, send, group=self.processes, async_op=True
         )
         return received, work
+
+    def all_gather(
+        self, mine: Mapping[int, Rows], held_by: Sequence[Sequence[int]], like: Sequence[Rows]
+    ) -> list[Rows]:
+        """All tensors, of which every rank has some.
+
+        mine: those of this rank, by index; held_by: the indices that each rank has; like: tensors
+            of the same shapes.
+        """
+        if self.size == 1:
+            return [mine[index] for index in range(len(like))]
+        sizes = [[like[index].numel() for index in indices] for indices in held_by]
+        own = torch.cat([like[0][:0].flatten(), *(mine[i].flatten() for i in held_by[self.rank])])
+        most = max(map(sum, sizes))  # all ranks must send equally many
+        everything = own.new_empty(self.size * most)
+        padded = F.pad(own, (0, most - len(own)))
+        dist.all_gather_into_tensor(everything, padded, group=self.processes)
+        found: dict[int, Rows] = {}
+        for indices, counts, row in zip(held_by, sizes, everything.split(most), strict=True):
+            parts = row[: sum(counts)].split(counts)
+            found |= {i: part.view_as(like[i]) for i, part in zip(indices, parts, strict=True)}
+        return [found[index] for index in range(len(like))]
 
 
 def find_groups(tensor: Tensor) -> tuple[Group, Group]:
@@ -123,39 +148,24 @@ def divide(shapes: Sequence[Sequence[int]], n_owners: int) -> list[int]:
 
 
 class Exchange:
-    """Matrices of one shape, on their way to their owners and back.
+    """Matrices of one shape, on their way to their owners among the ranks of `shards` and back.
 
-    owners: of each matrix, the place of its owner in a grid of `replicas.size` rows, each with
-        `shards.size` ranks.
+    held: the rows that this rank has, of the first owner's matrices first; counts: how many of the
+        matrices each rank owns.
     """
 
     def __init__(
-        self,
-        held: Sequence[Rows],
-        shape: Sequence[int],
-        owners: Sequence[int],
-        shards: Group,
-        replicas: Group,
+        self, held: Sequence[Rows], shape: Sequence[int], counts: Sequence[int], shards: Group
     ) -> None:
-        self.shards, self.replicas, (n_rows, self.columns) = shards, replicas, shape
+        self.shards, (n_rows, self.columns) = shards, shape
         # As torch.chunk splits: the last ranks have less, or nothing.
         share = -(-n_rows // shards.size)
         self.heights = [min(share, max(0, n_rows - share * n)) for n in range(shards.size)]
-        self.height = self.heights[shards.rank]
-        # For every replica, its matrices, sorted by owner.
-        order = sorted(range(len(held)), key=owners.__getitem__)
-        self.order = [
-            [each for each in order if owners[each] // shards.size == replica]
-            for replica in range(replicas.size)
-        ]
-        mine = self.order[replicas.rank]
-        place = replicas.rank * shards.size
-        counts = [owners.count(place + shard) for shard in range(shards.size)]
+        self.height, self.n_held = self.heights[shards.rank], len(held)
         self.n_owned = counts[shards.rank]
         self.sent = [count * self.height for count in counts]
         self.received = [self.n_owned * height for height in self.heights]
-        rows = torch.cat([held[0][:0], *(held[each] for each in mine)])
-        self.rows, self.work = shards.exchange(rows, self.sent, self.received)
+        self.rows, self.work = shards.exchange(torch.cat([*held]), self.sent, self.received)
 
     def receive(self) -> Matrices:
         """The full matrices that this rank owns."""
@@ -169,23 +179,10 @@ class Exchange:
         rows = torch.cat([each.flatten(0, 1) for each in results.split(self.heights, dim=1)])
         self.rows, self.work = self.shards.exchange(rows, self.received, self.sent)
 
-    def results(self) -> list[Rows]:
-        """The rows of this rank of all results, also those of other replicas."""
+    def results(self) -> Matrices:
+        """The rows of this rank of all results, in the order of `held`."""
         self._wait()
-        found: dict[int, Rows] = {}
-        waiting = []
-        for replica, order in enumerate(self.order):
-            rows = self.rows
-            if replica != self.replicas.rank:
-                rows = rows.new_empty(len(order) * self.height, self.columns)
-            if self.replicas.size > 1:
-                group = self.replicas.processes
-                waiting.append(dist.broadcast(rows, group=group, group_src=replica, async_op=True))
-            matrices = rows.view(len(order), self.height, self.columns)
-            found |= zip(order, matrices, strict=True)
-        for each in waiting:
-            each.wait()
-        return [found[index] for index in range(len(found))]
+        return self.rows.view(self.n_held, self.height, self.columns)
 
     def _wait(self) -> None:
         if self.work is not None:

@@ -76,8 +76,8 @@ class Reports:
 class Trainer:
     """Trains a model step by step and reports to observers.
 
-    model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer, and only
-        that of the main process has observers.
+    model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer. All but
+        that of the main process have only the observers that look at a sharded model.
     """
 
     def __init__(
