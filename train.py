@@ -41,13 +41,14 @@ from errors import UserError, printable
 from inference import Writer
 from inference.base import Base, open_base
 from live.page import is_possible
-from model import GPT
+from model import GPT, is_sharded
 from observe.build import build_observers
+from observe.cost import Cost
 from observe.observed import ObservedRun
 from training.config import n_tokens
-from training.device import check_memory, choose_device, keep_freed_memory
-from training.observer import Observer
+from training.device import check_memory, choose_device, keep_freed_memory, uses_bf16
 from training.optimizer import Optimizer
+from training.peaks import find_peak
 from training.progress import Progress, load_progress
 from training.ranks import Ranks, join_ranks, leave_ranks
 from training.run import Run, check_new
@@ -131,25 +132,25 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     if start.checkpoint:
         load_optimizer(optimizer, start.checkpoint)
 
-    observers: list[Observer] = []
     if ranks.is_main:
         start.run.point_latest()
         start.run.start_log()
         if settings.base:
             report_start(config, weights)
         start.run.store_settings(settings.yaml)
-        observed = observe_run(settings, start, model, corpus, dataset, ranks)
-        observers = build_observers(config.observe, observed)
+    observed = observe_run(settings, start, model, corpus, dataset, ranks)
     trainer = Trainer(
         config.trainer,
         parallel_model,
         optimizer,
         training_data(config, dataset),
-        Reports(start.run.checkpoints, observers),
+        Reports(start.run.checkpoints, build_observers(config.observe, observed)),
         start.progress,
         ranks,
     )
-    return run_trainer(trainer, start.run, dataset.floor_bpb)
+    val_bpb = run_trainer(trainer, start.run, dataset.floor_bpb)
+    log.info("maps, scores, samples, embeddings and histograms took %s", observed.cost)
+    return val_bpb
 
 
 def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
@@ -224,18 +225,13 @@ def check_model_memory(config: TrainConfig, device: torch.device) -> None:
 
 
 def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
-    """Raise UserError if the ranks cannot share a batch, or cannot write what is asked for."""
+    """Raise UserError if the ranks cannot share a batch."""
     parts = ranks.world_size * config.trainer.grad_accumulation
     if config.trainer.batch_size % parts:
         raise UserError(
             f"trainer.batch_size: {config.trainer.batch_size} cannot be divided among "
             f"{ranks.world_size} ranks in {config.trainer.grad_accumulation} parts; "
             f"give a multiple of {parts}"
-        )
-    if config.observe.histograms.every and _is_sharded(config, ranks):
-        raise UserError(
-            "observe.histograms.every: there are no histograms with trainer.parallel=fsdp, which "
-            "shards the model; give 0, or choose trainer.parallel=ddp"
         )
 
 
@@ -275,6 +271,12 @@ def build_model(
         model.allocate(ranks.device)
     if weights:
         load_weights(model, weights)
+    if is_sharded(model):
+        # FSDP2 decides at the first forward pass which module is the root, and observers can call
+        # blocks alone before the first step.
+        with torch.no_grad():
+            model(torch.zeros(1, 1, dtype=torch.long, device=ranks.device))
+        model.reshard()  # type: ignore[operator]
     return model, parallel_model
 
 
@@ -379,7 +381,8 @@ def observe_run(
     settings: Settings, start: Start, model: GPT, corpus: Corpus, dataset: Dataset, ranks: Ranks
 ) -> ObservedRun:
     """The run as observers see it."""
-    trainer, is_sharded = settings.config.trainer, _is_sharded(settings.config, ranks)
+    trainer, cost = settings.config.trainer, Cost()
+    peak, is_bf16 = trainer.peak_tflops, uses_bf16(ranks.device, trainer.precision, model)
     # Of a sweep, the settings that are the same in all runs.
     constant = HydraConfig.get().job.config.override_dirname.exclude_keys
     values = flat(OmegaConf.to_container(settings.composed, resolve=True))
@@ -396,24 +399,30 @@ def observe_run(
         first_step=start.progress.step,
         max_steps=trainer.max_steps,
         pauses=(trainer.eval_every, trainer.checkpoint_every, trainer.max_steps),
-        sample=make_sampler(settings.config, start.progress, model, dataset, is_sharded),
+        sample=make_sampler(settings.config, start.progress, model, dataset, cost),
         sample_every=settings.config.observe.samples.every,
-        is_sharded=is_sharded,
+        is_sharded=is_sharded(model),
+        is_main=ranks.is_main,
+        n_devices=ranks.world_size,
+        peak_flops=find_peak(ranks.device, is_bf16) if peak is None else peak * 1e12,
         has_page=is_possible(model, dataset.tokenizer),
+        cost=cost,
     )
 
 
 def make_sampler(
-    config: TrainConfig, progress: Progress, model: GPT, dataset: Dataset, is_sharded: bool
+    config: TrainConfig, progress: Progress, model: GPT, dataset: Dataset, cost: Cost
 ) -> Callable[[], str]:
-    """A function that samples a text from the current model, once per step."""
-    if is_sharded:
-        return lambda: "(no sample: trainer.parallel=fsdp shards the model; use sample.py)"
+    """A function that samples a text from the current model, once per step. All ranks of a sharded
+    model must call it together."""
+    if is_sharded(model) and not config.observe.sharded:
+        return lambda: "(no sample: observe.sharded=false; use sample.py)"
     writer = Writer(model, dataset.tokenizer, config.data.document_end)
 
     @lru_cache(maxsize=1)
     def sample_at(step: int) -> str:  # several observers show the same sample
-        return writer.write(config.observe.samples)
+        with cost:
+            return writer.write(config.observe.samples)
 
     return lambda: sample_at(progress.step)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from errors import check_range
-from model import GPT, KVCache
+from model import GPT, KVCache, gathered, is_sharded
 
 MAX_NEW_TOKENS = 10**6
 
@@ -85,7 +86,8 @@ def generate(
     batch * num_samples samples, grouped by sequence. Temperature 0 takes the most likely
     token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. A
     float32 model on a CPU is copied when the first token is requested; any other is put into eval
-    mode until the generator is exhausted or closed.
+    mode until the generator is exhausted or closed. All ranks of a sharded model call this
+    together, and take what the main process chose.
 
     Raises ValueError, naming the argument, for an argument out of range.
     """
@@ -102,12 +104,13 @@ def generate(
     choose = partial(
         _choose, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
     )
-    return _stream(model, prompt, max_new_tokens, num_samples, choose)
+    # In inference mode, FSDP2 would allocate tensors that training cannot use afterwards.
+    mode = torch.no_grad() if is_sharded(model) else torch.inference_mode()
+    # A decorator and not a `with` block: the mode then ends at each yield and does not leak into
+    # the caller's code between two tokens.
+    return mode(_stream)(model, prompt, max_new_tokens, num_samples, choose)
 
 
-# A decorator and not a `with` block: inference mode then ends at each yield and does not leak into
-# the caller's code between two tokens.
-@torch.inference_mode()
 def _stream(
     model: GPT,
     prompt: Int[Tensor, "batch prompt"],
@@ -118,13 +121,12 @@ def _stream(
     n_prompt, context_length = prompt.shape[1], model.config.context_length
     tokens = prompt.repeat_interleave(num_samples, 0)
     tokens = torch.cat((tokens, tokens.new_zeros(len(tokens), max_new_tokens)), dim=1)
-    weight = model.unembedding.weight
-    if weight.device.type == "cpu" and weight.dtype == torch.float32:
+    weight, shared = model.unembedding.weight, is_sharded(model)
+    if weight.device.type == "cpu" and weight.dtype == torch.float32 and not shared:
         model = _for_few_rows(model)
-    was_training = model.training
-    model.eval()
     cache, cached_from = None, 0
-    try:
+    with gathered(model), _evaluating(model):
+        weight = model.token_embedding.weight  # gathered, which can change its dtype
         for n in range(n_prompt, n_prompt + max_new_tokens):
             start = window_start(n, context_length)
             if cache is None:  # the samples of one prompt share its keys and values
@@ -140,8 +142,19 @@ def _stream(
                     cached_from = start
                 last = model.hidden(tokens[:, start + cache.length : n], cache)[:, -1]
             chosen = choose(model.unembedding(last).float())
+            if shared:  # ranks that chose differently could wait for each other forever
+                torch.distributed.broadcast(chosen, src=0)
             tokens[:, n] = chosen
             yield chosen
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside, and the mode of before afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
     finally:
         model.train(was_training)
 

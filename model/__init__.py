@@ -8,6 +8,7 @@ from model.cache import KVCache
 from model.config import ModelConfig
 from model.gpt import GPT
 from model.recording import ablate, record_attention
+from model.sharding import full_tensor, gathered, is_sharded
 
 __all__ = [
     "GPT",
@@ -17,6 +18,9 @@ __all__ = [
     "ablate",
     "causal_mask",
     "explicit_attention",
+    "full_tensor",
     "fused_attention",
+    "gathered",
+    "is_sharded",
     "record_attention",
 ]

@@ -72,8 +72,8 @@ class AttentionMaps(Observer):
         text = config.probe
         tokens = default_probe(observed) if text is None else tokenizer.encode(text)
         tokens = tokens[: observed.model.config.context_length]
-        self.probe = Probe(observed.events, observed.model, tokenizer, tokens, TAG)
-        self.scores = HeadScores(observed)
+        self.probe = Probe(observed.writer, observed.model, tokenizer, tokens, TAG)
+        self.scores, self.cost = HeadScores(observed), observed.cost
 
     def on_start(self, step: int) -> None:
         if step == 0:
@@ -87,7 +87,8 @@ class AttentionMaps(Observer):
             self._log(step, images)
 
     def _log(self, step: int, images: bool) -> None:
-        self.probe.log(step, images, self.scores.log(step), self.scores.measured)
+        with self.cost:
+            self.probe.log(step, images, self.scores.log(step), self.scores.measured)
 
 
 def default_probe(observed: ObservedRun) -> list[int]:
@@ -106,11 +107,11 @@ def default_probe(observed: ObservedRun) -> list[int]:
 
 class Probe:
     """A text whose attention maps are logged under `tag`, and the images of its first tokens under
-    `<tag>/layer <n>`."""
+    `<tag>/layer <n>`. Without a writer they are computed, but not logged."""
 
     def __init__(
         self,
-        writer: SummaryWriter,
+        writer: SummaryWriter | None,
         model: GPT,
         tokenizer: Tokenizer,
         tokens: Sequence[int],
@@ -135,16 +136,18 @@ class Probe:
         measured: by name, the text on which these scores were measured.
         """
         maps = maps_of(self.model, self.tokens)
+        if self.writer is None:
+            return maps
         given = {name: list(values) for name, values in (scores or {}).items()}
         add_attention(self.writer, self.tag, maps, self.spelled, step, given, measured=measured)
         if images:
-            self._draw(maps, step)
+            self._draw(self.writer, maps, step)
         self.writer.flush()
         return maps
 
-    def _draw(self, maps: Sequence[Maps], step: int) -> None:
+    def _draw(self, writer: SummaryWriter, maps: Sequence[Maps], step: int) -> None:
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps):
             self.figure = self.figure or HeadsFigure(self.labels, n_heads=weights.shape[0])
             image = self.figure.draw(weights[:, :n, :n].numpy())
-            add_image(self.writer, f"{self.tag}/layer {layer}", image, step)
+            add_image(writer, f"{self.tag}/layer {layer}", image, step)

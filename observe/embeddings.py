@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from files import replace_text
+from model import full_tensor
 from observe.figures import token_label
 from training.observer import Observer, Summary
 
@@ -37,6 +38,7 @@ class Embeddings(Observer):
 
     def __init__(self, observed: ObservedRun) -> None:
         self.folder, self.model = observed.folder / FOLDER, observed.model
+        self.cost, self.is_main = observed.cost, observed.is_main
         tokenizer, n_tokens = observed.dataset.tokenizer, observed.model.vocab_size
         self.labels = projector_labels(
             [tokenizer.decode_bytes([token]) for token in range(min(n_tokens, MAX_TOKENS))]
@@ -44,9 +46,11 @@ class Embeddings(Observer):
         self.points: Float[Tensor, "token d_model"] | None = None
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        # Not written yet: as text they take longer than the checkpoint of a small model.
-        weight = self.model.token_embedding.weight[: len(self.labels)]
-        self.points = weight.detach().float().cpu().clone()
+        with self.cost:
+            weight = full_tensor(self.model.token_embedding.weight.detach())
+            if self.is_main:
+                # Not written yet: as text they take longer than the checkpoint of a small model.
+                self.points = weight[: len(self.labels)].float().cpu().clone()
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         if self.points is None:

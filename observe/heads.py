@@ -22,7 +22,7 @@ from torch import Tensor
 from data.batches import UNSCORED
 from data.mentions import tale_texts
 from data.tokenizer import Tokenizer
-from model import GPT, record_attention
+from model import GPT, gathered, record_attention
 from observe.figures import score_image
 from observe.importance import held_out, importance
 from observe.summaries import add_image, add_scalars
@@ -55,7 +55,7 @@ def maps_of(
     """The attention maps of every layer on the CPU, in float32, without dropout."""
     was_training = model.training
     model.eval()
-    with torch.no_grad(), record_attention(model) as maps:
+    with torch.no_grad(), gathered(model), record_attention(model) as maps:
         model.hidden(tokens.to(next(model.parameters()).device))
     model.train(was_training)
     return [weights.float().cpu() for weights in maps]
@@ -109,7 +109,7 @@ class HeadScores:
     """Measures and logs the scores of all heads of a model that is being trained."""
 
     def __init__(self, observed: ObservedRun) -> None:
-        self.events, self.model = observed.events, observed.model
+        self.writer, self.model = observed.writer, observed.model
         self.held_out = held_out(observed)
         self.texts, where = score_texts(observed)
         where["losses"] = f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens"
@@ -126,6 +126,8 @@ class HeadScores:
     def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:
         """Measure, log and return the current scores."""
         found = measure_heads(self.model, self.texts) | importance(self.model, self.held_out)
+        if self.writer is None:
+            return found
         # Names that sort after those of the loss, with which TensorBoard's first page then begins.
         scalars = {
             f"score {name}/layer {layer}, largest head": float(np.nanmax(heads))
@@ -133,10 +135,10 @@ class HeadScores:
             for layer, heads in enumerate(values)
             if np.isfinite(heads).any()
         }
-        add_scalars(self.events, scalars, step)
+        add_scalars(self.writer, scalars, step)
         for name, values in found.items():
             image = score_image(values, self.top.get(name, 1.0))
-            add_image(self.events, f"scores/{name}", image, step)
+            add_image(self.writer, f"scores/{name}", image, step)
         return found
 
 

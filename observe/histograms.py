@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from errors import check_range
+from model import full_tensor
 from training.observer import Observer, StepMetrics
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Histograms(Observer):
     """
 
     def __init__(self, config: HistogramsConfig, observed: ObservedRun) -> None:
-        self.writer, self.model, self.every = observed.events, observed.model, config.every
+        self.writer, self.model, self.every = observed.writer, observed.model, config.every
+        self.cost = observed.cost
 
     def on_start(self, step: int) -> None:
         if step == 0:
@@ -56,8 +58,11 @@ class Histograms(Observer):
             self._log(step, self.model.named_parameters())
 
     def _log(self, step: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        for name, tensor in tensors:
-            self.writer.add_histogram(histogram_tag(name), tensor.detach().float(), step)
+        with self.cost:
+            for name, tensor in tensors:  # of a sharded model, one full tensor at a time
+                full = full_tensor(tensor.detach()).float()
+                if self.writer is not None:
+                    self.writer.add_histogram(histogram_tag(name), full, step)
 
 
 def histogram_tag(name: str) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from data.batches import UNSCORED, Windows
-from model import GPT, ablate
+from model import GPT, ablate, gathered
 from tensorboard_attention.scores import measure
 
 if TYPE_CHECKING:
@@ -65,14 +65,16 @@ def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], f
         logits = model.unembedding(model.final_norm(x))
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()).item()
 
-    without = np.empty((model.config.n_layers, model.config.n_heads))
-    x = model.embed(inputs)
-    for layer, block in enumerate(model.blocks):
-        for head in range(model.config.n_heads):
-            with ablate(block, [(0, head)], "mean"):
-                y = block(x)
-            for later in model.blocks[layer + 1 :]:  # earlier layers are those of the model
-                y = later(y)
-            without[layer, head] = loss(y)
-        x = block(x)
-    return without, loss(x)
+    with gathered(model):
+        # The residual stream of the model, and then those without one head each, of the layers so
+        # far. All pass through a layer before the next: a sharded model gathers each layer once.
+        streams = [model.embed(inputs)]
+        for block in model.blocks:
+            with gathered(block):
+                after = [block.forward(x) for x in streams]  # `block(x)` would gather it again
+                for head in range(model.config.n_heads):
+                    with ablate(block, [(0, head)], "mean"):
+                        after.append(block.forward(streams[0]))
+            streams = after
+        intact, *without = map(loss, streams)
+    return np.array(without).reshape(model.config.n_layers, model.config.n_heads), intact

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from files import fsync, replace_text
+from observe.speed import speeds
 from training.observer import EvalMetrics, Observer, StepMetrics
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class MetricsFile(Observer):
 
     def __init__(self, observed: ObservedRun) -> None:
         self.path = observed.folder / "metrics.jsonl"
-        self.floor_bpb = observed.dataset.floor_bpb
+        self.observed, self.floor_bpb = observed, observed.dataset.floor_bpb
 
     def on_start(self, step: int) -> None:
         self.first_step = step
@@ -32,7 +33,8 @@ class MetricsFile(Observer):
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if metrics is not None:
-            self._append(step, asdict(metrics))
+            speed = speeds(self.observed, metrics.tokens_per_second)
+            self._append(step, {**asdict(metrics), **speed})
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         if step == self.first_step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ from data.arrays import Tokens
 from data.tokens import document_starts
 from errors import UserError
 from model import GPT
+from observe.cost import Cost
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -40,8 +41,12 @@ class ObservedRun:
         evaluates or saves.
     sample: writes a text with the current model; sample_every: the steps between samples that are
         logged, 0 for only the last.
-    is_sharded: the model is sharded over several ranks and must not be called by one alone.
+    is_sharded: the model is sharded over several ranks, which must call it together.
+    is_main: this is the main process, which alone writes and prints.
+    n_devices: how many train the model together, one per rank; peak_flops: the floating-point
+        operations per second that one can do at most, None if unknown.
     has_page: look.py can write a page in which the model runs.
+    cost: the time that goes into looking at the model.
     """
 
     folder: Path
@@ -59,7 +64,21 @@ class ObservedRun:
     sample: Callable[[], str]
     sample_every: int
     is_sharded: bool
+    is_main: bool
+    n_devices: int
+    peak_flops: float | None
     has_page: bool
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def writer(self) -> SummaryWriter | None:
+        """`events` on the main process; None on the others."""
+        return self.events if self.is_main else None
+
+    def logs_sample(self, step: int) -> bool:
+        """Whether an evaluation after `step` steps logs a sample."""
+        every = self.sample_every
+        return step == self.max_steps or (every > 0 and step % every == 0)
 
     @cached_property
     def events(self) -> SummaryWriter:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from files import fsync
 from observe.hparams import hparams_events, result
+from observe.speed import speeds
 from observe.summaries import add_scalars
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
@@ -49,6 +50,8 @@ class TensorBoard(Observer):
             "optimizer/grad_norm": metrics.grad_norm,
             "speed/tokens_per_second": metrics.tokens_per_second,
         }
+        for name, value in speeds(self.observed, metrics.tokens_per_second).items():
+            scalars[f"speed/{name}"] = value
         if self.floor_bpb is not None:
             scalars["loss_bpb/val_floor"] = self.floor_bpb
         add_scalars(self.writer, scalars, step)
@@ -58,8 +61,7 @@ class TensorBoard(Observer):
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
         add_scalars(self.writer, scalars, step)
-        every = self.observed.sample_every
-        if step == self.observed.max_steps or (every and step % every == 0):
+        if self.observed.logs_sample(step):
             self.writer.add_text("sample", preformatted(self.observed.sample()), step)
         self.writer.flush()
 

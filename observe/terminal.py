@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from observe.speed import shown_speed
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Terminal(Observer):
         if metrics is not None:
             self.measured = (
                 f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  "
-                f"{metrics.tokens_per_second:,.0f} tokens/s"
+                f"{shown_speed(self.observed, metrics.tokens_per_second)}"
             )
         elif not self.live:
             return
@@ -133,11 +134,14 @@ class Terminal(Observer):
         self.console.print(
             f"Validation  {result} ({summary.val_tokens:,} tokens)\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
-            f"in {seconds} s ({summary.tokens_per_second:,.0f} tokens/s)\n"
-            f"Run         {self.observed.folder}\n\n"
-            "Sample:\n"
+            f"in {seconds} s ({shown_speed(self.observed, summary.tokens_per_second)})"
         )
-        self.console.print(Text(self.observed.sample().strip("\n")), soft_wrap=False)
+        sample = self.observed.sample()  # before the cost, of which it is a part
+        if self.observed.is_sharded and self.observed.cost.seconds:
+            off = "observe.sharded=false trains without"
+            self.console.print(f"Watching    {self.observed.cost}; {off}")
+        self.console.print(f"Run         {self.observed.folder}\n\nSample:\n")
+        self.console.print(Text(sample.strip("\n")), soft_wrap=False)
         run = f"run={shlex.quote(str(self.observed.folder))}"
         touch = f"  python look.py {run} html=storyteller.html\n"
         self.console.print(

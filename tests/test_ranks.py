@@ -78,7 +78,8 @@ def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -
 def losses(run: Path) -> list[dict[str, float]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [
-        {key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines
+        {key: value for key, value in line.items() if not key.startswith("tokens_per_second")}
+        for line in lines
     ]
 
 
@@ -186,15 +187,6 @@ def test_histograms_of_two_ranks_match_one_rank(tmp_path: Path) -> None:
         assert [step for step, _ in mine] == [step for step, _ in theirs]
         for (_, squares), (_, others) in zip(mine, theirs, strict=True):
             assert squares == pytest.approx(others, rel=1e-2), tag
-
-
-def test_histograms_of_a_sharded_model_are_rejected(tmp_path: Path) -> None:
-    settings = (*SETTINGS, "trainer.parallel=fsdp", "observe.histograms.every=6")
-    process = launch(2, *settings, cwd=tmp_path)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "error: observe.histograms.every: there are no histograms" in errors
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("late", [0, 1])

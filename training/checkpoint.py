@@ -37,9 +37,9 @@ from files import (
     replace_text,
     write_sums,
 )
+from model import full_tensor
 from training.optimizer import Optimizer
 from training.progress import EVALUATED, STATE, Progress, as_json, load_progress
-from training.ranks import full_tensor
 from training.weights import MODEL, OPTIMIZER
 
 NAMES = ("best", "last")

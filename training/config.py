@@ -18,7 +18,8 @@ class TrainerConfig:
     `eval_every`, `checkpoint_every` and `log_every` are intervals in steps; for the first two, 0
     means only at the end. Evaluations score about `eval_tokens` tokens of the validation split, and
     the last one `final_eval_tokens`; 0 or "all" scores everything. The run stops after
-    `max_bad_steps` consecutive steps whose loss or gradient is not finite.
+    `max_bad_steps` consecutive steps whose loss or gradient is not finite. `peak_tflops` is what a
+    device can do at most, in 10^12 operations per second; None: as in `training.peaks`.
     """
 
     max_steps: int
@@ -36,6 +37,7 @@ class TrainerConfig:
     precision: str
     compile: bool
     parallel: str
+    peak_tflops: float | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -56,6 +58,8 @@ class TrainerConfig:
         check_range("max_grad_norm", self.max_grad_norm, above=0)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("parallel", self.parallel, PARALLEL)
+        if self.peak_tflops is not None:
+            check_range("peak_tflops", self.peak_tflops, above=0, most=1e9)
 
     def scored_tokens(self, tokens_per_step: int) -> int | None:
         """How many tokens an evaluation during training scores; None: all.

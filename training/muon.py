@@ -2,20 +2,19 @@
 
 Matrices of equal shape are orthogonalised as one stack. For a small model this takes half the time
 of `torch.optim.Muon`, which processes one matrix after the other; the results agree up to bfloat16
-rounding.
+rounding. Several ranks share the work: each orthogonalises some of the matrices.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from training.ranks import full_tensor, shard_like
+from training.sharing import local, share
 
 # Of the quintic polynomial that is iterated to move singular values towards one (Jordan et al.
 # 2024, "Muon: An optimizer for hidden layers").
@@ -40,21 +39,18 @@ class Muon:
     def step(self, scale: float) -> None:
         """Update every parameter that has a gradient, at `scale` times the learning rate."""
         lr = self.lr * scale
-        stacks: defaultdict[tuple[int, ...], list[tuple[nn.Parameter, Tensor]]] = defaultdict(list)
-        for parameter, state in self.state.items():
-            if parameter.grad is None:
-                continue
-            average = state["momentum_buffer"].lerp_(parameter.grad, 1 - self.momentum)
-            update = full_tensor(parameter.grad.lerp(average, self.momentum))
-            parameter.mul_(1 - lr * self.weight_decay)
-            if update.shape[0] > update.shape[1]:
-                update = update.mT  # wide, so that the products below are smaller
-            stacks[update.shape].append((parameter, update))
-        for (_, columns), pairs in stacks.items():
-            updates = orthogonalise(torch.stack([update for _, update in pairs]))
-            for (parameter, _), update in zip(pairs, updates, strict=True):
-                update = update if update.shape == parameter.shape else update.mT
-                parameter.add_(shard_like(update, parameter), alpha=-lr * 0.2 * math.sqrt(columns))
+        moving = [parameter for parameter in self.state if parameter.grad is not None]
+        updates = []
+        for parameter in moving:
+            assert parameter.grad is not None
+            gradient = local(parameter.grad)
+            average = local(self.state[parameter]["momentum_buffer"])
+            average.lerp_(gradient, 1 - self.momentum)
+            updates.append(gradient.lerp(average, self.momentum).bfloat16())
+        for parameter, update in zip(moving, share(orthogonalise, updates, moving), strict=True):
+            weight = local(parameter)
+            weight.mul_(1 - lr * self.weight_decay)
+            weight.add_(update, alpha=-lr * 0.2 * math.sqrt(max(parameter.shape)))
 
 
 def orthogonalise(

@@ -1,7 +1,8 @@
 """What the trainer reports to its observers, and when.
 
 An observer never changes the run: it may read the model and write its own files, and the trained
-weights do not depend on which observers there are.
+weights do not depend on which observers there are. One that calls a sharded model, or gathers its
+tensors, must be on all ranks and do so at the same events; only the main process writes.
 """
 
 from __future__ import annotations

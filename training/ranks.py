@@ -91,11 +91,6 @@ class Ranks:
         return model
 
 
-def full_tensor(tensor: Tensor) -> Tensor:
-    """The tensor itself, or the full tensor of a DTensor, gathered from all ranks."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
 def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
     """The part of a tensor that this rank holds, and which rows of the full tensor it is: all of
     them if the tensor is not a DTensor."""
@@ -108,17 +103,6 @@ def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
     share = -(-tensor.shape[0] // mesh.size())  # as torch.chunk splits: the last ranks have less
     first = min(mesh.get_local_rank() * share, tensor.shape[0])
     return local, slice(first, first + local.shape[0])
-
-
-def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """A full tensor sharded like `other`: unchanged if `other` is not a DTensor."""
-    if not hasattr(other, "device_mesh"):
-        return tensor
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    assert isinstance(other, DTensor)
-    # Every rank has the full tensor: none needs to send it.
-    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from data.batches import Windows
 from errors import UserError
+from model import full_tensor
 from training.checkpoint import Checkpoints
 from training.clock import Clock
 from training.config import TrainerConfig
@@ -28,7 +29,7 @@ from training.evaluation import Measurement, cross_entropy, largest_activations,
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
 from training.progress import Progress
-from training.ranks import Ranks, full_tensor
+from training.ranks import Ranks
 from training.signals import SignalMonitor, Stopped
 
 log = logging.getLogger("training")
@@ -75,8 +76,8 @@ class Reports:
 class Trainer:
     """Trains a model step by step and reports to observers.
 
-    model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer, and only
-        that of the main process has observers.
+    model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer. All but
+        that of the main process have only the observers that look at a sharded model.
     """
 
     def __init__(

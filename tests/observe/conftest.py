@@ -45,5 +45,8 @@ def observed_run(
         sample=sample,
         sample_every=10,
         is_sharded=False,
+        is_main=True,
+        n_devices=1,
+        peak_flops=None,
         has_page=has_page,
     )

@@ -52,6 +52,7 @@ def test_weights_and_gradients_match_the_model(tmp_path: Path) -> None:
         histograms.on_step(step, None)
         if step == 2:
             second = {name: each.detach().clone() for name, each in gpt.named_parameters()}
+    assert histograms.writer
     histograms.writer.close()
     logged = events(tmp_path)
     assert len(logged.Tags()["histograms"]) == 2 * len(first)

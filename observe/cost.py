@@ -1,0 +1,23 @@
+"""What it costs to look at a model while it trains: its maps, scores, samples, embeddings and
+histograms."""
+
+from __future__ import annotations
+
+import time
+
+
+class Cost:
+    """Counts the wall-clock time inside its `with` blocks, of all time since it was made."""
+
+    def __init__(self) -> None:
+        self.began, self.seconds = time.perf_counter(), 0.0
+
+    def __enter__(self) -> None:
+        self.entered = time.perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds += time.perf_counter() - self.entered
+
+    def __str__(self) -> str:
+        total = time.perf_counter() - self.began
+        return f"{self.seconds:.1f} s of {total:.1f} s ({self.seconds / total:.1%})"

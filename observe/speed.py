@@ -1,0 +1,34 @@
+"""The speed of training, as a share of what the devices can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from observe.observed import ObservedRun
+
+
+def speeds(observed: ObservedRun, tokens_per_second: float) -> dict[str, float]:
+    """What a rate of all devices together means, by name, as far as it is known.
+
+    tokens_per_second_per_device: of several devices.
+    mfu: the model FLOPs utilization (Chowdhery et al. 2022, PaLM, appendix B), from 0 to 1: the
+        operations of the model per second, by `GPT.flops_per_token`, divided by the peak of all
+        devices.
+    """
+    found, n_devices = {}, observed.n_devices
+    if n_devices > 1:
+        found["tokens_per_second_per_device"] = tokens_per_second / n_devices
+    if observed.peak_flops is not None:
+        done = observed.model.flops_per_token * tokens_per_second
+        found["mfu"] = done / (observed.peak_flops * n_devices)
+    return found
+
+
+def shown_speed(observed: ObservedRun, tokens_per_second: float) -> str:
+    """The same in words."""
+    found = speeds(observed, tokens_per_second)
+    words = f"{tokens_per_second:,.0f} tokens/s"
+    if "tokens_per_second_per_device" in found:
+        words += f", {found['tokens_per_second_per_device']:,.0f} per device"
+    return words + (f", {found['mfu']:.1%} MFU" if "mfu" in found else "")

@@ -1,0 +1,105 @@
+"""The utilization of the devices, against its formula; nothing is shown where a peak is unknown."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from observe.metrics_file import MetricsFile
+from observe.observed import ObservedRun
+from observe.tensorboard import TensorBoard
+from observe.terminal import Terminal
+from tests.conftest import TINY, command, succeed
+from tests.observe.conftest import observed_run
+from training.observer import StepMetrics, Summary
+from training.peaks import find_peak
+
+METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
+SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
+
+
+def expected_mfu(observed: ObservedRun, n_devices: int, peak: float) -> float:
+    """6 N + 12 L H Q T operations per token, for the model of `observed_run`."""
+    config, weights = observed.model.config, 256 * 4  # the unembedding
+    assert (config.mlp, config.d_model, config.context_length) == ("swiglu", 4, 8)
+    weights += 4 * 4 * 4 + 3 * 4 * config.d_mlp  # of one layer: attention, and the MLP
+    return (6 * weights + 12 * 1 * 1 * 4 * 8) * 3200 / (n_devices * peak)
+
+
+@pytest.mark.parametrize("n_devices", [1, 4])
+@pytest.mark.parametrize("peak", [None, 2.5e8])
+def test_speed_is_reported_where_it_is_known(
+    tmp_path: Path, n_devices: int, peak: float | None
+) -> None:
+    observed = replace(observed_run(tmp_path), n_devices=n_devices, peak_flops=peak)
+    out = io.StringIO()
+    console = Console(file=out, width=200, markup=False, highlight=False)
+    terminal = Terminal(observed, False, console)
+    terminal.last_line = -1e9  # a line is due
+    observers = (MetricsFile(observed), TensorBoard(observed), terminal)
+    for each in observers:
+        each.on_start(0)
+        each.on_step(10, METRICS)
+        each.on_end(10, SUMMARY)
+    expected = {"tokens_per_second": 3200.0}
+    shown = "3,200 tokens/s"
+    if n_devices > 1:
+        expected["tokens_per_second_per_device"] = 800.0
+        shown += ", 800 per device"
+    if peak is not None:
+        expected["mfu"] = expected_mfu(observed, n_devices, peak)
+        assert 0.001 < expected["mfu"] < 1
+        shown += f", {100 * expected['mfu']:.1f}% MFU"
+    line = json.loads((tmp_path / "metrics.jsonl").read_text())
+    names = {name for name in line if name == "mfu" or name.startswith("tokens_per")}
+    assert {name: line[name] for name in names} == pytest.approx(expected)
+    logged = EventAccumulator(str(tmp_path)).Reload()
+    scalars = [tag for tag in logged.Tags()["scalars"] if tag.startswith("speed/")]
+    assert {tag[6:]: logged.Scalars(tag)[0].value for tag in scalars} == pytest.approx(expected)
+    assert f"  {shown}" in out.getvalue() and f"({shown})\n" in out.getvalue()
+    assert ("MFU" in out.getvalue()) == (peak is not None)
+
+
+def test_a_given_peak(tmp_path: Path) -> None:
+    settings = (*TINY, "model.d_mlp=40", "trainer.peak_tflops=0.5", "run_dir=run")
+    output = succeed("train", *settings, cwd=tmp_path)
+    assert "% MFU)" in output
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "tokens_per_second" in line]
+    # Two layers of width 16, with attention and a SwiGLU of width 40; 300 tokens; context 32.
+    operations = 6 * (300 * 16 + 2 * (4 * 16 * 16 + 3 * 16 * 40)) + 12 * 2 * 16 * 32
+    expected = [operations * line["tokens_per_second"] / 0.5e12 for line in steps]
+    assert [line["mfu"] for line in steps] == pytest.approx(expected) and len(steps) == 3
+    done = command("train", *TINY, "trainer.peak_tflops=0", "run_dir=other", cwd=tmp_path)
+    assert done.returncode == 2 and "trainer.peak_tflops: " in done.stderr
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "bf16", "fp32"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989.5e12, 67e12),
+        ("NVIDIA H100 PCIe", 756.5e12, 51e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 19.5e12),
+        ("A100-SXM4-40GB", 312e12, 19.5e12),
+        ("NVIDIA A100 80GB PCIe", 312e12, 19.5e12),
+        ("NVIDIA L4", 121e12, 30.3e12),
+        ("NVIDIA L40S", None, None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None),
+        ("Tesla T4", None, 8.1e12),
+    ],
+)
+def test_peaks_of_gpus_go_by_their_whole_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, bf16: float | None, fp32: float | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert find_peak(torch.device("cuda"), is_bf16=True) == bf16
+    assert find_peak(torch.device("cuda"), is_bf16=False) == fp32
+    assert find_peak(torch.device("cpu"), is_bf16=True) is None
