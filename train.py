@@ -37,7 +37,7 @@ from data.batches import Batches, Windows
 from data.tokenizer import IMPORTED
 from data.tokens import document_starts
 from errors import UserError, check_path, printable
-from inference import Writer
+from inference import Writer, new_model
 from inference.base import Base, open_base
 from live.page import is_possible
 from model import GPT
@@ -131,7 +131,7 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     if start and start.checkpoint:
         check_weights(config.model, vocab_size, start.checkpoint)
         weights = start.checkpoint
-    model, parallel_model = build_model(config, vocab_size, weights, ranks)
+    model, parallel_model = build_model(config, dataset.tokenizer, weights, ranks)
     start = start or create_run(settings, dataset, ranks)
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
     if start.checkpoint:
@@ -320,14 +320,14 @@ def report_start(config: TrainConfig, weights: Path | None) -> None:
 
 
 def build_model(
-    config: TrainConfig, vocab_size: int, weights: Path | None, ranks: Ranks
+    config: TrainConfig, tokenizer: Tokenizer, weights: Path | None, ranks: Ranks
 ) -> tuple[GPT, nn.Module]:
     """The model, with the weights of a checkpoint or with new ones, and the module to call in
     training. If it is sharded, no rank holds all weights of a checkpoint at once."""
     is_lazy = weights is not None and _is_sharded(config, ranks)
     torch.manual_seed(config.seed)
     with torch.device("meta") if is_lazy else nullcontext():
-        model = GPT(config.model, vocab_size)
+        model = new_model(config.model, tokenizer)
     parallel_model = ranks.parallelize(model, config.trainer.parallel)
     if is_lazy:
         model.allocate(ranks.device)
