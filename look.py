@@ -39,7 +39,13 @@ from data.batches import Windows
 from data.tokens import document_starts
 from errors import UserError, printable
 from files import new_file, open_regular, read_json, real_path
-from inference import OpenRun, each_checkpoint, open_run, say_former_edition
+from inference import (
+    OpenRun,
+    each_checkpoint,
+    note_on_documents,
+    open_run,
+    say_former_edition,
+)
 from live.models import initial_model, replace_values, values_of
 from live.pack import check_size, pack, rounded
 from live.page import describe, live_page
@@ -80,6 +86,8 @@ def main(cfg: DictConfig) -> None:
 def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     """Write the page in which the model runs."""
     weights, tokenizer = config.weights or "float16", opened.tokenizer
+    if opened.config.model.document_mask:
+        print(note_on_documents("the page"), file=sys.stderr)
     check_tokenizer(tokenizer)
     check_size(opened.model.n_parameters, 1, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
@@ -124,7 +132,8 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
     stored = read_settings(opened.run.config_file)
     seed = stored.get("seed")
     if stored.get("init_from") is None and type(seed) is int and 0 <= seed < 2**63:
-        first = initial_model(opened.config.model, opened.tokenizer.vocab_size, seed)
+        model = opened.model
+        first = initial_model(model.config, model.vocab_size, seed, model.end)
         yield 0, first.to(next(opened.model.parameters()).device)
     for each in each_checkpoint(opened):
         yield each.step, each.model

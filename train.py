@@ -37,8 +37,8 @@ from data.batches import Batches, Windows
 from data.sources import is_url
 from data.tokenizer import IMPORTED
 from data.tokens import document_starts
-from errors import UserError, printable
-from inference import Writer
+from errors import UserError, check_path, printable
+from inference import Writer, new_model
 from inference.base import Base, open_base
 from live.page import is_possible
 from model import GPT, is_sharded
@@ -56,6 +56,11 @@ from training.trainer import Diverged, Reports, Trainer, TrainingData
 from training.weights import check_weights, load_optimizer, load_weights
 
 log = logging.getLogger("training")
+AUTO = "auto"  # resume=auto
+# The ranks of a killed torchrun may be writing their last checkpoint; and of a node that was lost,
+# NFS releases the lock after 90 seconds.
+LOCK_SECONDS = 120
+STARTS = ("experiment", "init_from")  # what only the start of a run reads
 
 
 class Settings(NamedTuple):
@@ -65,6 +70,7 @@ class Settings(NamedTuple):
     config: TrainConfig
     trusts_data: bool  # `data` comes from the command line, and not with a run
     base: Base | None = None  # the run whose model and tokenizer a new one starts with
+    is_auto: bool = False  # resume=auto has found a run
 
     @property
     def yaml(self) -> str:
@@ -104,6 +110,7 @@ def train(cfg: DictConfig) -> float | None:
     keep_freed_memory()
     with join_ranks(device) as ranks:
         check_ranks(config, ranks)
+        check_same_start(config, resumed, ranks)
         try:
             return fit(settings, resumed, ranks)
         except RuntimeError as error:
@@ -120,13 +127,13 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     check_model_memory(config, ranks.device)
     corpus, dataset = load_data(settings, resumed, ranks)
     vocab_size = dataset.tokenizer.vocab_size
-    start = resume_run(resumed, config, dataset, ranks) if resumed else None
+    start = resume_run(resumed, settings, dataset, ranks) if resumed else None
     if start and is_finished(start, config, ranks):
         return None
     if start and start.checkpoint:
         check_weights(config.model, vocab_size, start.checkpoint)
         weights = start.checkpoint
-    model, parallel_model = build_model(config, vocab_size, weights, ranks)
+    model, parallel_model = build_model(config, dataset.tokenizer, weights, ranks)
     start = start or create_run(settings, dataset, ranks)
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
     if start.checkpoint:
@@ -135,6 +142,8 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     if ranks.is_main:
         start.run.point_latest()
         start.run.start_log()
+        if settings.is_auto:
+            print(printable(f"continuing {start.run.path} from step {start.progress.step}"))
         if settings.base:
             report_start(config, weights)
         start.run.store_settings(settings.yaml)
@@ -158,37 +167,78 @@ def open_settings(cfg: DictConfig) -> tuple[Run | None, Settings]:
     path = cfg.data.get("path")
     if isinstance(path, str) and path not in ("", "-") and not is_url(path):
         cfg.data.path = literal(lasting_path(cfg.data.path))
-    if cfg.resume is None:
-        base = None if cfg.init_from is None else open_base(cfg.init_from)
-        if base:
-            cfg.init_from = literal(lasting_path(str(base.run.path)))
-            cfg = finetuned_config(cfg, base.model_config, base.tokenizer_config, given_settings())
-        elif cfg.tokenizer.name == IMPORTED:
-            raise UserError(
-                f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
-            )
-        settings = Settings(cfg, build(cfg, TrainConfig), trusts_data=True, base=base)
-        check_new(cfg.run_dir)
-        return None, settings
-    if cfg.init_from is not None:
+    is_auto = cfg.resume == AUTO
+    if is_auto:
+        run = find_run_to_continue(cfg.run_dir)
+        cfg.resume = None  # a new run has the settings of any other
+    else:
+        run = None if cfg.resume is None else Run.open(cfg.resume, "resume")
+    if run is None:
+        return None, new_settings(cfg)
+    if is_auto:
+        check_first_command(run)
+    elif cfg.init_from is not None:
         raise UserError(
             "init_from: cannot be combined with resume, which continues with the run's own "
             "weights; leave one of them out"
         )
-    run = Run.open(cfg.resume, "resume")
-    if cfg.run_dir is not None:
+    elif cfg.run_dir is not None:
         raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
-    overrides = overridden()
-    if "experiment" in overrides:
+    elif "experiment" in overridden():
         raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
-    composed = resumed_config(run, cfg, [name for name in overrides if name != "resume"])
+    overrides = [each for each in overridden() if each not in ("resume", "run_dir", *STARTS)]
+    composed = resumed_config(run, cfg, overrides)
     trusts_data = any(name.partition(".")[0] == "data" for name in overrides)
-    return run, Settings(composed, build(composed, TrainConfig), trusts_data)
+    config = build(composed, TrainConfig)
+    return run, Settings(composed, config, trusts_data, is_auto=is_auto)
+
+
+def new_settings(cfg: DictConfig) -> Settings:
+    """The settings of a new run, checked, also where it is to be created."""
+    base = None if cfg.init_from is None else open_base(cfg.init_from)
+    if base:
+        cfg.init_from = literal(lasting_path(str(base.run.path)))
+        cfg = finetuned_config(cfg, base.model_config, base.tokenizer_config, given_settings())
+    elif cfg.tokenizer.name == IMPORTED:
+        raise UserError(
+            f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
+        )
+    settings = Settings(cfg, build(cfg, TrainConfig), trusts_data=True, base=base)
+    check_new(cfg.run_dir)
+    return settings
+
+
+def find_run_to_continue(run_dir: str | None) -> Run | None:
+    """The run that resume=auto continues; None if there is none yet."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise UserError(f"resume: {AUTO} cannot be combined with -m; resume each run by its folder")
+    if run_dir is None:
+        raise UserError(
+            f"resume: {AUTO} starts or continues the run in run_dir; add run_dir=runs/NAME"
+        )
+    check_path("run_dir", run_dir)
+    return Run.open(run_dir, "run_dir") if Path(run_dir, "config.yaml").is_file() else None
+
+
+def check_first_command(run: Run) -> None:
+    """Raise UserError if the run was started with another experiment, or from another run."""
+    for override in HydraConfig.get().overrides.task:
+        name = setting_name(override)
+        if name in STARTS and not run.was_given(OmegaConf.to_yaml(OmegaConf.create([override]))):
+            raise UserError(
+                f"{name}: {run.path} was not started with this value, and cannot change it; "
+                "give the value of the first start, or another run_dir"
+            )
+
+
+def setting_name(override: str) -> str:
+    """The name of the setting, or group, that an argument of the command line sets."""
+    return override.lstrip("+~").partition("=")[0]
 
 
 def overridden() -> list[str]:
     """The names of the settings, and of their groups, that the command line sets."""
-    return [each.lstrip("+~").partition("=")[0] for each in HydraConfig.get().overrides.task]
+    return [setting_name(each) for each in HydraConfig.get().overrides.task]
 
 
 def given_settings() -> set[str]:
@@ -235,6 +285,16 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
         )
 
 
+def check_same_start(config: TrainConfig, resumed: Run | None, ranks: Ranks) -> None:
+    """Raise UserError unless all ranks have found a run to resume, or none."""
+    found = str(bool(resumed))
+    if ranks.broadcast(found) != found:
+        raise UserError(
+            f"run_dir: {config.run_dir} {'is' if resumed else 'is not'} a run on rank {ranks.rank},"
+            " unlike on the main process; give a folder that all nodes share"
+        )
+
+
 def _is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
     return ranks.world_size > 1 and config.trainer.parallel == "fsdp"
 
@@ -258,14 +318,14 @@ def report_start(config: TrainConfig, weights: Path | None) -> None:
 
 
 def build_model(
-    config: TrainConfig, vocab_size: int, weights: Path | None, ranks: Ranks
+    config: TrainConfig, tokenizer: Tokenizer, weights: Path | None, ranks: Ranks
 ) -> tuple[GPT, nn.Module]:
     """The model, with the weights of a checkpoint or with new ones, and the module to call in
     training. If it is sharded, no rank holds all weights of a checkpoint at once."""
     is_lazy = weights is not None and _is_sharded(config, ranks)
     torch.manual_seed(config.seed)
     with torch.device("meta") if is_lazy else nullcontext():
-        model = GPT(config.model, vocab_size)
+        model = new_model(config.model, tokenizer)
     parallel_model = ranks.parallelize(model, config.trainer.parallel)
     if is_lazy:
         model.allocate(ranks.device)
@@ -339,14 +399,15 @@ def create_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     return Start(run or Run.open(folder, "run_dir"), progress, None)
 
 
-def resume_run(run: Run, config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Start:
+def resume_run(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     """Lock the run and find its last intact checkpoint."""
+    config = settings.config
     run.check_tokens(dataset.sha256, "resume")
     run.check_contents("resume")
     found, refusal = "", None
     if ranks.is_main:
         try:
-            run.lock("resume")
+            run.lock("resume", LOCK_SECONDS if settings.is_auto else 0)
         except OSError as error:
             refusal = error  # such as a read-only disk, which does not matter to a finished run
         if run.checkpoints:

@@ -13,8 +13,13 @@ from configs.schema import flat
 from errors import UserError
 
 KEPT = ("model", "tokenizer")
-# What may change: weights depend on neither, apart from learned positions, which can be cut.
-FREE = ("model.dropout", "model.attention_dropout", "model.context_length")
+# What may change: the weights depend on none, apart from learned positions, which can be cut.
+FREE = (
+    "model.dropout",
+    "model.attention_dropout",
+    "model.context_length",
+    "model.document_mask",
+)
 
 
 def finetuned_config(

@@ -21,7 +21,7 @@ from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tensors import CODES, Tensors
 from exchange.weights import write_weights
 from files import replace_folder
-from inference.opening import RunConfig, find_run, read_config
+from inference.opening import RunConfig, find_run, note_on_documents, read_config
 from model.hugging_face import ARCHITECTURES, family
 from training.run import Run
 from training.weights import MODEL, check_weights
@@ -77,10 +77,13 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             (folder / "README.md").write_text(card, encoding="utf-8")
     except ValueError as error:
         raise UserError(f"{error}") from error
-    return (
-        f"Wrote {target}: {ARCHITECTURES[stored.family]}, from {stored.checkpoint}. In Python:\n"
-        f"  AutoModelForCausalLM.from_pretrained({str(target)!r})"
-    )
+    lines = [
+        f"Wrote {target}: {ARCHITECTURES[stored.family]}, from {stored.checkpoint}. In Python:",
+        f"  AutoModelForCausalLM.from_pretrained({str(target)!r})",
+    ]
+    if model.document_mask:
+        lines.append(note_on_documents("transformers"))
+    return "\n".join(lines)
 
 
 def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
@@ -108,6 +111,8 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
             f"note: llama.cpp cuts text for this tokenizer with its pattern {cut.name}, the most "
             "similar that it has; some texts give other tokens there"
         )
+    if model.document_mask:
+        lines.append(note_on_documents("llama.cpp"))
     return "\n".join(lines)
 
 

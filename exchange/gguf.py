@@ -140,7 +140,7 @@ def n_rounded(config: ModelConfig, vocab_size: int, dtype: str) -> tuple[int, in
 def stored_tensors(config: ModelConfig, vocab_size: int) -> dict[str, Stored]:
     """All tensors of the file, in their order, by llama.cpp's names."""
     with torch.device("meta"):
-        model = GPT(config, vocab_size)
+        model = GPT(config, vocab_size, end=0)  # no tensor depends on the id
     is_gpt2 = family(config) == "gpt2"
     found: dict[str, Stored] = {}
     for ours, parameter in model.named_parameters():

@@ -1,7 +1,14 @@
 """What a trained model is used for: opening a run, and writing with it."""
 
 from inference.generation import SamplingConfig, generate, sampling_probabilities
-from inference.opening import OpenRun, each_checkpoint, open_run, say_former_edition
+from inference.opening import (
+    OpenRun,
+    each_checkpoint,
+    new_model,
+    note_on_documents,
+    open_run,
+    say_former_edition,
+)
 from inference.writer import Writer
 
 __all__ = [
@@ -10,6 +17,8 @@ __all__ = [
     "Writer",
     "each_checkpoint",
     "generate",
+    "new_model",
+    "note_on_documents",
     "open_run",
     "sampling_probabilities",
     "say_former_edition",

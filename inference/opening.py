@@ -57,6 +57,14 @@ def say_former_edition(opened: OpenRun) -> None:
         print(f"note: the run was trained on {note}", file=sys.stderr)
 
 
+def note_on_documents(where: str) -> str:
+    """What to say of a model with `document_mask` in another program, which has no such mask."""
+    return (
+        f"note: {where} does not know model.document_mask; there, tokens also attend to what comes "
+        "before a token that ends a document"
+    )
+
+
 def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cpu") -> OpenRun:
     """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
 
@@ -69,7 +77,7 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
     while True:
         folder = run.checkpoints.find(checkpoint, "run")
         try:
-            model = _load_model(config.model, tokenizer.vocab_size, folder)
+            model = _load_model(config.model, tokenizer, folder)
             step = load_progress(folder).step
         except UserError:
             if folder.exists():
@@ -83,7 +91,7 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
     device = next(opened.model.parameters()).device
     for folder in opened.run.checkpoints.intact():
         try:
-            model = _load_model(opened.config.model, opened.tokenizer.vocab_size, folder)
+            model = _load_model(opened.config.model, opened.tokenizer, folder)
             step = load_progress(folder).step
         except UserError:
             if folder.exists():
@@ -92,10 +100,19 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
         yield replace(opened, model=model.to(device).eval(), step=step)
 
 
-def _load_model(config: ModelConfig, vocab_size: int, checkpoint: Path) -> GPT:
-    needed = check_weights(config, vocab_size, checkpoint)
+def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
+    """A model with new weights for the tokens of a tokenizer. Raises UserError if the model needs a
+    token that ends a document, and there is none."""
+    try:
+        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.ends), None))
+    except ValueError as error:
+        raise UserError(f"model.{error}") from error
+
+
+def _load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> GPT:
+    needed = check_weights(config, tokenizer.vocab_size, checkpoint)
     check_memory(needed, torch.device("cpu"), "it", "or another run")
-    model = GPT(config, vocab_size)
+    model = new_model(config, tokenizer)
     load_weights(model, checkpoint)
     return model
 

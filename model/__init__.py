@@ -3,7 +3,13 @@
 Promises: tensors of token ids in, tensors out. Knows nothing of text, training or output formats.
 """
 
-from model.attention import AttentionSteps, causal_mask, explicit_attention, fused_attention
+from model.attention import (
+    AttentionSteps,
+    causal_mask,
+    document_mask,
+    explicit_attention,
+    fused_attention,
+)
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.gpt import GPT
@@ -17,6 +23,7 @@ __all__ = [
     "ModelConfig",
     "ablate",
     "causal_mask",
+    "document_mask",
     "explicit_attention",
     "full_tensor",
     "fused_attention",

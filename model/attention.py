@@ -27,6 +27,8 @@ from model.dropout import Dropout
 from model.norm import RMSNorm
 from model.position import build_position
 
+Attend = Callable[[Tensor, Tensor, Tensor, float, Tensor | None], Tensor]
+
 PLAIN_CONTEXT = 512
 # Otherwise the plain products of bfloat16 tensors are computed in float32.
 torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
@@ -53,6 +55,20 @@ def causal_mask(
     return torch.ones(query, key, dtype=torch.bool, device=device).tril(key - query)
 
 
+def document_mask(ends: Bool[Tensor, "batch key"], query: int) -> Bool[Tensor, "batch 1 query key"]:
+    """Which keys each of the last `query` tokens may attend to (True): its own token and earlier
+    ones of the same document.
+
+    `ends` marks the tokens that end a document, which are its last ones: the document of a token is
+    the number of marks before it.
+
+    Raises as `causal_mask` does.
+    """
+    document = ends.cumsum(1) - ends.long()
+    same = document[:, -query:, None] == document[:, None, :]
+    return (same & causal_mask(query, ends.shape[1], ends.device))[:, None]
+
+
 class AttentionSteps(NamedTuple):
     """Every tensor of the attention formula, in the order of computation."""
 
@@ -70,7 +86,7 @@ def explicit_attention(
     query: Float[Tensor, "batch head query d_head"],
     key: Float[Tensor, "batch kv_head key d_head"],
     value: Float[Tensor, "batch kv_head key d_head"],
-    mask: Bool[Tensor, "query key"],
+    mask: Bool[Tensor, "*rows query key"],
     dropout: float = 0.0,
 ) -> AttentionSteps:
     """softmax(Q K^T / sqrt(d_head)) V (Vaswani et al. 2017, eq. 1), one step at a time.
@@ -98,13 +114,15 @@ def fused_attention(
     key: Float[Tensor, "batch kv_head key d_head"],
     value: Float[Tensor, "batch kv_head key d_head"],
     dropout: float = 0.0,
+    mask: Bool[Tensor, "*rows query key"] | None = None,
 ) -> Float[Tensor, "batch head query d_head"]:
-    """The context of causal `explicit_attention`, from PyTorch's fused kernels, which do not return
-    the weights."""
+    """The context of `explicit_attention`, from PyTorch's fused kernels, which do not return the
+    weights. `mask` is causal by default."""
     n_query, n_key = query.shape[2], key.shape[2]
-    square = n_query == n_key
+    is_causal = mask is None and n_query == n_key
     # A single query is the newest token: it may attend to every key and needs no mask.
-    mask = None if square or n_query == 1 else causal_mask(n_query, n_key, query.device)
+    if mask is None and not is_causal and n_query > 1:
+        mask = causal_mask(n_query, n_key, query.device)
     with _kernels(value):
         return F.scaled_dot_product_attention(
             query,
@@ -112,7 +130,7 @@ def fused_attention(
             value,
             attn_mask=mask,
             dropout_p=dropout,
-            is_causal=square,
+            is_causal=is_causal,
             enable_gqa=query.shape[1] != key.shape[1],
         )
 
@@ -146,8 +164,8 @@ class CausalSelfAttention(nn.Module):
                            |
         output ------------+                     (batch, token, d_model)
 
-    `attend` is the function that computes the context from queries, keys, values and the dropout
-    probability. `model.recording` replaces it to record the weights.
+    `attend` is the function that computes the context from queries, keys, values, the dropout
+    probability and a mask (None: causal). `model.recording` replaces it to record the weights.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -168,10 +186,13 @@ class CausalSelfAttention(nn.Module):
             self.key_norm = RMSNorm(d_head, eps=config.norm_eps)
         self.position = build_position(config, acts_on="heads")
 
-        self.attend: Callable[[Tensor, Tensor, Tensor, float], Tensor] = fused_attention
+        self.attend: Attend = fused_attention
 
     def forward(
-        self, x: Float[Tensor, "batch query d_model"], cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        cache: LayerCache | None = None,
+        mask: Bool[Tensor, "batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         start = 0 if cache is None else cache.length
 
@@ -184,7 +205,7 @@ class CausalSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
 
-        context = self.attend(query, key, value, self.dropout if self.training else 0.0)
+        context = self.attend(query, key, value, self.dropout if self.training else 0.0, mask)
         return self.residual_dropout(self.output(join_heads(context)))
 
 

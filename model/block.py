@@ -6,7 +6,7 @@ Promises: pre-norm blocks only (a norm acts on the input of a branch, never on t
 from __future__ import annotations
 
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from model.attention import CausalSelfAttention
@@ -27,9 +27,12 @@ class Block(nn.Module):
         self.mlp = build_mlp(config)
 
     def forward(
-        self, x: Float[Tensor, "batch query d_model"], cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        cache: LayerCache | None = None,
+        mask: Bool[Tensor, "batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        x = x + self.attention(self.attention_norm(x), cache)
+        x = x + self.attention(self.attention_norm(x), cache, mask)
         return x + self.mlp(self.mlp_norm(x))
 
 

@@ -63,6 +63,8 @@ class ModelConfig:
     attention_dropout: float | None = None
     """Dropout probability of attention weights; None: dropout. Zero is faster, since PyTorch's
     fused kernels for CPUs do not support dropout."""
+    document_mask: bool = False
+    """Tokens attend only to tokens of their own document within the window."""
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "n_heads", "d_model", "context_length"):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from model.attention import CausalSelfAttention
+from model.attention import CausalSelfAttention, document_mask
 from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
@@ -25,12 +25,22 @@ EMBEDDING_STD = 0.5
 
 
 class GPT(nn.Module):
-    """A decoder-only transformer over `vocab_size` tokens."""
+    """A decoder-only transformer over `vocab_size` tokens.
 
-    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+    end: the token that ends a document; only `config.document_mask` needs it, and raises ValueError
+        without it.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int, end: int | None = None) -> None:
         super().__init__()
+        if config.document_mask and end is None:
+            raise ValueError(
+                "document_mask: the tokenizer has no token that ends a document; give false, or "
+                "choose another tokenizer"
+            )
         self.config = config
         self.vocab_size = vocab_size
+        self.end = end
         self.token_embedding = nn.Embedding(vocab_size, config.d_model)
         self.position = build_position(config, acts_on="stream")
         self.embedding_dropout = Dropout(config.dropout)
@@ -65,9 +75,17 @@ class GPT(nn.Module):
                 f"context_length={self.config.context_length}; give fewer"
             )
         x = self.embed(tokens, start)
+        mask = self._mask(tokens, cache) if self.config.document_mask else None
         for index, block in enumerate(self.blocks):
-            x = block(x, None if cache is None else cache.layers[index])
+            x = block(x, None if cache is None else cache.layers[index], mask)
         return self.final_norm(x)
+
+    def _mask(
+        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None
+    ) -> Bool[Tensor, "batch 1 query key"]:
+        assert self.end is not None
+        ends = torch.eq(tokens, self.end)
+        return document_mask(ends if cache is None else cache.append_ends(ends), tokens.shape[1])
 
     def embed(
         self, tokens: Int[Tensor, "batch query"], start: int = 0

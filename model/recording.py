@@ -8,7 +8,7 @@ Both can be nested in either order.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,10 +18,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from errors import check_choice, check_range
-from model.attention import AttentionSteps, CausalSelfAttention, causal_mask, explicit_attention
+from model.attention import (
+    Attend,
+    AttentionSteps,
+    CausalSelfAttention,
+    causal_mask,
+    explicit_attention,
+)
 from model.block import Block
-
-Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 @contextmanager
@@ -50,8 +54,11 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
     records: list[Any] = []
 
     def recorder(layer: int) -> Attend:
-        def attend(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-            mask = causal_mask(query.shape[2], key.shape[2], query.device)
+        def attend(
+            query: Tensor, key: Tensor, value: Tensor, dropout: float, mask: Tensor | None = None
+        ) -> Tensor:
+            if mask is None:
+                mask = causal_mask(query.shape[2], key.shape[2], query.device)
             steps = explicit_attention(query, key, value, mask, dropout)
             del records[layer:]  # left by an earlier forward pass
             if keep == "steps":
@@ -130,9 +137,14 @@ class _Ablated:
     by: str
 
     def __call__(
-        self, query: Tensor, key: Tensor, value: Tensor, dropout: float
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float,
+        mask: Tensor | None = None,
     ) -> Float[Tensor, "batch head query d_head"]:
-        context = self.attend(query, key, value, dropout).clone()
+        context = self.attend(query, key, value, dropout, mask).clone()
         if self.by == "zero":
             context[:, self.heads] = 0
         else:

@@ -19,8 +19,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from data import Tokenizer
 from files import write_sums
-from model import GPT
+from inference import open_run
+from model import GPT, record_attention
 from tests.conftest import ROOT, begin, command, files, finish, small_config, succeed
 from tests.test_ranks import launch
 from training import checkpoint
@@ -392,7 +394,8 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 from configs.schema import TrainConfig, build, register
-from model import GPT
+from inference import open_run
+from model import GPT, record_attention
 from train import build_model
 from training.ranks import full_tensor, join_ranks
 
@@ -457,3 +460,34 @@ def test_a_rank_takes_its_share_and_one_layer_to_load(
     for rank in range(ranks):
         peak = int((tmp_path / f"peak-{rank}.json").read_text())
         assert total / ranks * 0.9 < peak < total / ranks + largest + 16e6
+
+
+def test_attention_stays_within_documents(here: Path) -> None:
+    """The base gets a tokenizer whose documents end with a line; older runs lack the setting."""
+    folder = here / "runs/base/tokenizer"
+    Tokenizer.load(folder).with_limits(None, True, (10,)).save(folder)
+    config = here / "runs/base/config.yaml"
+    config.write_text(config.read_text().replace("  document_mask: false\n", ""))
+    assert "document_mask" not in config.read_text()
+    settings = (*FINETUNE, "trainer.max_steps=20", "trainer.checkpoint_every=10")
+    given = ("init_from=runs/base", "model.document_mask=true", "run_dir=run")
+    succeed("train", *settings, *given, cwd=here)
+    succeed("train", "resume=run", "trainer.max_steps=30", cwd=here)
+    opened = open_run(here / "run", "last")
+    with torch.no_grad(), record_attention(opened.model) as maps:
+        opened.model(torch.tensor([opened.tokenizer.encode("ab\ncd")]))
+    for weights in maps:
+        assert (weights[:, :, 3:, :3] == 0).all() and (weights[:, :, 2, :3] > 0).all()
+    note = "does not know model.document_mask; there, tokens also attend to what comes before"
+    assert note in succeed("convert", "source=run", "to=folder", cwd=here)
+    look = command("look", "run=run", "html=page.html", cwd=here)
+    assert look.returncode == 0 and f"note: the page {note}" in look.stderr
+
+
+def test_a_tokenizer_without_a_token_that_ends_documents_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Once there was a hen. It sang.\n" * 2000)
+    mask = ("tokenizer=byte", "model.document_mask=true")
+    done = command("train", *TEXT, *mask, *MODEL, *TRAINER, "run_dir=run", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: model.document_mask: the tokenizer has no token that")
+    assert not (tmp_path / "run").exists()

@@ -12,12 +12,13 @@ import sys
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY, begin, command, files, succeed
+from tests.conftest import ROOT, TINY, begin, command, files, finish, succeed
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
@@ -257,6 +258,54 @@ def test_overrides_of_a_resume_are_kept(tiny: Path, tiny_run: Path, tmp_path: Pa
     (tmp_path / "run/resumed.yaml").write_text("trainer: [")
     done = command("train", "resume=run", "trainer.max_steps=10", cwd=tmp_path)
     assert done.returncode == 2 and "resumed.yaml" in done.stderr
+
+
+def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
+    auto = (*TINY, "resume=auto", "run_dir=run")
+    assert "continuing" not in succeed("train", *auto, cwd=tmp_path)
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["resume"] is None
+    assert "already completed its 6 steps" in succeed("train", *auto, cwd=tmp_path)
+    output = succeed("train", *auto, "trainer.max_steps=8", cwd=tmp_path)
+    assert "continuing run from step 6\n" in output
+    succeed("train", *TINY, "trainer.max_steps=8", "run_dir=other", cwd=tmp_path)
+    assert steps(tmp_path / "run") == steps(tmp_path / "other")
+
+
+def test_a_sweep_cannot_continue_one_run(tmp_path: Path) -> None:
+    done = command("train", "-m", "seed=1,2", "resume=auto", "run_dir=run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "resume: auto cannot be combined" in done.stderr
+
+
+def steps(run: Path) -> list[float]:
+    return [line["step"] for line in metrics(run)]
+
+
+def test_an_experiment_and_a_finetuned_run_continue(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Once there was a hen. It sang.\n" * 2000)
+    succeed("train", *TINY, "run_dir=base", cwd=tmp_path)
+    base = ("experiment=finetune", "init_from=runs/latest", "data=text", "data.path=notes.txt")
+    auto = (*base, "resume=auto", "run_dir=run", "trainer.max_steps=4", "trainer.batch_size=4")
+    assert "starting from" in succeed("train", *auto, cwd=tmp_path)
+    # By now, runs/latest is the run itself.
+    output = succeed("train", *auto, "trainer.max_steps=6", cwd=tmp_path)
+    assert "continuing run from step 4\n" in output and "starting from" not in output
+    done = command("train", *auto, "init_from=base", "trainer.max_steps=8", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith("error: init_from: run was not started")
+
+
+def test_a_continued_run_waits_for_the_process_that_still_trains_it(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    lock = filelock.FileLock(tmp_path / "run/lock")
+    lock.acquire()
+    auto = ("resume=auto", "run_dir=run", "trainer.max_steps=8", *TINY[-1:])
+    process = begin(str(ROOT / "train.py"), *auto, cwd=tmp_path)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=15)
+    lock.release()
+    assert "continuing run from step 6\n" in finish(process)
 
 
 def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ import filelock
 import yaml
 
 from errors import UserError, check_path
-from files import fsync, read_json, real_path, replace_link, replace_text
+from files import fsync, read_json, read_text, real_path, replace_link, replace_text
 from training.checkpoint import Checkpoints
 from training.observer import Summary
 
@@ -137,13 +137,20 @@ class Run:
                     continue
                 raise UserError(f"{setting}: {path} {problem}; move it, or give another run")
 
-    def lock(self, setting: str) -> None:
+    def was_given(self, arguments: str) -> bool:
+        """Whether some arguments, as YAML, were among those of the command that created the run."""
+        try:
+            return arguments in read_text(self.path / ".hydra" / "overrides.yaml")
+        except (OSError, ValueError):
+            return False
+
+    def lock(self, setting: str, seconds: float = 0) -> None:
         """Prevent other processes from training this run, until this process ends.
 
-        Raises UserError, naming `setting`, if another process is training it.
+        Raises UserError, naming `setting`, if another process is still training it after `seconds`.
         """
         try:
-            self._lock.acquire(blocking=False)
+            self._lock.acquire(timeout=seconds)
         except filelock.Timeout:
             raise UserError(
                 f"{setting}: another process is training {self.path}; wait, or give another run"
