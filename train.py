@@ -44,7 +44,7 @@ from model import GPT
 from observe.build import build_observers
 from observe.observed import ObservedRun
 from training.config import n_tokens
-from training.device import check_memory, choose_device, keep_freed_memory
+from training.device import check_memory, choose_device, keep_freed_memory, uses_bf16
 from training.observer import Observer
 from training.optimizer import Optimizer
 from training.progress import Progress, load_progress
@@ -238,7 +238,7 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
 
 
 def _is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
-    return ranks.world_size > 1 and config.trainer.parallel == "fsdp"
+    return ranks.world_size > 1 and config.trainer.parallel != "ddp"
 
 
 def find_base_weights(base: Base, ranks: Ranks) -> Path:
@@ -268,7 +268,10 @@ def build_model(
     torch.manual_seed(config.seed)
     with torch.device("meta") if is_lazy else nullcontext():
         model = GPT(config.model, vocab_size)
-    parallel_model = ranks.parallelize(model, config.trainer.parallel)
+    if config.trainer.activation_checkpointing:
+        model.checkpoint_activations()
+    in_bf16 = uses_bf16(ranks.device, config.trainer.precision, model)
+    parallel_model = ranks.parallelize(model, config.trainer.parallel, in_bf16)
     if is_lazy:
         model.allocate(ranks.device)
     if weights:
@@ -423,7 +426,7 @@ def run_trainer(trainer: Trainer, run: Run, floor_bpb: float | None) -> float:
             command = shlex.join(["python", "train.py", f"resume={run.path}"])
             print(f"{stopped}. To continue: {command}", file=sys.stderr)
         sys.exit(stopped.status)
-    except Diverged:
+    except UserError:
         if is_main:
             raise
         sys.exit(2)  # the main process reports it

@@ -19,6 +19,8 @@ class TrainerConfig:
     means only at the end. Evaluations score about `eval_tokens` tokens of the validation split, and
     the last one `final_eval_tokens`; 0 or "all" scores everything. The run stops after
     `max_bad_steps` consecutive steps whose loss or gradient is not finite.
+    `activation_checkpointing` computes each block again in the backward pass, which saves memory;
+    `async_checkpoint` writes checkpoints while training goes on.
     """
 
     max_steps: int
@@ -36,6 +38,8 @@ class TrainerConfig:
     precision: str
     compile: bool
     parallel: str
+    activation_checkpointing: bool = False
+    async_checkpoint: bool = False
 
     def __post_init__(self) -> None:
         for name in (

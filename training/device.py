@@ -77,11 +77,17 @@ def autocast(
     `auto` is bf16 on GPUs that support it. For a `model` in training, it is also bf16 on CPUs that
     have instructions for it, if the model is wide; an evaluation there is exact instead.
     """
+    is_bf16 = uses_bf16(device, precision, model)
+    return torch.autocast(device.type, torch.bfloat16) if is_bf16 else nullcontext()
+
+
+def uses_bf16(device: torch.device, precision: str, model: nn.Module | None = None) -> bool:
+    """Whether the products of `autocast` are those of bfloat16."""
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
         on_cpu = device.type == "cpu" and model is not None and trains_faster_in_bf16(model)
-        precision = "bf16" if has_bf16 or on_cpu else "fp32"
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+        return has_bf16 or on_cpu
+    return precision == "bf16"
 
 
 def trains_faster_in_bf16(model: nn.Module) -> bool:
