@@ -296,7 +296,7 @@ def check_same_start(config: TrainConfig, resumed: Run | None, ranks: Ranks) -> 
 
 
 def _is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
-    return ranks.world_size > 1 and config.trainer.parallel == "fsdp"
+    return ranks.world_size > 1 and config.trainer.parallel != "ddp"
 
 
 def find_base_weights(base: Base, ranks: Ranks) -> Path:
@@ -326,7 +326,10 @@ def build_model(
     torch.manual_seed(config.seed)
     with torch.device("meta") if is_lazy else nullcontext():
         model = new_model(config.model, tokenizer)
-    parallel_model = ranks.parallelize(model, config.trainer.parallel)
+    if config.trainer.activation_checkpointing:
+        model.checkpoint_activations()
+    in_bf16 = uses_bf16(ranks.device, config.trainer.precision, model)
+    parallel_model = ranks.parallelize(model, config.trainer.parallel, in_bf16)
     if is_lazy:
         model.allocate(ranks.device)
     if weights:
@@ -498,7 +501,7 @@ def run_trainer(trainer: Trainer, run: Run, floor_bpb: float | None) -> float:
             command = shlex.join(["python", "train.py", f"resume={run.path}"])
             print(f"{stopped}. To continue: {command}", file=sys.stderr)
         sys.exit(stopped.status)
-    except Diverged:
+    except UserError:
         if is_main:
             raise
         sys.exit(2)  # the main process reports it

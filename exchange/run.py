@@ -16,11 +16,11 @@ from data.fast_tokenizer import limits, read_fast
 from data.tokenizer import IMPORTED, fixed_tokenizer
 from errors import UserError
 from exchange.config import read_config
-from exchange.tensors import Entry, write_tensors
 from exchange.weights import read_weights
 from files import fsync, replace_folder
 from model import ModelConfig
 from training.checkpoint import Checkpoints
+from training.tensors import Entry, write_tensors
 
 
 def to_run(

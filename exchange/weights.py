@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from exchange.tensors import CODES, Entry, Tensors, write_tensors
 from files import read_json
 from model import ModelConfig
 from model.hugging_face import BUFFERS, PREFIXES, Part, family, parts
+from training.tensors import CODES, Entry, Tensors, write_tensors
 from training.weights import parameter_shapes
 
 HEAD = "lm_head.weight"

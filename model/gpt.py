@@ -7,10 +7,12 @@ random state and the config. Knows nothing of text, of training or of sampling.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from model.attention import CausalSelfAttention, document_mask
 from model.block import Block
@@ -110,6 +112,13 @@ class GPT(nn.Module):
         for module in self.modules():
             if isinstance(module, Rotary):
                 module.cos, module.sin = (each.to(device) for each in module.tables())
+
+    def checkpoint_activations(self) -> None:
+        """Keep only the inputs of blocks for the backward pass, which computes each block again,
+        with the same dropout: less memory, more time (Chen et al. 2016). In evaluation, and with a
+        cache, nothing changes."""
+        for block in self.blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
     @property
     def n_parameters(self) -> int:

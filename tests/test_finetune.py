@@ -397,7 +397,8 @@ from configs.schema import TrainConfig, build, register
 from inference import open_run
 from model import GPT, record_attention
 from train import build_model
-from training.ranks import full_tensor, join_ranks
+from model import full_tensor
+from training.ranks import join_ranks
 
 register()
 initialize_config_dir(sys.argv[1] + "/configs", version_base="1.3")

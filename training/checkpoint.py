@@ -8,6 +8,9 @@
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
 
+Of a sharded model, every rank writes what it holds: model-00001-of-00004.safetensors and
+optimizer-00001-of-00004.safetensors are the files of the first of four ranks.
+
 Where there are no symbolic links, `last` and `best` are files with the name of a folder. A folder
 under its final name is complete, also while it is deleted. Later damage is detected by checksums
 before any file is used.
@@ -17,17 +20,21 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import safetensors.torch
-from safetensors import SafetensorError
+import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from errors import UserError
 from files import (
+    SUMS,
     find_damage,
     fsync,
     real_path,
@@ -37,13 +44,19 @@ from files import (
     replace_text,
     write_sums,
 )
-from model import full_tensor
 from training.optimizer import Optimizer
 from training.progress import EVALUATED, STATE, Progress, as_json, load_progress
-from training.weights import MODEL, OPTIMIZER
+from training.ranks import reshard
+from training.tensors import Entry, write_tensors
+from training.weights import MODEL, OPTIMIZER, file_names
 
 NAMES = ("best", "last")
 FILES = (MODEL, OPTIMIZER, STATE)
+
+State = Mapping[str, Mapping[str, Tensor]]  # MODEL and OPTIMIZER, by the names of their tensors
+# A folder that is a complete checkpoint when the context ends, and where to put the checksums of
+# its files if they are known.
+NewFolder = AbstractContextManager[tuple[Path, dict[str, str]]]
 
 
 class Checkpoints:
@@ -51,6 +64,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._group: ProcessGroup | None = None
 
     def save(
         self,
@@ -61,61 +76,82 @@ class Checkpoints:
         is_best: bool,
         keep: int,
         writes: bool = True,
-    ) -> Path:
+        in_background: bool = False,
+    ) -> Future[Path]:
         """Write a checkpoint, point `last` (and `best`) to it, and delete all but the newest `keep`
-        and the best.
+        and the best. The result is its folder.
 
-        All ranks must call it, since each may hold a part of the tensors; only the one that
-        `writes` touches the disk. Raises UserError if the disk refuses; the earlier checkpoints are
-        then unchanged.
+        All ranks must call it. Of a sharded model, every rank writes what it holds; otherwise only
+        the one that `writes` touches the disk. With `in_background`, another thread writes, from a
+        copy; the checkpoint before must be complete.
+
+        Raises UserError (in the background, as the result) if the disk refuses, with shards on
+        every rank; the earlier checkpoints are then unchanged.
         """
-        contents: dict[str, dict[str, Tensor]] = {MODEL: {}, OPTIMIZER: {}}
-        for file, tensors in contents.items():
-            parts = model.named_parameters() if file == MODEL else optimizer.state_tensors().items()
-            for name, each in parts:
-                full = full_tensor(each.detach())
-                if writes:  # no other rank keeps the whole model
-                    tensors[name] = full.cpu().contiguous()
+        reshard(model)  # after an evaluation
+        state = _state(model, optimizer)
         target = self.folder / f"step-{progress.step:06d}"
-        if not writes:
-            return target
+        if is_sharded(model):
+            if self._group is None:
+                # Of its own: a thread must not communicate between the messages of training.
+                self._group = torch.distributed.new_group(backend="gloo")
+        elif not writes:
+            state = {}
+        if in_background:
+            state = {
+                part: {name: each.to("cpu", copy=True) for name, each in tensors.items()}
+                for part, tensors in state.items()
+            }
+        new = self._new(target, replace(progress), NAMES if is_best else ("last",), keep)
+        write = partial(self._write, state, target, new)
+        if in_background:
+            return self._thread.submit(write)
+        done: Future[Path] = Future()
+        done.set_result(write())
+        return done
 
-        def fill(folder: Path) -> None:
-            for name, tensors in contents.items():
-                safetensors.torch.save_file(tensors, folder / name)
-
+    def _write(self, state: State, target: Path, new: NewFolder) -> Path:
+        """Write the tensors of a checkpoint, if there are any, and complete it."""
         try:
-            remove(target / EVALUATED)  # of the step before a resume from earlier
-            self._write(target, progress, fill)
-            for name in NAMES if is_best else ("last",):
-                self._point(name, target)
-            fsync(self.folder)
-        except (OSError, SafetensorError) as error:
+            if self._group:
+                from training.shards import save_shards  # takes half a second
+
+                save_shards(state, new, self._group)
+            elif state:
+                with new as (folder, _):
+                    for part, tensors in state.items():
+                        entries = [Entry.of(*each) for each in tensors.items()]
+                        write_tensors(folder / part, entries)
+        except OSError as error:
             raise self._refused(error) from error
-        self._prune(keep)
         return target
 
     def create(self, write_weights: Callable[[Path], None]) -> None:
         """Write the first checkpoint of a run that has not been trained, which is its last and its
         best; `write_weights(file)` writes its weights."""
-
-        def fill(folder: Path) -> None:
+        with self._new(self.folder / "step-000000", Progress(), NAMES, 1) as (folder, _):
             write_weights(folder / MODEL)
-            safetensors.torch.save_file({}, folder / OPTIMIZER)
+            write_tensors(folder / OPTIMIZER, [])
 
-        target = self.folder / "step-000000"
-        self._write(target, Progress(), fill)
-        for name in NAMES:
-            self._point(name, target)
-
-    def _write(self, target: Path, progress: Progress, fill: Callable[[Path], None]) -> None:
-        """Write the files of a checkpoint; `fill(folder)` writes its tensors."""
+    @contextmanager
+    def _new(
+        self, target: Path, progress: Progress, names: Sequence[str], keep: int
+    ) -> Iterator[tuple[Path, dict[str, str]]]:
+        """A NewFolder for a checkpoint, to which `names` point at its end."""
+        remove(target / EVALUATED)  # of the step before a resume from earlier
+        known: dict[str, str] = {}
         with replace_folder(target) as temporary:
-            fill(temporary)
+            yield temporary, known
             (temporary / STATE).write_text(as_json(progress), encoding="utf-8")
-            for name in (MODEL, OPTIMIZER):  # safetensors makes them readable by their owner only
-                shutil.copymode(temporary / STATE, temporary / name)
-            write_sums(temporary, FILES)
+            files = sorted(each.name for each in temporary.iterdir())
+            write_sums(temporary, files, known)
+        for each in target.iterdir():  # of the same step, by another number of ranks
+            if each.name not in (*files, SUMS):
+                remove(each)
+        for name in names:
+            self._point(name, target)
+        fsync(self.folder)
+        self._prune(keep)
 
     def _refused(self, error: Exception) -> UserError:
         reason = getattr(error, "strerror", None) or error
@@ -171,7 +207,7 @@ class Checkpoints:
         exists = wanted in map(_step, found)
         damages = [] if exists else [f"{self.folder / name} is missing or damaged"]
         for path in reversed(candidates or found):
-            damage = find_damage(path, FILES)
+            damage = find_damage(path, _files(path))
             if not path.exists():  # deleted meanwhile
                 return self.find(name, setting)
             if damage is None:
@@ -192,7 +228,7 @@ class Checkpoints:
         for path in self._steps():
             if _step(path) > last:  # stale: the run was resumed from an earlier step
                 continue
-            damage = find_damage(path, FILES)
+            damage = find_damage(path, _files(path))
             if damage is None:
                 found.append(path)
             elif path.exists():  # not deleted meanwhile
@@ -237,6 +273,15 @@ class Checkpoints:
         for path in [*self._steps(), *self.folder.glob(".step-*")]:
             if real_path(path) not in kept:
                 remove(path)
+
+
+def _state(model: nn.Module, optimizer: Optimizer) -> State:
+    weights = {name: each.detach() for name, each in model.named_parameters()}
+    return {MODEL: weights, OPTIMIZER: optimizer.state_tensors()}
+
+
+def _files(folder: Path) -> list[str]:
+    return [*file_names(folder, MODEL), *file_names(folder, OPTIMIZER), STATE]
 
 
 def _step(path: Path) -> int:

@@ -20,6 +20,8 @@ class TrainerConfig:
     the last one `final_eval_tokens`; 0 or "all" scores everything. The run stops after
     `max_bad_steps` consecutive steps whose loss or gradient is not finite. `peak_tflops` is what a
     device can do at most, in 10^12 operations per second; None: as in `training.peaks`.
+    `activation_checkpointing` computes each block again in the backward pass, which saves memory;
+    `async_checkpoint` writes checkpoints while training goes on.
     """
 
     max_steps: int
@@ -38,6 +40,8 @@ class TrainerConfig:
     compile: bool
     parallel: str
     peak_tflops: float | None = None
+    activation_checkpointing: bool = False
+    async_checkpoint: bool = False
 
     def __post_init__(self) -> None:
         for name in (

@@ -11,13 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 
 import torch
 from torch import Tensor, nn
 
 from errors import UserError, check_choice
 
-PARALLEL = ("ddp", "fsdp")
+PARALLEL = ("ddp", "fsdp", "hsdp")
 CPU = torch.device("cpu")
 
 
@@ -67,13 +68,33 @@ class Ranks:
         torch.distributed.broadcast_object_list(texts)
         return texts[0]
 
-    def parallelize(self, model: nn.Module, parallel: str) -> nn.Module:
+    def nodes(self) -> tuple[int, ...]:
+        """The number of nodes, and of ranks on each; without torchrun, there is one node.
+
+        Raises UserError if torchrun started more ranks on some nodes than on others.
+        """
+        value = os.environ.get("LOCAL_WORLD_SIZE", str(self.world_size))
+        n_local = int(value) if value.isdecimal() else 0
+        if n_local < 1 or self.world_size % n_local:
+            raise UserError(
+                f"trainer.parallel: hsdp needs nodes with equally many ranks, but {value} of "
+                f"{self.world_size} ranks are on this one (LOCAL_WORLD_SIZE); choose fsdp, or "
+                "start as many on every node"
+            )
+        return self.world_size // n_local, n_local
+
+    def parallelize(self, model: nn.Module, parallel: str, in_bf16: bool = False) -> nn.Module:
         """Move `model` to the device; return the module to call in training, whose gradients are
         averaged over the ranks.
 
         `ddp` keeps a full model on every rank and wraps it. `fsdp` (FSDP2, `fully_shard`) shards
         every parameter of `model` in place, and gathers them block by block, so that no device
-        holds the full model. A model on the meta device stays there.
+        holds the full model. `hsdp` shards it among the ranks of a node, and every node has it
+        whole. A model on the meta device stays there.
+
+        If autocast computes `in_bf16`, blocks are gathered in bfloat16, whose products are the
+        same, and their gradients are averaged in float32. The stream between the blocks, and what
+        is outside of them, stay in float32: the gradient of an embedding is a sum over many tokens.
         """
         if self.world_size == 1:
             return model.to(self.device)
@@ -81,14 +102,31 @@ class Ranks:
         if parallel == "ddp":
             return nn.parallel.DistributedDataParallel(model.to(self.device))
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        size = (self.world_size,) if parallel == "fsdp" else self.nodes()
+        names = ("replicate", "shard")[-len(size) :]
+        mesh = init_device_mesh(self.device.type, size, mesh_dim_names=names)
+        precision = MixedPrecisionPolicy()
+        if in_bf16:
+            precision = MixedPrecisionPolicy(
+                torch.bfloat16, torch.float32, cast_forward_inputs=False
+            )
         for module in model.modules():
             for block in module if isinstance(module, nn.ModuleList) else ():
-                fully_shard(block, mesh=mesh)
+                if in_bf16:  # also for callers without autocast
+                    block.forward = torch.autocast(self.device.type, torch.bfloat16)(block.forward)
+                fully_shard(block, mesh=mesh, mp_policy=precision)
         fully_shard(model, mesh=mesh)
         return model
+
+
+def reshard(model: nn.Module) -> None:
+    """Free the full parameters that FSDP keeps after a forward pass that no backward pass follows:
+    those outside the blocks."""
+    for module in model.modules():
+        if isinstance(free := getattr(module, "reshard", None), MethodType):
+            free()
 
 
 def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
@@ -100,8 +138,9 @@ def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
 
     assert isinstance(tensor, DTensor)
     local, mesh = tensor.to_local(), tensor.device_mesh
-    share = -(-tensor.shape[0] // mesh.size())  # as torch.chunk splits: the last ranks have less
-    first = min(mesh.get_local_rank() * share, tensor.shape[0])
+    axis = mesh.ndim - 1  # with hsdp, the first axis of the mesh is that of the nodes
+    share = -(-tensor.shape[0] // mesh.size(axis))  # as torch.chunk: the last ranks have less
+    first = min(mesh.get_local_rank(axis) * share, tensor.shape[0])
     return local, slice(first, first + local.shape[0])
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -102,6 +104,7 @@ class Trainer:
         self.clock = Clock(self.progress)
         self.save_pending = False  # a checkpoint waits while steps are skipped
         self.saved_step = self.progress.step  # of the newest checkpoint
+        self.saving: Future[Path] | None = None  # one that is being written
         self.measured: Measurement | None = None
 
     def fit(self) -> Summary:
@@ -131,7 +134,10 @@ class Trainer:
                 self._evaluate_if_due()
             summary = self._summary()
         finally:
-            self.reports.send("on_end", progress.step, summary)
+            try:
+                self._finish_save()
+            finally:
+                self.reports.send("on_end", progress.step, summary)
         log.info("finished: validation loss %.4f, %.4f bpb", summary.val_loss, summary.val_bpb)
         return summary
 
@@ -201,8 +207,11 @@ class Trainer:
         if self.saved_step != step:
             if is_best:
                 self._save(is_best)
-        elif self.ranks.is_main:
-            checkpoints.add_evaluation(progress, is_best=is_best, keep=self.config.keep_checkpoints)
+        else:
+            self._finish_save()
+            if self.ranks.is_main:
+                keep = self.config.keep_checkpoints
+                checkpoints.add_evaluation(progress, is_best=is_best, keep=keep)
 
     def _measure(self, batches: Windows) -> Measurement:
         ranks = self.ranks
@@ -233,13 +242,18 @@ class Trainer:
                 raise Stopped(self.progress.step, stop)
 
     def _poll(self) -> int:
-        """The signal that asks to stop, or 0; notes a request for a checkpoint."""
+        """The signal that asks to stop, or 0; notes a request for a checkpoint, and the end of one
+        that is being written."""
         stop, save = self.signals.stop, int(self.signals.save)
         self.signals.save = False
-        if self.ranks.world_size > 1:  # any rank may receive the signal
-            stop, save = self.ranks.all_reduce_max(
-                torch.tensor([stop, save], device=self.ranks.device)
+        done = self.saving is not None and self.saving.done()
+        failed = int(done and self.saving is not None and self.saving.exception() is not None)
+        if self.ranks.world_size > 1:  # any rank may receive the signal, or fail
+            stop, save, failed = self.ranks.all_reduce_max(
+                torch.tensor([stop, save, failed], device=self.ranks.device)
             ).tolist()
+        if done or failed:
+            self._finish_save()
         self.save_pending |= bool(save)
         return stop
 
@@ -258,19 +272,30 @@ class Trainer:
             raise Stopped(progress.step, stop)
 
     def _save(self, is_best: bool = False) -> None:
+        """Write a checkpoint, or begin to; the one that is being written is completed first."""
+        self._finish_save()
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
                 raise self._diverged(f"{name} has values that are not finite")
-        path = self.reports.checkpoints.save(
+        self.saving = self.reports.checkpoints.save(
             self.model,
             self.optimizer,
             self.progress,
             is_best=is_best,
             keep=self.config.keep_checkpoints,
             writes=self.ranks.is_main,
+            in_background=self.config.async_checkpoint,
         )
         self.save_pending, self.saved_step = False, self.progress.step
-        self.reports.send("on_checkpoint", self.progress.step, path)
+        if not self.config.async_checkpoint:
+            self._finish_save()
+
+    def _finish_save(self) -> None:
+        """Wait until the checkpoint that is being written is complete, and report it."""
+        if self.saving is not None:
+            saving, self.saving = self.saving, None
+            path = saving.result()
+            self.reports.send("on_checkpoint", self.saved_step, path)
 
     def _skip_step(self, loss: float, grad_norm: float) -> None:
         """Discard gradients that are not finite; raise Diverged after too many steps in a row."""

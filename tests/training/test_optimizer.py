@@ -91,7 +91,8 @@ def test_state_is_restored(tmp_path: Path, config: OptimizerConfig) -> None:
     two = copy.deepcopy(one)
     second = Optimizer(two, config, max_steps=10)
     checkpoints = Checkpoints(tmp_path)
-    load_optimizer(second, checkpoints.save(one, first, Progress(step=1), is_best=False, keep=1))
+    saved = checkpoints.save(one, first, Progress(step=1), is_best=False, keep=1)
+    load_optimizer(second, saved.result())
     for gpt, optimizer in ((one, first), (two, second)):
         backward(gpt, 1)
         optimizer.step(2)

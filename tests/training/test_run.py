@@ -110,7 +110,11 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
 def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: bytes) -> None:
     model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True, keep=2)
+    path = (
+        Checkpoints(tmp_path)
+        .save(model, optimizer, Progress(step=1), is_best=True, keep=2)
+        .result()
+    )
     (path / name).write_bytes(damage)
     with pytest.raises(UserError, match=name):
         load_weights(model, path)
@@ -120,7 +124,11 @@ def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: byt
 
 def test_weights_of_another_shape_are_rejected(tmp_path: Path) -> None:
     model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), is_best=True, keep=2)
+    path = (
+        Checkpoints(tmp_path)
+        .save(model, optimizer, Progress(step=1), is_best=True, keep=2)
+        .result()
+    )
     with pytest.raises(UserError, match="model"):
         load_weights(GPT(small_config(2, 2, 8, 4), 5), path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from data.tokens import document_starts
 from errors import UserError
 from model import GPT
 from tests.conftest import small_config
-from training import clock
+from training import checkpoint, clock
 from training.checkpoint import Checkpoints
 from training.config import TrainerConfig, n_tokens
 from training.device import autocast
@@ -28,6 +29,7 @@ from training.evaluation import cross_entropy, measure
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
 from training.progress import EVALUATED, Progress, load_progress
+from training.tensors import write_tensors
 from training.trainer import Reports, Trainer, TrainingData
 from training.weights import load_optimizer, load_weights
 
@@ -431,6 +433,104 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not finite"):
         made.fit()
     assert not made.reports.checkpoints
+
+
+def checkpoint_bytes(folder: Path) -> dict[str, bytes]:
+    """The tensors of all checkpoints; their wall-clock times differ."""
+    found = sorted((folder / "checkpoints").glob("step-*/*.safetensors"))
+    return {str(each.relative_to(folder)): each.read_bytes() for each in found}
+
+
+def test_a_checkpoint_in_the_background_is_that_of_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training goes on while the one of step 1 is not written yet, and the next one waits for it.
+    The files are those of a run that waits for each."""
+    config = replace(CONFIG, checkpoint_every=3, keep_checkpoints=9, eval_every=0, max_steps=7)
+    trainer(tmp_path / "one", config)[0].fit()
+    reached, written = threading.Event(), []
+
+    def write_later(path: Path, *arguments: object) -> None:
+        assert reached.wait(60), "training waits"
+        written.append(path.name)
+        write_tensors(path, *arguments)  # type: ignore[arg-type]
+
+    class Watcher(Observer):
+        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+            if step == 5:
+                assert not written and not made.reports.checkpoints
+                reached.set()
+
+    monkeypatch.setattr(checkpoint, "write_tensors", write_later)
+    in_background = replace(config, async_checkpoint=True)
+    made, diary = trainer(tmp_path / "other", in_background, observers=[Watcher()])
+    made.fit()
+    assert checkpoint_bytes(tmp_path / "other") == checkpoint_bytes(tmp_path / "one")
+    assert [step for name, step in diary.events if name == "checkpoint"] == [3, 6, 7]
+    assert diary.events.index(("checkpoint", 3)) > diary.events.index(("step", 5))
+    assert diary.events[-1] == ("end", 7)
+    steps = [load_progress(path).step for path in made.reports.checkpoints.intact()]
+    assert steps == [3, 6, 7]
+
+
+def test_an_evaluation_waits_for_the_checkpoint_of_its_step(tmp_path: Path) -> None:
+    config = replace(CONFIG, checkpoint_every=1, keep_checkpoints=9)
+    trainer(tmp_path / "one", config)[0].fit()
+    made, _ = trainer(tmp_path / "other", replace(config, async_checkpoint=True))
+    made.fit()
+    assert checkpoint_bytes(tmp_path / "other") == checkpoint_bytes(tmp_path / "one")
+    for name in ("best", "last"):
+        mine, theirs = (
+            load_progress(Checkpoints(tmp_path / each / "checkpoints").find(name, "run"))
+            for each in ("one", "other")
+        )
+        assert replace(mine, seconds=0.0) == replace(theirs, seconds=0.0)
+
+
+@pytest.mark.parametrize("last", [3, 6])
+def test_a_disk_that_refuses_is_reported_at_the_next_step(tmp_path: Path, last: int) -> None:
+    """Also at the end."""
+    (tmp_path / "checkpoints").write_text("is not a folder")
+    config = replace(CONFIG, eval_every=0, checkpoint_every=last, async_checkpoint=True)
+    made, diary = trainer(tmp_path, config)
+    train_step = made.train_step
+
+    def wait_and_step() -> StepMetrics | None:
+        if made.saving:
+            made.saving.exception(60)
+        return train_step()
+
+    made.train_step = wait_and_step  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="the checkpoint cannot be written"):
+        made.fit()
+    assert diary.events[-2:] == [("step", min(last + 1, 6)), ("end", min(last + 1, 6))]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_recomputed_blocks_change_nothing_but_memory(tmp_path: Path, precision: str) -> None:
+    """The same weights, with dropout; the same names; little is kept for the backward pass."""
+    config = replace(CONFIG, precision=precision, eval_every=0)
+    kept, weighed = [], []
+    for recompute in (False, True):
+        made, _ = trainer(tmp_path / str(recompute), config, dropout=0.2)
+        names = [name for name, _ in made.model.named_parameters()]
+        if recompute:
+            made.model.checkpoint_activations()  # type: ignore[operator]
+        assert [name for name, _ in made.model.named_parameters()] == names
+        sizes: list[int] = []
+
+        def weigh(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(tensor.nbytes)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor):
+            made.train_step()
+        made.fit()
+        kept.append(weights(made))
+        weighed.append(sum(sizes))
+    for name, each in kept[0].items():
+        assert torch.equal(each, kept[1][name]), name
+    assert weighed[1] < weighed[0] / 2
 
 
 def test_measure_counts_every_target_once() -> None:
