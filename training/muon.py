@@ -46,8 +46,10 @@ class Muon:
             gradient = local(parameter.grad)
             average = local(self.state[parameter]["momentum_buffer"])
             average.lerp_(gradient, 1 - self.momentum)
-            updates.append(gradient.lerp(average, self.momentum).bfloat16())
-        for parameter, update in zip(moving, share(orthogonalise, updates, moving), strict=True):
+            updates.append(gradient.lerp(average, self.momentum))
+        # `orthogonalise` computes in bfloat16 in any case.
+        updates = share(orthogonalise, updates, moving, torch.bfloat16)
+        for parameter, update in zip(moving, updates, strict=True):
             weight = local(parameter)
             weight.mul_(1 - lr * self.weight_decay)
             weight.add_(update, alpha=-lr * 0.2 * math.sqrt(max(parameter.shape)))

@@ -32,7 +32,10 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def share(
-    work: Callable[[Matrices], Matrices], held: Sequence[Rows], like: Sequence[Tensor]
+    work: Callable[[Matrices], Matrices],
+    held: Sequence[Rows],
+    like: Sequence[Tensor],
+    dtype: torch.dtype,
 ) -> list[Rows]:
     """The rows that this rank holds of `work` of every matrix.
 
@@ -41,6 +44,7 @@ def share(
     held: of every matrix, the rows that this rank holds.
     like: tensors that are distributed as the matrices are: DTensors sharded by rows, or tensors
         that every rank has in full. All ranks call this together, with the same shapes.
+    dtype: that of what is sent, of what `work` gets, and of the results.
     """
     if not like:
         return []
@@ -56,12 +60,13 @@ def share(
     for shape, stack in stacks.items():
         owned_by = [owners[each] % shards.size for each in stack]
         counts = [owned_by.count(shard) for shard in range(shards.size)]
-        exchanges[shape] = Exchange([held[each] for each in stack], shape, counts, shards)
+        exchanges[shape] = Exchange([held[i] for i in stack], shape, counts, shards, dtype)
     # While some matrices are worked on, others are on their way.
     for wide in dict.fromkeys(tuple(sorted(shape)) for shape in stacks):
         group = [each for shape, each in exchanges.items() if tuple(sorted(shape)) == wide]
         full = [each.receive() for each in group]
-        matrices = torch.cat([each if each.shape[1:] == wide else each.mT for each in full])
+        wides = [each if each.shape[1:] == wide else each.mT for each in full]
+        matrices = wides[0] if len(wides) == 1 else torch.cat(wides)
         done = work(matrices) if len(matrices) else matrices
         for exchange, before, result in zip(
             group, full, done.split([*map(len, full)]), strict=True
@@ -72,7 +77,7 @@ def share(
         for shape, stack in stacks.items()
         for index, result in zip(stack, exchanges[shape].results(), strict=True)
     }
-    return replicas.all_gather(results, by_replica, held)
+    return replicas.all_gather(results, by_replica, held, dtype)
 
 
 class Group(NamedTuple):
@@ -98,17 +103,22 @@ class Group(NamedTuple):
         return received, work
 
     def all_gather(
-        self, mine: Mapping[int, Rows], held_by: Sequence[Sequence[int]], like: Sequence[Rows]
+        self,
+        mine: Mapping[int, Rows],
+        held_by: Sequence[Sequence[int]],
+        like: Sequence[Rows],
+        dtype: torch.dtype,
     ) -> list[Rows]:
         """All tensors, of which every rank has some.
 
         mine: those of this rank, by index; held_by: the indices that each rank has; like: tensors
-            of the same shapes.
+            of the same shapes; dtype: the one that all have.
         """
         if self.size == 1:
             return [mine[index] for index in range(len(like))]
         sizes = [[like[index].numel() for index in indices] for indices in held_by]
-        own = torch.cat([like[0][:0].flatten(), *(mine[i].flatten() for i in held_by[self.rank])])
+        nothing = like[0].new_empty(0, dtype=dtype)
+        own = torch.cat([nothing, *(mine[index].flatten() for index in held_by[self.rank])])
         most = max(map(sum, sizes))  # all ranks must send equally many
         everything = own.new_empty(self.size * most)
         padded = F.pad(own, (0, most - len(own)))
@@ -155,7 +165,12 @@ class Exchange:
     """
 
     def __init__(
-        self, held: Sequence[Rows], shape: Sequence[int], counts: Sequence[int], shards: Group
+        self,
+        held: Sequence[Rows],
+        shape: Sequence[int],
+        counts: Sequence[int],
+        shards: Group,
+        dtype: torch.dtype,
     ) -> None:
         self.shards, (n_rows, self.columns) = shards, shape
         # As torch.chunk splits: the last ranks have less, or nothing.
@@ -165,24 +180,30 @@ class Exchange:
         self.n_owned = counts[shards.rank]
         self.sent = [count * self.height for count in counts]
         self.received = [self.n_owned * height for height in self.heights]
-        self.rows, self.work = shards.exchange(torch.cat([*held]), self.sent, self.received)
+        rows = torch.cat([*held]).to(dtype)
+        self.rows, self.work = shards.exchange(rows, self.sent, self.received)
 
     def receive(self) -> Matrices:
         """The full matrices that this rank owns."""
         self._wait()
+        if self.shards.size == 1:
+            return self.rows.view(self.n_held, self.height, self.columns)
         parts = self.rows.split(self.received)
         shapes = [(self.n_owned, height, self.columns) for height in self.heights]
         return torch.cat([each.view(s) for each, s in zip(parts, shapes, strict=True)], dim=1)
 
     def reply(self, results: Matrices) -> None:
         """Begin to send back the rows of their results."""
+        if self.shards.size == 1:
+            self.rows = results
+            return
         rows = torch.cat([each.flatten(0, 1) for each in results.split(self.heights, dim=1)])
         self.rows, self.work = self.shards.exchange(rows, self.received, self.sent)
 
     def results(self) -> Matrices:
         """The rows of this rank of all results, in the order of `held`."""
         self._wait()
-        return self.rows.view(self.n_held, self.height, self.columns)
+        return self.rows.reshape(self.n_held, self.height, self.columns)
 
     def _wait(self) -> None:
         if self.work is not None:
