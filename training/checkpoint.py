@@ -44,6 +44,7 @@ from files import (
     replace_text,
     write_sums,
 )
+from model import is_sharded
 from training.optimizer import Optimizer
 from training.progress import EVALUATED, STATE, Progress, as_json, load_progress
 from training.ranks import reshard
