@@ -19,7 +19,7 @@ from configs.cli import run_script
 from configs.schema import PrepareConfig, build
 from configs.sweep import named_output
 from data.documents import Documents, open_text
-from data.prepared import write_shard
+from data.prepared import write_shards
 from errors import UserError, printable
 
 
@@ -41,9 +41,9 @@ def prepare(cfg: DictConfig) -> None:
         )
     print(printable(corpus.description), file=sys.stderr)
     numbers = range(config.shards) if config.shard is None else [config.shard]
-    for number in numbers:
-        folder = Path(config.to).expanduser()
-        print(write_shard(corpus, config.tokenizer, folder, number, config.shards), flush=True)
+    folder = Path(config.to).expanduser()
+    for line in write_shards(corpus, config.tokenizer, folder, numbers, config.shards):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -101,31 +101,35 @@ def is_prepared(path: str) -> bool:
     return False
 
 
-def write_shard(
-    corpus: Documents, tokenizer: TokenizerConfig, folder: Path, number: int, count: int
-) -> str:
-    """Write one of `count` shards of a corpus into `folder`; returns what was done.
+def write_shards(
+    corpus: Documents, tokenizer: TokenizerConfig, folder: Path, numbers: Iterable[int], count: int
+) -> Iterator[str]:
+    """Write some of `count` shards of a corpus into `folder`; yields what was done for each.
 
     Raises UserError, naming `to`, if the folder has shards of other settings.
     """
     _check_manifest(corpus.config, tokenizer, folder, count)
     whole = _shared_tokenizer(corpus, tokenizer, folder)
-    sources = assign(corpus.sources, count)[number]
-    began = time.perf_counter()
-    with show_reading(sum(each.size or 0 for each in sources)) as reading:
+    shards = assign(corpus.sources, count)
+    chosen = [(number, shards[number]) for number in numbers]
+    with show_reading(sum(each.size or 0 for _, files in chosen for each in files)) as reading:
         encoder = Encoder(corpus.config, whole, reading)
-        target = folder / f"{_prefix(number, count)}-{encoder.key(sources)[:12]}"
-        for old in folder.glob(f"{_prefix(number, count)}-*"):
-            if old != target:  # of files that have changed
-                remove(old)
-        parts = encoder.shard(sources, target)
-    seconds = time.perf_counter() - began
-    documents, n_bytes = (sum(each.about[key] for each in parts) for key in ("documents", "bytes"))
-    new = f" ({reading.text / seconds / 1e6:.1f} MB/s)" if reading.text else ", prepared before"
-    return (
-        f"shard {number} of {count}: {len(sources):,} files, {documents:,} documents, "
-        f"{n_bytes / 1e6:,.1f} MB of text{new}"
-    )
+        for number, files in chosen:
+            began, before = time.perf_counter(), reading.text
+            target = folder / f"{_prefix(number, count)}-{encoder.key(files)[:12]}"
+            for old in folder.glob(f"{_prefix(number, count)}-*"):
+                if old != target:  # of files that have changed
+                    remove(old)
+            parts = encoder.shard(files, target)
+            speed = (reading.text - before) / (time.perf_counter() - began) / 1e6
+            documents, n_bytes = (
+                sum(each.about[key] for each in parts) for key in ("documents", "bytes")
+            )
+            yield (
+                f"shard {number} of {count}: {len(files):,} files, {documents:,} documents, "
+                f"{n_bytes / 1e6:,.1f} MB of text"
+                + (f" ({speed:.1f} MB/s)" if speed else ", prepared before")
+            )
 
 
 def assign(sources: Sequence[Source], count: int) -> list[list[Source]]:

@@ -394,6 +394,7 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 from configs.schema import TrainConfig, build, register
+from data.tokenizer import fixed_tokenizer
 from inference import open_run
 from model import GPT, record_attention
 from train import build_model
@@ -405,7 +406,7 @@ initialize_config_dir(sys.argv[1] + "/configs", version_base="1.3")
 
 def load(folder, *settings):
     config = build(compose("train", ["trainer.parallel=fsdp", *settings]), TrainConfig)
-    return build_model(config, 8191, Path(folder), ranks)
+    return build_model(config, fixed_tokenizer("byte", 8191), Path(folder), ranks)
 
 def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()

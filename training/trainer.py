@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from torch.autograd.profiler import record_function
 
 from data.batches import Windows
 from errors import UserError
@@ -145,7 +146,8 @@ class Trainer:
         """One optimizer step over one batch, measured every `log_every` steps."""
         config, progress, ranks = self.config, self.progress, self.ranks
         step = progress.step + 1
-        inputs, targets = (part.to(ranks.device) for part in self.data.batch(progress.step))
+        with record_function("read batch"):
+            inputs, targets = (part.to(ranks.device) for part in self.data.batch(progress.step))
         torch.manual_seed(_mix(self.data.seed, step, ranks.rank))
 
         total = torch.zeros((), device=ranks.device)

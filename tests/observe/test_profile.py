@@ -36,6 +36,7 @@ def test_the_requested_steps_are_profiled(tiny: Path, tiny_run: Path, tmp_path: 
     recorded = names(trace)
     assert sum(name.startswith("ProfilerStep#") for name in recorded) == 2
     assert recorded.count("aten::embedding") == 2
+    assert recorded.count("read batch") == 2
     lines = [line.split() for line in table.read_text().splitlines()]
     (product,) = (line for line in lines if line[:1] == ["aten::mm"])
     assert int(product[-1]) == recorded.count("aten::mm") > 0  # the number of calls
