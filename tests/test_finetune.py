@@ -17,7 +17,6 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
-from safetensors.torch import load_file
 
 from data import Tokenizer
 from files import write_sums
@@ -26,6 +25,8 @@ from model import GPT, record_attention
 from tests.conftest import ROOT, begin, command, files, finish, small_config, succeed
 from tests.test_ranks import launch
 from training import checkpoint
+from training.tensors import Tensors
+from training.weights import file_names
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -70,7 +71,8 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 
 def weights(run: Path, checkpoint: str = "last") -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / checkpoint / "model.safetensors")
+    folder = run / "checkpoints" / checkpoint
+    return dict(Tensors(folder / name for name in file_names(folder, "model.safetensors")))
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
