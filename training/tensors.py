@@ -83,6 +83,9 @@ class Tensors(Mapping[str, Tensor]):
                     into[start - rows.start : stop - rows.start].copy_(values)
                     del values  # before the next one is read
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._pieces  # Mapping's own reads the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._pieces)
 
