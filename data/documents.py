@@ -108,7 +108,7 @@ def open_text(config: TextConfig) -> Text | Documents:
         return Text(config)
     sources = find(path, config.exclude)
     if config.separator is None and (single := _single_text(sources)):
-        return Text(config, single)
+        return Text(config, single, [each.name for each in sources if each is not single])
     return Documents(config, sources)
 
 

@@ -11,6 +11,7 @@ same whoever trains it; writing a shard again does nothing, unless its files hav
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -97,7 +98,7 @@ class Prepared:
 def is_prepared(path: str) -> bool:
     """Whether a path is that of a folder of prepared shards."""
     with suppress(OSError, ValueError):
-        return (Path(path).expanduser() / MANIFEST).is_file()
+        return Path(os.path.expanduser(path), MANIFEST).is_file()  # noqa: PTH111
     return False
 
 

@@ -77,13 +77,16 @@ class Text:
     In a folder or glob, files that are not UTF-8 text are skipped: `description` lists them.
 
     source: the file to read, if it has been found already; it may be remote or compressed.
+    others: the names of files beside it that are not text.
 
     Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
 
     sha256: of the whole text.
     """
 
-    def __init__(self, config: TextConfig, source: Source | None = None) -> None:
+    def __init__(
+        self, config: TextConfig, source: Source | None = None, others: Sequence[str] = ()
+    ) -> None:
         if not config.path:
             raise UserError(
                 "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
@@ -120,7 +123,9 @@ class Text:
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
             before, cut = before[:-1], cut - 1
         self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
-        self.description = _describe(len(files), n_bytes, list(map(str, skipped)))
+        self.description = _describe(
+            len(files) + len(others), n_bytes, [*map(str, skipped), *others]
+        )
 
     def _check(
         self, files: Sequence[Path], separator: bytes, is_named: bool

@@ -24,7 +24,7 @@ GROUPS = {
     "model": "The size and design of the model.",
     "optimizer": "How the weights are updated.",
 }
-SCRIPTS = ("sample", "evaluate", "look", "convert", "shapes")
+SCRIPTS = ("sample", "evaluate", "look", "convert", "shapes", "prepare")
 # Hydra's own keys, which are not settings of the project.
 NOT_SETTINGS = ("defaults", "hydra")
 

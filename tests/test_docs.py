@@ -61,7 +61,7 @@ def test_every_command_is_valid(script: str, arguments: str) -> None:
     settings = [each for each in read if "=" in each]
     if "-m" in read:  # the first value of each
         settings = [each for each in given if "=" in each]
-        settings = [re.sub(r"=.*(?:interval|choice)\(", "=", each) for each in settings]
+        settings = [re.sub(r"=.*(?:interval|choice|range)\(", "=", each) for each in settings]
         settings = [each.partition(",")[0] for each in settings]
     compose(script, settings, return_hydra_config=True)
 

@@ -23,6 +23,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from observe.embeddings import FOLDER
 from tests.conftest import ROOT, TINY_MODEL, begin, command, finish, succeed
 from tests.test_ranks import launch, losses
+from tests.test_sharded import launch_nodes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs torchrun on Linux")
 
@@ -83,7 +84,15 @@ def assert_same_maps(one: EventAccumulator, other: EventAccumulator) -> None:
         assert mine[1]["measured"] == theirs[1]["measured"]
 
 
-@pytest.mark.parametrize(("ranks", "choices"), [(2, ()), (3, OTHER_PARTS)])
+def train_sharded(ranks: int, *settings: str, cwd: Path) -> str:
+    """Train under fsdp; four ranks are two nodes of two, under hsdp. Returns what is printed."""
+    if ranks < 4:
+        return finish(launch(ranks, *settings, FSDP, cwd=cwd))
+    nodes = launch_nodes(*settings, "trainer.parallel=hsdp", cwd=cwd)
+    return "".join(map(finish, nodes))
+
+
+@pytest.mark.parametrize(("ranks", "choices"), [(2, ()), (3, OTHER_PARTS), (4, ())])
 def test_events_of_a_sharded_model_are_those_of_one_rank(
     tmp_path: Path, ranks: int, choices: tuple[str, ...]
 ) -> None:
@@ -91,7 +100,7 @@ def test_events_of_a_sharded_model_are_those_of_one_rank(
     for folder in folders:
         folder.mkdir()
     output = succeed("train", *SETTINGS, *choices, cwd=folders[0])
-    shown = finish(launch(ranks, *SETTINGS, *choices, FSDP, cwd=folders[1]))
+    shown = train_sharded(ranks, *SETTINGS, *choices, cwd=folders[1])
     cost = r"\nWatching +[\d.]+ s of [\d.]+ s \([\d.]+%\); observe\.sharded=false"
     assert len(re.findall(cost, shown)) == 1 and not re.search(cost, output)
     text, other = (each.partition("Sample:\n")[2].partition("Next:")[0] for each in (output, shown))

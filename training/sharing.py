@@ -122,7 +122,7 @@ class Group(NamedTuple):
         most = max(map(sum, sizes))  # all ranks must send equally many
         everything = own.new_empty(self.size * most)
         padded = F.pad(own, (0, most - len(own)))
-        dist.all_gather_into_tensor(everything, padded, group=self.processes)
+        dist.all_gather_single(everything, padded, group=self.processes)
         found: dict[int, Rows] = {}
         for indices, counts, row in zip(held_by, sizes, everything.split(most), strict=True):
             parts = row[: sum(counts)].split(counts)
