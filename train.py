@@ -336,10 +336,8 @@ def build_model(
         load_weights(model, weights)
     if is_sharded(model):
         # FSDP2 decides at the first forward pass which module is the root, and observers can call
-        # blocks alone before the first step.
-        with torch.no_grad():
-            model(torch.zeros(1, 1, dtype=torch.long, device=ranks.device))
-        model.reshard()  # type: ignore[operator]
+        # blocks alone before the first step. A forward pass here would gather every parameter.
+        model._get_fsdp_state()._lazy_init()  # type: ignore[operator]
     return model, parallel_model
 
 
