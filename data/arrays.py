@@ -32,6 +32,8 @@ class TokenArray:
         self._spans = spans = spans[spans[:, 2] > spans[:, 1]]
         self._ends = np.cumsum(spans[:, 2] - spans[:, 1])
         self._open = lru_cache(_OPEN)(self._map)
+        for file in np.unique(spans[:, 0])[:_OPEN]:  # which may be deleted from now on
+            self._open(int(file))
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from io import BufferedIOBase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from data.progress import Reading
@@ -48,6 +48,15 @@ def digest_of(text: str) -> int:
     """64 bits of the BLAKE2b of a text."""
     data = text.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+
+
+def repaired(text: str) -> str:
+    """The text with U+FFFD for lone surrogates, which JSON can spell and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 class Documents:
@@ -87,7 +96,7 @@ class Documents:
         for source in self.sources:
             left = share
             for piece in Documents(self.config, [source]).pieces("train"):
-                yield piece
+                yield repaired(piece)
                 yield "\n"  # no word goes on in the next document
                 left -= len(piece)
                 if left < 0:
@@ -107,6 +116,11 @@ def open_text(config: TextConfig) -> Text | Documents:
     if config.field is None or path in ("", "-") or (not is_url(path) and Path(path).is_fifo()):
         return Text(config)
     sources = find(path, config.exclude)
+    if any(PurePosixPath(each.name).name == "shards.json" for each in sources):
+        raise UserError(
+            f"data.path: {printable(path)} has shards that prepare.py made; to train on them, give "
+            "their folder itself as a local path, otherwise leave them out with data.exclude"
+        )
     if config.separator is None and (single := _single_text(sources)):
         return Text(config, single, [each.name for each in sources if each is not single])
     return Documents(config, sources)
@@ -216,10 +230,11 @@ def _decoded(source: Source, stream: BufferedIOBase) -> Iterator[str]:
     decoder, at, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
     while True:
         block = stream.read(BLOCK)
+        is_last = len(block) < BLOCK
         try:
             if b"\0" in block:
                 raise NotText("a zero byte")
-            text = decoder.decode(block, final=not block)
+            text = decoder.decode(block, final=is_last)
         except (UnicodeDecodeError, NotText) as error:
             if not begun:
                 raise NotText("a zero byte" if isinstance(error, NotText) else "UTF-8") from None
@@ -233,7 +248,7 @@ def _decoded(source: Source, stream: BufferedIOBase) -> Iterator[str]:
         if text:
             begun = True
             yield text
-        if not block:
+        if is_last:
             return
 
 

@@ -21,6 +21,7 @@ from data.cache import publish
 from data.pieces import SPLITS
 from data.shards import Part
 from data.text import TextConfig
+from errors import printable
 from files import find_damage, read_json, write_sums
 
 FILES = ("meta.json", *(f"{split}.npy" for split in SPLITS))
@@ -162,6 +163,6 @@ def _sentences(
         yield f"{duplicates:,} documents are exact duplicates of earlier ones, and {what}"
     skipped = {name: why for part in parts for name, why in part.about["skipped"].items()}
     if skipped:
-        names = sorted(skipped)
+        names = [printable(each) for each in sorted(skipped)]
         more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
         yield f"skipped {len(names):,} files that are not UTF-8 text: {', '.join(names[:10])}{more}"

@@ -22,7 +22,7 @@ from typing import Any
 import filelock
 
 from data.cache import publish
-from data.documents import Documents
+from data.documents import Documents, digest_of
 from data.pieces import cut
 from data.progress import show_reading
 from data.shards import Encoder, Part, read_parts
@@ -51,6 +51,12 @@ class Prepared:
             raise UserError(
                 f"data.path: {folder / MANIFEST} is damaged ({error}); prepare the folder again"
             ) from error
+        fraction = about["rules"][-1]
+        if config.val_fraction not in (fraction, 1):
+            raise UserError(
+                f"data.val_fraction: the shards in {folder} were prepared with {fraction}; give "
+                f"data.val_fraction={fraction}"
+            )
         self.tokenizer = Tokenizer.load(folder / "tokenizer")
         found = [
             parts
@@ -109,7 +115,7 @@ def write_shards(
 
     Raises UserError, naming `to`, if the folder has shards of other settings.
     """
-    _check_manifest(corpus.config, tokenizer, folder, count)
+    _check_manifest(corpus, tokenizer, folder, count)
     whole = _shared_tokenizer(corpus, tokenizer, folder)
     shards = assign(corpus.sources, count)
     chosen = [(number, shards[number]) for number in numbers]
@@ -149,13 +155,14 @@ def _prefix(number: int, count: int) -> str:
 
 
 def _check_manifest(
-    config: TextConfig, tokenizer: TokenizerConfig, folder: Path, count: int
+    corpus: Documents, tokenizer: TokenizerConfig, folder: Path, count: int
 ) -> None:
     """Write what all shards have in common, or compare it with what another one wrote."""
     own: dict[str, Any] = {
         "shards": count,
         "tokenizer": asdict(tokenizer),
-        "rules": json.loads(config.rules),
+        "rules": json.loads(corpus.config.rules),
+        "files": digest_of("\n".join(sorted(Path(each.name).name for each in corpus.sources))),
     }
     file = folder / MANIFEST
     if file.exists():
@@ -163,13 +170,19 @@ def _check_manifest(
             found = read_json(file)
         except (OSError, ValueError):
             found = None
-        if found != own:
+        if found == own:
+            return
+        if any(folder.glob("*-of-*")):
             raise UserError(
-                f"to: {folder} has shards of other settings ({file}); give the same settings, or "
-                "another folder"
+                f"to: {folder} has shards of other settings or files ({file}); give the same ones, "
+                "or another folder"
             )
-        return
-    if folder.is_dir() and any(not each.name.startswith(".") for each in folder.iterdir()):
+        remove(folder / "tokenizer")  # of a first attempt that failed
+        remove(file)
+    others = {MANIFEST, "tokenizer"}
+    if folder.is_dir() and any(
+        not each.name.startswith(".") and each.name not in others for each in folder.iterdir()
+    ):
         raise UserError(f"to: {folder} has other files; give a new folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)

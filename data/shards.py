@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from data.cache import publish
-from data.documents import FIRST, Document, Sides, digest_of, read_documents
+from data.documents import FIRST, Document, Sides, digest_of, read_documents, repaired
 from data.pieces import PIECE, SPLITS, THREADS, ahead, cache_key, cut
 from data.progress import Reading
 from data.sources import NotText, Source
@@ -70,11 +70,8 @@ def group(sources: Sequence[Source]) -> list[list[Source]]:
     if len(small) <= ALONE:
         return [[each] for each in sources]
     buckets: list[list[Source]] = [[] for _ in range(1 << (len(small) // ALONE).bit_length())]
-    for each in small:
-        number = int.from_bytes(
-            hashlib.sha256(each.name.encode(errors="replace")).digest()[:8], "big"
-        )
-        buckets[number % len(buckets)].append(each)
+    for each in small:  # by its own name: the folder may be moved
+        buckets[digest_of(Path(each.name).name) % len(buckets)].append(each)
     large = [[each] for each in sources if (each.size or SMALL) >= SMALL]
     return large + [each for each in buckets if each]
 
@@ -162,9 +159,8 @@ class Encoder:
         for text, digest in items:
             try:
                 tokens = self.tokenizer.encode_array(text)
-            except UnicodeEncodeError:  # JSON can spell lone surrogates
-                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-                tokens = self.tokenizer.encode_array(text)
+            except UnicodeEncodeError:
+                tokens = self.tokenizer.encode_array(repaired(text))
             arrays.append(tokens)
             count += len(tokens)
             if digest is not None:

@@ -34,7 +34,7 @@ from data.patterns import BPE
 from data.pieces import SPLITS, THREADS, ahead, cache_key, cut
 from data.prepared import Prepared
 from data.progress import show_reading
-from data.shards import PART_BYTES, Encoder, Part, group
+from data.shards import PART_BYTES, Encoder, Part, group, read_parts
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
 from files import find_damage, read_json, remove, write_sums
@@ -130,7 +130,8 @@ def _prepare_documents(
         check_length({each: len(arrays[each]) for each in splits}, context_length)
     except UserError:
         # What took long to encode stays for the next attempt.
-        if sum(each.about["bytes"] for each in parts) < PART_BYTES:
+        encoded = [each for folder in new for each in read_parts(folder)]
+        if sum(each.about["bytes"] for each in encoded) < PART_BYTES:
             for folder in new:
                 remove(folder)
         raise

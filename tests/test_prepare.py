@@ -99,7 +99,10 @@ def test_training_reads_the_folder(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (("to=whole", "data.path=files", "tokenizer=byte"), "to: whole has shards of other"),
+        (
+            ("to=whole", "data.path=files", "tokenizer=byte"),
+            "to: whole has shards of other settings",
+        ),
         (("to=files", *SETTINGS), "to: files has other files"),
         (("to=new", *SETTINGS, "shard=3"), "shard: 3 is out of range"),
         (("to=new", "data.path=files", "shards=0"), "shards: 0 is out of range"),
@@ -143,3 +146,25 @@ def test_a_folder_that_is_no_manifest(tmp_path: Path) -> None:
     (tmp_path / "shards.json").write_text("{}")
     with pytest.raises(UserError, match=r"shards\.json is damaged"):
         open_corpus(preset("data", "text", path=str(tmp_path)))
+
+
+def test_shards_of_different_files_do_not_mix(folder: Path) -> None:
+    (folder / "grows").mkdir()
+    write_lines(folder / "grows" / "a.jsonl", TEXTS[:50])
+    settings = ("to=grown", "data.path=grows", "tokenizer=byte", "shards=2")
+    succeed("prepare", *settings, "shard=0", cwd=folder)
+    write_lines(folder / "grows" / "b.jsonl", TEXTS[50:90])
+    assert "shards of other" in fail("prepare", *settings, "shard=1", cwd=folder)
+
+
+def test_a_mistake_can_be_corrected(folder: Path) -> None:
+    settings = ("to=corrected", "data.path=files", "tokenizer.vocab_size=300")
+    assert "no key 'txet'" in fail("prepare", *settings, "data.field=txet", cwd=folder)
+    succeed("prepare", *settings, cwd=folder)
+
+
+def test_shards_know_their_validation_split(folder: Path) -> None:
+    problem = fail("train", "data=text", "data.path=whole", "data.val_fraction=0.2", cwd=folder)
+    assert "give data.val_fraction=0.1" in problem
+    problem = fail("prepare", "to=again", "data.path=whole", cwd=folder)
+    assert "has shards that prepare.py made" in problem

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -270,6 +271,49 @@ def test_many_small_files_share_shards(tmp_path: Path, encoded: list[str]) -> No
     (tmp_path / "299.txt").write_text(texts[299])
     read(tmp_path, tmp_path / ".cache")
     assert texts[299] in encoded and len(encoded) < 100
+
+
+def test_a_moved_folder_has_the_same_tokens(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    for number, text in enumerate(draw_texts(150)):
+        (tmp_path / "here" / f"{number}.txt").write_text(text)
+    first = read(tmp_path / "here", tmp_path / ".cache")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert read(tmp_path / "there", tmp_path / ".cache").sha256 == first.sha256
+
+
+def test_text_that_is_no_utf8_is_skipped_in_a_folder(tmp_path: Path) -> None:
+    for name, content in {"a": b"caf\xe9", "b": b"Once. " * 9, "c": b"The end. " * 9}.items():
+        (tmp_path / f"{name}.txt").write_bytes(content)
+    dataset = read(tmp_path, tmp_path / ".cache")
+    assert dataset.report and "a.txt" in dataset.report and "b.txt" not in dataset.report
+
+
+def test_what_was_encoded_before_an_error_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[str]
+) -> None:
+    texts = draw_texts(500)
+    monkeypatch.setattr("data.shards.PART_BYTES", 5000)
+    monkeypatch.setattr("data.tokens.PART_BYTES", 5000)
+    monkeypatch.setattr("data.shards.BATCH", 500)
+    (tmp_path / "a.jsonl").write_bytes(lines(texts) + b"{")
+    with pytest.raises(UserError, match="line 501 is not JSON"):
+        read(tmp_path / "a.jsonl", tmp_path / ".cache")
+    assert len(list(tmp_path.glob(".cache/documents-*/0*"))) > 3
+
+
+def test_tokens_can_be_read_after_the_cache_is_deleted(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", draw_texts(100))
+    dataset = read(tmp_path / "a.jsonl", tmp_path / ".cache")
+    shutil.rmtree(tmp_path / ".cache")
+    assert len(documents(dataset, "train") + documents(dataset, "val")) == 100
+
+
+def test_lone_surrogates_do_not_stop_the_training_of_a_tokenizer(tmp_path: Path) -> None:
+    spelled = "".join(f'{{"text": "{n} hens \\ud800 and {n} foxes"}}\n' for n in range(60))
+    (tmp_path / "a.jsonl").write_text(spelled)
+    corpus = open_corpus(config(tmp_path / "a.jsonl"))
+    assert prepare(corpus, TokenizerConfig("bpe", 300), tmp_path / ".cache", 8).report
 
 
 def test_parts_give_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
