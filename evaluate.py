@@ -56,7 +56,7 @@ def main(cfg: DictConfig) -> None:
         print(printable(corpus.description))
     dataset = prepare(corpus, opened.tokenizer, config.cache_dir, 1, needed)
     if dataset.report:
-        print("\n".join(map(printable, dataset.report.splitlines())))
+        print(dataset.report)
     if data is opened.config.data:
         opened.run.check_tokens(dataset.sha256, "run")
     tokens = {"train": dataset.train, "val": dataset.val}.get(split)

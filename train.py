@@ -355,7 +355,7 @@ def load_data(settings: Settings, resumed: Run | None, ranks: Ranks) -> tuple[Co
             tokenizer = settings.base.tokenizer
         dataset = prepare(corpus, tokenizer, config.cache_dir, config.model.context_length)
         if ranks.is_main and dataset.report:
-            print("\n".join(map(printable, dataset.report.splitlines())))
+            print(dataset.report)
         return corpus, dataset
 
 

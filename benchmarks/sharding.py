@@ -12,10 +12,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import ROOT, make_parser
+
+if TYPE_CHECKING:
+    from model import ModelConfig
 
 MODEL = ("model=gpt2", "tokenizer=byte", "optimizer=adamw", "trainer.parallel=fsdp")
 VOCABULARY = 50_257
@@ -87,7 +91,6 @@ def rank(source: str, target: str, background: str) -> None:
 
     from configs.schema import TrainConfig, build, register
     from data.tokenizer import fixed_tokenizer
-    from model import GPT
     from train import build_model
     from training.checkpoint import Checkpoints
     from training.device import keep_freed_memory
@@ -125,12 +128,23 @@ def rank(source: str, target: str, background: str) -> None:
             in_background=in_background,
         ).result()
         result["save"] = _memory("VmHWM") - idle
-        with torch.device("meta"):
-            full = GPT(config.model, VOCABULARY)
-        sizes = [sum(each.nbytes for each in block.parameters()) for block in full.blocks]
-        result["layer"] = max(*sizes, full.token_embedding.weight.nbytes)
-        result["state"] = 3 * sum(each.nbytes for each in full.parameters())
+        result |= _sizes(config.model)
         (Path(target) / str(ranks.rank)).write_text(json.dumps(result))
+
+
+def _sizes(config: ModelConfig) -> dict[str, int]:
+    """The bytes of the largest layer, and of the weights and the state of AdamW."""
+    import torch
+
+    from model import GPT
+
+    with torch.device("meta"):
+        full = GPT(config, VOCABULARY)
+    blocks = [sum(each.nbytes for each in block.parameters()) for block in full.blocks]
+    return {
+        "layer": max(*blocks, full.token_embedding.weight.nbytes),
+        "state": 3 * sum(each.nbytes for each in full.parameters()),
+    }
 
 
 def _memory(name: str) -> int:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -158,18 +159,21 @@ def read_documents(
 
 
 def _lines(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterator[Document]:
+    name = printable(source.name)
     for number, line in enumerate(source.stream(stored), 1):
         if not line.strip():
             continue
-        where = f"data.path: {printable(source.name)}: line {number}"
+        where = f"{name}: line {number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{where} is not JSON ({error}); repair it, or leave it out") from error
+            raise UserError(
+                f"data.path: {where} is not JSON ({error}); repair it, or leave it out"
+            ) from error
         if not isinstance(row, dict) or config.field not in row:
             keys = ", ".join(row) if isinstance(row, dict) else "none"
             raise UserError(
-                f"data.field: {where.removeprefix('data.path: ')} has no key {config.field!r}; "
+                f"data.field: {where} has no key {config.field!r}; "
                 f"choose one of its keys: {printable(keys)[:200]}"
             )
         yield from _checked(row[config.field], where, config)
@@ -179,8 +183,7 @@ def _checked(text: Any, where: str, config: TextConfig) -> Iterator[str]:
     """The text, unless it is empty or null."""
     if text is not None and not isinstance(text, str):
         raise UserError(
-            f"data.field: {config.field!r} of {where.removeprefix('data.path: ')} is not a text; "
-            "choose another key or column"
+            f"data.field: {config.field!r} of {where} is not a text; choose another key or column"
         )
     if text:
         yield text
@@ -215,14 +218,9 @@ def _texts(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterat
     if first is None:
         return
     if config.divider is not None:
-        yield from _divided(_chain(first, texts), config.divider)
+        yield from _divided(chain([first], texts), config.divider)
     else:
-        yield _chain(first, texts)
-
-
-def _chain(first: str, others: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from others
+        yield chain([first], texts)
 
 
 def _decoded(source: Source, stream: BufferedIOBase) -> Iterator[str]:

@@ -4,8 +4,8 @@
              tokenizer/                  shared by all shards
              00003-of-00064-<key>/...    a shard (see data.shards); the key depends on its files
 
-Promises: a shard depends on nothing that another one writes, but for the tokenizer, which is the
-same whoever trains it; writing a shard again does nothing, unless its files have changed.
+Promises: a shard depends on no other shard. All shards share the tokenizer, and every process would
+train the same one. Writing a shard again does nothing unless its files have changed.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from files import real_path
 BLOCK = 1 << 22
 COMPRESSED = (".gz", ".zst")
 WAITS = (0.5, 2.0, 8.0)  # seconds before a cut connection is opened again
-# What tells two versions of a remote file apart, by the names that file systems give it.
+# The entries of a remote file's metadata that differ between two versions of the file.
 _VERSION = (
     "ETag",
     "etag",
@@ -67,7 +67,7 @@ class Source:
 
     @property
     def suffixes(self) -> tuple[str, str]:
-        """The suffix that tells the format, and that of the compression; empty if there is none."""
+        """The suffixes of the format and of the compression; empty where there is none."""
         path = PurePosixPath(self.name.partition("?")[0] if self.files else self.name)
         compression = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
         return (PurePosixPath(path.stem) if compression else path).suffix.lower(), compression
