@@ -16,7 +16,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -321,23 +320,22 @@ def build_model(
     config: TrainConfig, tokenizer: Tokenizer, weights: Path | None, ranks: Ranks
 ) -> tuple[GPT, nn.Module]:
     """The model, with the weights of a checkpoint or with new ones, and the module to call in
-    training. If it is sharded, no rank holds all weights of a checkpoint at once."""
-    is_lazy = weights is not None and _is_sharded(config, ranks)
+    training. If it is sharded, no rank ever holds all weights."""
     torch.manual_seed(config.seed)
-    with torch.device("meta") if is_lazy else nullcontext():
-        model = new_model(config.model, tokenizer)
+    model = new_model(config.model, tokenizer, _is_sharded(config, ranks))
     if config.trainer.activation_checkpointing:
         model.checkpoint_activations()
     in_bf16 = uses_bf16(ranks.device, config.trainer.precision, model)
     parallel_model = ranks.parallelize(model, config.trainer.parallel, in_bf16)
-    if is_lazy:
-        model.allocate(ranks.device)
-    if weights:
-        load_weights(model, weights)
     if is_sharded(model):
+        model.allocate(ranks.device)
+        if not weights:
+            model.initialise()
         # FSDP2 decides at the first forward pass which module is the root, and observers can call
         # blocks alone before the first step. A forward pass here would gather every parameter.
         model._get_fsdp_state()._lazy_init()  # type: ignore[operator]
+    if weights:
+        load_weights(model, weights)
     return model, parallel_model
 
 

@@ -28,6 +28,8 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from benchmarks.common import ROOT
 from configs.schema import preset
 from data import open_corpus

@@ -100,11 +100,11 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
         yield replace(opened, model=model.to(device).eval(), step=step)
 
 
-def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
-    """A model with new weights for the tokens of a tokenizer. Raises UserError if the model needs a
-    token that ends a document, and there is none."""
+def new_model(config: ModelConfig, tokenizer: Tokenizer, is_sharded: bool = False) -> GPT:
+    """A model with new weights for the tokens of a tokenizer; `is_sharded` is as in `GPT`. Raises
+    UserError if the model needs a token that ends a document, and there is none."""
     try:
-        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.ends), None))
+        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.ends), None), is_sharded)
     except ValueError as error:
         raise UserError(f"model.{error}") from error
 

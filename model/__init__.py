@@ -14,7 +14,7 @@ from model.cache import KVCache
 from model.config import ModelConfig
 from model.gpt import GPT
 from model.recording import ablate, record_attention
-from model.sharding import full_tensor, gathered, is_sharded
+from model.sharding import full_tensor, gathered, is_sharded, own_rows
 
 __all__ = [
     "GPT",
@@ -29,5 +29,6 @@ __all__ = [
     "fused_attention",
     "gathered",
     "is_sharded",
+    "own_rows",
     "record_attention",
 ]

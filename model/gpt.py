@@ -21,6 +21,7 @@ from model.config import ModelConfig
 from model.dropout import Dropout
 from model.norm import build_norm
 from model.position import LearnedPosition, Rotary, build_position
+from model.sharding import own_rows
 
 # Of token embeddings and learned positions, when training begins.
 EMBEDDING_STD = 0.5
@@ -31,9 +32,18 @@ class GPT(nn.Module):
 
     end: the token that ends a document; only `config.document_mask` needs it, and raises ValueError
         without it.
+    is_sharded: the parameters stay on the meta device, so that `fully_shard` can divide them before
+        `allocate` gives them memory, and `initialise` the values that they have otherwise. Building
+        takes the memory of one block or embedding at a time.
     """
 
-    def __init__(self, config: ModelConfig, vocab_size: int, end: int | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        end: int | None = None,
+        is_sharded: bool = False,
+    ) -> None:
         super().__init__()
         if config.document_mask and end is None:
             raise ValueError(
@@ -43,15 +53,18 @@ class GPT(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.end = end
-        self.token_embedding = nn.Embedding(vocab_size, config.d_model)
-        self.position = build_position(config, acts_on="stream")
+        # The constructors draw from torch's random state, so they run also where nothing is kept.
+        place = "meta" if is_sharded else None
+        self.token_embedding = nn.Embedding(vocab_size, config.d_model).to(place)
+        self.position = build_position(config, acts_on="stream").to(place)
         self.embedding_dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
-        self.final_norm = build_norm(config)
-        self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False)
+        self.blocks = nn.ModuleList(Block(config).to(place) for _ in range(config.n_layers))
+        self.final_norm = build_norm(config).to(place)
+        self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False).to(place)
         if config.tied_embeddings:
             self.unembedding.weight = self.token_embedding.weight
-        self._initialise()
+        if not is_sharded:
+            self.initialise()
 
     def forward(
         self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
@@ -142,8 +155,9 @@ class GPT(nn.Module):
         return 6 * linear + 12 * config.n_layers * width * config.context_length
 
     @torch.no_grad()
-    def _initialise(self) -> None:
-        """Random weights, normal with mean 0; biases are 0, gains 1.
+    def initialise(self) -> None:
+        """Random weights, normal with mean 0; biases are 0, gains 1. Of a sharded model, every rank
+        draws each whole matrix and keeps its rows.
 
         Matrices have std 0.02, and those that write to the residual stream std 0.02 / sqrt(2
         n_layers), so that its variance does not grow with depth (Radford et al. 2019, section 2.3).
@@ -156,20 +170,31 @@ class GPT(nn.Module):
           transpose: what a head reads, it passes on.
         """
         std, layers = 0.02, math.sqrt(2 * self.config.n_layers)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 1:
+                parameter.fill_(0 if name.endswith("bias") else 1)
         for name, module in self.named_modules():
             if isinstance(module, nn.Embedding | LearnedPosition):
-                nn.init.normal_(module.weight, std=EMBEDDING_STD)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
+                _assign(module.weight, _normal(module.weight, EMBEDDING_STD))
             if isinstance(module, nn.Linear) and module.weight is not self.token_embedding.weight:
                 is_down = name.endswith("mlp.down")
-                nn.init.normal_(module.weight, std=std / layers if is_down else std)
+                _assign(module.weight, _normal(module.weight, std / layers if is_down else std))
         if self.config.tied_embeddings:
             self.final_norm.get_parameter("weight").fill_(std / EMBEDDING_STD)
         for module in self.modules():
             if isinstance(module, CausalSelfAttention):
-                value = module.value.weight
-                nn.init.normal_(value, std=1 / math.sqrt(self.config.d_model))
+                value = _normal(module.value.weight, 1 / math.sqrt(self.config.d_model))
+                _assign(module.value.weight, value)
                 heads = value.unflatten(0, (self.config.n_kv_heads, -1))
                 heads = heads.repeat_interleave(self.config.n_heads // len(heads), dim=0)
-                module.output.weight.copy_(heads.flatten(0, 1).T / layers)
+                _assign(module.output.weight, heads.flatten(0, 1).T / layers)
+
+
+def _normal(parameter: Tensor, std: float) -> Tensor:
+    """A tensor of the parameter's full shape."""
+    return torch.empty(parameter.shape, dtype=parameter.dtype).normal_(std=std)
+
+
+def _assign(parameter: Tensor, values: Tensor) -> None:
+    own, rows = own_rows(parameter)
+    own.copy_(values[rows])

@@ -129,21 +129,6 @@ def reshard(model: nn.Module) -> None:
             free()
 
 
-def own_rows(tensor: Tensor) -> tuple[Tensor, slice]:
-    """The part of a tensor that this rank holds, and which rows of the full tensor it is: all of
-    them if the tensor is not a DTensor."""
-    if not hasattr(tensor, "device_mesh"):
-        return tensor, slice(0, tensor.shape[0] if tensor.ndim else 0)
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(tensor, DTensor)
-    local, mesh = tensor.to_local(), tensor.device_mesh
-    axis = mesh.ndim - 1  # with hsdp, the first axis of the mesh is that of the nodes
-    share = -(-tensor.shape[0] // mesh.size(axis))  # as torch.chunk: the last ranks have less
-    first = min(mesh.get_local_rank(axis) * share, tensor.shape[0])
-    return local, slice(first, first + local.shape[0])
-
-
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
     """Join the process group: gloo on CPUs, nccl on GPUs, where each rank takes its own GPU."""

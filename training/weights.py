@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from errors import UserError
-from model import GPT, ModelConfig
+from model import GPT, ModelConfig, own_rows
 from training.optimizer import Optimizer
 from training.progress import readable
-from training.ranks import own_rows
 from training.tensors import Tensors
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
