@@ -27,6 +27,11 @@ def printable(text: str) -> str:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 file", "2,000 files"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def check_range(
     name: str,
     value: float,

@@ -59,8 +59,8 @@ def main(cfg: DictConfig) -> None:
         print(dataset.report)
     if data is opened.config.data:
         opened.run.check_tokens(dataset.sha256, "run")
-    tokens = {"train": dataset.train, "val": dataset.val}.get(split)
-    if tokens is None:
+    tokens = dataset.train if split == "train" else dataset.val
+    if split == "all" and len(dataset.train):
         tokens = np.concatenate([dataset.train[:], dataset.val[:]])
     starts = document_starts(tokens, opened.tokenizer, data.document_end)
     length = opened.config.model.context_length

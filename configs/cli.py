@@ -118,7 +118,7 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        fail(str(error))
+        fail(printable(str(error)))
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         sys.exit(130)

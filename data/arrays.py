@@ -47,7 +47,7 @@ class TokenArray:
 
     def __getitem__(self, index: slice | Int64[np.ndarray, "*shape"]) -> UInt[np.ndarray, "*shape"]:
         if isinstance(index, slice):
-            return self[np.arange(*index.indices(len(self)))]
+            return self._slice(*index.indices(len(self)))
         places = index.ravel()
         if len(places) and not (places.min() >= 0 and places.max() < len(self)):
             raise IndexError(f"an index is not below {len(self)}")
@@ -62,6 +62,19 @@ class TokenArray:
             offset = stop - self._ends[number]
             found[part] = self._open(int(file))[places[part] + offset]
         return found.reshape(index.shape)
+
+    def _slice(self, start: int, stop: int, step: int) -> UInt[np.ndarray, " _"]:
+        if step != 1 or start >= stop:
+            return self[np.arange(start, stop, step)]
+        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right")
+        found = []
+        for (file, begin, end), total in zip(
+            self._spans[first : last + 1], self._ends[first : last + 1], strict=True
+        ):
+            offset = end - total
+            part = slice(max(start + offset, begin), min(stop + offset, end))
+            found.append(self._open(int(file))[part])
+        return np.concatenate(found)
 
 
 Tokens = UInt[np.ndarray, " _"] | TokenArray

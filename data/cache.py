@@ -15,16 +15,17 @@ from files import replace_folder
 
 
 @contextmanager
-def publish(folder: Path) -> Iterator[Path]:
+def publish(folder: Path, setting: str = "cache_dir") -> Iterator[Path]:
     """Yield a temporary folder to fill, which becomes `folder` of the cache at the end.
 
-    Raises UserError if the disk refuses; whatever the block raises passes through.
+    Raises UserError, naming `setting`, if the disk refuses; whatever the block raises passes
+    through.
     """
     try:
         with replace_folder(folder) as temporary:
             yield temporary
     except OSError as error:
         raise UserError(
-            f"cache_dir: cannot write to {folder.parent} ({error.strerror}); "
+            f"{setting}: cannot write to {folder.parent} ({error.strerror}); "
             "free some space or choose another folder"
         ) from error

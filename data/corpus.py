@@ -89,7 +89,7 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
         )
     if not trusted and is_url(url := getattr(config, "path", None) or ""):
         raise UserError(
-            f"data.path: the run names {printable(url)}, which is not on this machine; "
+            f"data.path: the run names {url}, which is not on this machine; "
             "confirm with data=text data.path=..."
         )
     path = Path(os.path.expanduser(getattr(config, "path", None) or "-"))  # noqa: PTH111

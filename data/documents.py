@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from data.progress import Reading
 from data.sources import BLOCK, NotText, Source, find, is_url, readable, require
 from data.text import Text, TextConfig
-from errors import UserError, printable
+from errors import UserError, counted
 
 Document = str | Iterable[str]  # long ones come in parts, each read before the next is asked for
 
@@ -66,8 +66,13 @@ class Documents:
     def __init__(self, config: TextConfig, sources: list[Source]) -> None:
         self.config, self.sources = config, sources
         size = sum(each.size or 0 for each in sources)
-        noun = "file" if len(sources) == 1 else "files"
-        self.description = f"reading documents of {len(sources):,} {noun}, {size / 1e6:,.1f} MB"
+        files = counted(len(sources), "file")
+        self.description = f"reading documents of {files}, {size / 1e6:,.1f} MB"
+        if unknown := sum(not each.has_version for each in sources):
+            self.description += (
+                f" (note: the server gives no version of {unknown:,} of them; a change that keeps "
+                "the size is not noticed)"
+            )
 
     def fingerprint(self) -> str:
         """Changes when a file changes, or a setting that decides what a document is."""
@@ -119,7 +124,7 @@ def open_text(config: TextConfig) -> Text | Documents:
     sources = find(path, config.exclude)
     if any(PurePosixPath(each.name).name == "shards.json" for each in sources):
         raise UserError(
-            f"data.path: {printable(path)} has shards that prepare.py made; to train on them, give "
+            f"data.path: {path} has shards that prepare.py made; to train on them, give "
             "their folder itself as a local path, otherwise leave them out with data.exclude"
         )
     if config.separator is None and (single := _single_text(sources)):
@@ -159,22 +164,24 @@ def read_documents(
 
 
 def _lines(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterator[Document]:
-    name = printable(source.name)
     for number, line in enumerate(source.stream(stored), 1):
         if not line.strip():
             continue
-        where = f"{name}: line {number}"
+        where = f"{source.name}: line {number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
+            reason = str(error)
+            if isinstance(error, json.JSONDecodeError):
+                reason = f"{error.msg} at column {error.colno}"
             raise UserError(
-                f"data.path: {where} is not JSON ({error}); repair it, or leave it out"
+                f"data.path: {where} is not JSON ({reason}); repair it, or leave it out"
             ) from error
         if not isinstance(row, dict) or config.field not in row:
             keys = ", ".join(row) if isinstance(row, dict) else "none"
             raise UserError(
                 f"data.field: {where} has no key {config.field!r}; "
-                f"choose one of its keys: {printable(keys)[:200]}"
+                f"choose one of its keys: {keys[:200]}"
             )
         yield from _checked(row[config.field], where, config)
 
@@ -191,19 +198,26 @@ def _checked(text: Any, where: str, config: TextConfig) -> Iterator[str]:
 
 def _rows(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterator[Document]:
     arrow, parquet = (require(each, "data.path") for each in ("pyarrow", "pyarrow.parquet"))
-    with source.seekable(stored) as file, parquet.ParquetFile(file) as table:
+    # By default Arrow keeps the stored bytes of all row groups in memory.
+    streamed = {"pre_buffer": False, "buffer_size": BLOCK}
+    with source.seekable(stored) as file, parquet.ParquetFile(file, **streamed) as table:
         schema = table.schema_arrow
         if config.field not in schema.names:
             raise UserError(
-                f"data.field: {printable(source.name)} has no column {config.field!r}; choose one "
-                f"of its columns: {printable(', '.join(schema.names))[:200]}"
+                f"data.field: {source.name} has no column {config.field!r}; choose one "
+                f"of its columns: {', '.join(schema.names)[:200]}"
+            )
+        if schema.names.count(config.field) > 1:
+            raise UserError(
+                f"data.field: {source.name} has several columns {config.field!r}; "
+                "rename them, or choose another"
             )
         kind = schema.field(config.field).type
         if arrow.types.is_dictionary(kind):
             kind = kind.value_type
-        if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind)):
+        if kind not in (arrow.string(), arrow.large_string(), arrow.string_view()):
             raise UserError(
-                f"data.field: the column {config.field!r} of {printable(source.name)} has the type "
+                f"data.field: the column {config.field!r} of {source.name} has the type "
                 f"{kind}, and not string; choose another column"
             )
         for batch in table.iter_batches(_ROWS, columns=[config.field], use_threads=False):
@@ -237,7 +251,7 @@ def _decoded(source: Source, stream: BufferedIOBase) -> Iterator[str]:
             if not begun:
                 raise NotText("a zero byte" if isinstance(error, NotText) else "UTF-8") from None
             raise UserError(
-                f"data.path: {printable(source.name)} is not UTF-8 text (after byte {at:,}); "
+                f"data.path: {source.name} is not UTF-8 text (after byte {at:,}); "
                 "convert it, or leave it out with data.exclude"
             ) from error
         at += len(block)

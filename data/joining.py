@@ -21,7 +21,7 @@ from data.cache import publish
 from data.pieces import SPLITS
 from data.shards import Part
 from data.text import TextConfig
-from errors import printable
+from errors import counted, printable
 from files import find_damage, read_json, write_sums
 
 FILES = ("meta.json", *(f"{split}.npy" for split in SPLITS))
@@ -151,18 +151,17 @@ def _sentences(
     n_bytes = sum(part.about["bytes"] for part in parts)
     total = sum(counts.values())
     yield (
-        f"{total:,} documents, {n_bytes / 1e6:,.1f} MB of text; "
-        f"{counts['val']:,} of them are validation"
+        f"{counted(total, 'document')}, {n_bytes / 1e6:,.1f} MB of text; "
+        f"{counted(counts['val'], 'document')} for validation"
     )
     if moved:
         yield "all documents fell into one split, so one of them was moved to the other"
     if duplicates:
-        what = (
-            "are left out" if config.deduplicate else "are kept (data.deduplicate=true drops them)"
-        )
-        yield f"{duplicates:,} documents are exact duplicates of earlier ones, and {what}"
+        what = "left out" if config.deduplicate else "kept (data.deduplicate=true drops them)"
+        yield f"exact duplicates of earlier documents: {duplicates:,}, {what}"
     skipped = {name: why for part in parts for name, why in part.about["skipped"].items()}
     if skipped:
         names = [printable(each) for each in sorted(skipped)]
         more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
-        yield f"skipped {len(names):,} files that are not UTF-8 text: {', '.join(names[:10])}{more}"
+        files = counted(len(names), "file")
+        yield f"skipped {files} (not UTF-8 text): {', '.join(names[:10])}{more}"

@@ -25,11 +25,11 @@ from data.cache import publish
 from data.documents import Documents, digest_of
 from data.pieces import cut
 from data.progress import show_reading
-from data.shards import Encoder, Part, read_parts
+from data.shards import Encoder, Part, read_shards
 from data.sources import Source
 from data.text import TextConfig
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
-from errors import UserError
+from errors import UserError, counted
 from files import read_json, remove, replace_text
 
 MANIFEST = "shards.json"
@@ -58,12 +58,9 @@ class Prepared:
                 f"data.val_fraction={fraction}"
             )
         self.tokenizer = Tokenizer.load(folder / "tokenizer")
-        found = [
-            parts
-            for number in range(count)
-            for path in sorted(folder.glob(f"{_prefix(number, count)}-*"))[:1]
-            if (parts := read_parts(path)) and parts[-1].about["is_last"]
-        ]
+        prefixes = (_prefix(number, count) for number in range(count))
+        folders = (path for each in prefixes for path in sorted(folder.glob(f"{each}-*"))[:1])
+        found = [each for each in read_shards(folders) if each and each[-1].about["is_last"]]
         if len(found) < count:
             have = {int(parts[0].folder.parent.name[:5]) for parts in found}
             missing = [str(each) for each in range(count) if each not in have]
@@ -73,7 +70,7 @@ class Prepared:
                 f"to={folder} shards={count} shard=NUMBER and the same data"
             )
         self.parts: list[Part] = [each for parts in found for each in parts]
-        self.description = f"reading {count:,} prepared shards in {folder}"
+        self.description = f"reading {counted(count, 'prepared shard')} in {folder}"
 
     def fingerprint(self) -> str:
         return "prepared:" + ":".join(each.sha256 for each in self.parts)
@@ -120,23 +117,31 @@ def write_shards(
     shards = assign(corpus.sources, count)
     chosen = [(number, shards[number]) for number in numbers]
     with show_reading(sum(each.size or 0 for _, files in chosen for each in files)) as reading:
-        encoder = Encoder(corpus.config, whole, reading)
+        encoder = Encoder(corpus.config, whole, reading, "to")
         for number, files in chosen:
             began, before = time.perf_counter(), reading.text
             target = folder / f"{_prefix(number, count)}-{encoder.key(files)[:12]}"
             for old in folder.glob(f"{_prefix(number, count)}-*"):
                 if old != target:  # of files that have changed
                     remove(old)
-            parts = encoder.shard(files, target)
-            speed = (reading.text - before) / (time.perf_counter() - began) / 1e6
-            documents, n_bytes = (
-                sum(each.about[key] for each in parts) for key in ("documents", "bytes")
+            (found,) = read_shards([target])
+            parts = encoder.shard(files, target, found)
+            yield f"shard {number} of {count}: " + _summary(
+                files, parts, len(found), (reading.text - before) / (time.perf_counter() - began)
             )
-            yield (
-                f"shard {number} of {count}: {len(files):,} files, {documents:,} documents, "
-                f"{n_bytes / 1e6:,.1f} MB of text"
-                + (f" ({speed:.1f} MB/s)" if speed else ", prepared before")
-            )
+
+
+def _summary(files: Sequence[Source], parts: Sequence[Part], n_found: int, speed: float) -> str:
+    """What a shard has; `n_found` of its parts were there, the others were encoded with `speed`
+    bytes/s."""
+    if not files:
+        return "no files, since there are fewer files than shards"
+    documents, n_bytes = (sum(each.about[key] for each in parts) for key in ("documents", "bytes"))
+    done = "prepared before" if n_found == len(parts) else f"{speed / 1e6:.1f} MB/s"
+    return (
+        f"{counted(len(files), 'file')}, {counted(documents, 'document')}, "
+        f"{n_bytes / 1e6:,.1f} MB of text ({done})"
+    )
 
 
 def assign(sources: Sequence[Source], count: int) -> list[list[Source]]:
@@ -206,6 +211,6 @@ def _shared_tokenizer(corpus: Documents, config: TokenizerConfig, folder: Path) 
         else:
             tokenizer = train_bpe(cut(corpus.sample()), config.vocab_size - 1).with_document_end()
         if not target.is_dir():
-            with publish(target) as temporary:
+            with publish(target, "to") as temporary:
                 tokenizer.save(temporary)
         return tokenizer

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,11 +78,12 @@ def group(sources: Sequence[Source]) -> list[list[Source]]:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Encodes shards of the documents that `config` describes."""
+    """Encodes shards of the documents that `config` describes. `setting` names their folder."""
 
     config: TextConfig
     tokenizer: Tokenizer
     reading: Reading
+    setting: str = "cache_dir"
 
     @property
     def dtype(self) -> str:
@@ -93,12 +94,12 @@ class Encoder:
         rules = (self.config.rules, self.tokenizer.digest, json.dumps(self.tokenizer.document_end))
         return cache_key(*rules, *(each.fingerprint for each in sources))
 
-    def shard(self, sources: Sequence[Source], folder: Path) -> list[Part]:
-        """The parts of a shard, of which those that are not in its folder yet are encoded.
+    def shard(self, sources: Sequence[Source], folder: Path, found: Sequence[Part]) -> list[Part]:
+        """The parts of a shard, of which those after the `found` ones are encoded.
 
         Raises UserError for a file that cannot be read, and if the disk refuses.
         """
-        parts = read_parts(folder)
+        parts = list(found)
         if parts and parts[-1].about["is_last"]:
             self.reading.skip(sources)
             return parts
@@ -111,7 +112,7 @@ class Encoder:
             results = ahead(pool, self._encode, self._batches(documents))
             while not (parts and parts[-1].about["is_last"]):
                 target = folder / f"{len(parts):05}"
-                with publish(target) as temporary:
+                with publish(target, self.setting) as temporary:
                     about = self._write(temporary, results, skipped)
                 parts.append(Part(target, about))
         return parts
@@ -226,10 +227,19 @@ class _Encoded(NamedTuple):
     is_open: bool
 
 
-def read_parts(folder: Path) -> list[Part]:
-    """The parts of a shard that are whole, from the first on; none after one that is damaged."""
+def read_shards(folders: Iterable[Path]) -> list[list[Part]]:
+    """The parts of each shard that are whole, from the first on; none after one that is damaged."""
+    paths = [sorted(folder.glob("[0-9]" * 5)) for folder in folders]
+    with ThreadPoolExecutor(THREADS) as pool:  # since checksums of many files take long
+        found = pool.map(_read_part, chain.from_iterable(paths))
+        return [_first_parts(list(islice(found, len(each)))) for each in paths]
+
+
+def _first_parts(found: Iterable[Part | None]) -> list[Part]:
     parts: list[Part] = []
-    while part := _read_part(folder / f"{len(parts):05}"):
+    for part in found:
+        if part is None or part.folder.name != f"{len(parts):05}":
+            break
         parts.append(part)
         if part.about["is_last"]:
             break

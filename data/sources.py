@@ -27,7 +27,7 @@ from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from errors import UserError, printable
+from errors import UserError
 from files import real_path
 
 BLOCK = 1 << 22
@@ -35,14 +35,9 @@ COMPRESSED = (".gz", ".zst")
 WAITS = (0.5, 2.0, 8.0)  # seconds before a cut connection is opened again
 # The entries of a remote file's metadata that differ between two versions of the file.
 _VERSION = (
-    "ETag",
-    "etag",
-    "mtime",
-    "LastModified",
-    "last_modified",
-    "created",
-    "updated",
-    "sha256",
+    *("ETag", "etag", "Content-MD5", "Digest", "Last-Modified"),  # of the web
+    *("LastModified", "last_modified", "mtime", "updated", "created", "timeModified"),
+    *("generation", "VersionId", "blob_id", "sha256", "md5Hash", "content_md5"),
 )
 
 
@@ -57,6 +52,7 @@ class Source:
     name: its path or URL. size: the bytes that are stored; None if a server does not say.
     fingerprint: changes when the file changes. files: fsspec's file system; None for a local file.
     has_ranges: whether any place can be read without what is before it.
+    has_version: whether the fingerprint has more than the size.
     """
 
     name: str
@@ -64,6 +60,7 @@ class Source:
     fingerprint: str
     files: Any = field(default=None, compare=False, repr=False)
     has_ranges: bool = True
+    has_version: bool = True
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -189,16 +186,31 @@ def _find_remote(path: str, globs: Sequence[str]) -> list[Source]:
         for name, about in sorted(found.items()):
             relative = name.removeprefix(root).lstrip("/") or name
             hidden = name != root and any(each.startswith(".") for each in relative.split("/"))
-            if about["type"] != "file" or hidden or _is_excluded(relative, globs):
+            is_marker = name.endswith("/") and not web  # some stores have objects for folders
+            if about["type"] != "file" or is_marker or hidden or _is_excluded(relative, globs):
                 continue
             version = {key: str(about[key]) for key in _VERSION if key in about}
             shown = name if "://" in name else files.unstrip_protocol(name)
             fingerprint = json.dumps([shown, about.get("size"), version])
             has_ranges = not web or about.get("partial", False)
-            sources.append(Source(shown, about.get("size"), fingerprint, files, has_ranges))
+            size, has_version = about.get("size"), bool(version)
+            sources.append(Source(shown, size, fingerprint, files, has_ranges, has_version))
+            if web and _is_page(sources[-1], about):
+                raise UserError(
+                    f"data.path: {shown} is a web page, and not text; give the URL of a file, or a "
+                    "glob pattern of the files to which a page links, such as "
+                    "https://host/folder/*.jsonl"
+                )
     if not sources:
         raise UserError(f"data.path: {path} has no files; give a file, a folder or a glob pattern")
     return sources
+
+
+def _is_page(source: Source, about: dict[str, Any]) -> bool:
+    """Whether a URL is that of a page, as a folder of the web is, unless its name says that the
+    page itself is wanted."""
+    is_html = about.get("mimetype") == "text/html"
+    return is_html and source.suffixes[0] not in (".html", ".htm", ".txt", ".md")
 
 
 class _Remote(io.RawIOBase):
@@ -237,10 +249,10 @@ class _Remote(io.RawIOBase):
                 return len(data)
             except FileNotFoundError:
                 raise
-            except Exception:  # each file system has its own
+            except Exception as error:  # each file system has its own
                 self._close()
                 if wait is None:
-                    raise
+                    raise ConnectionError(_reason(error)) from error
                 time.sleep(wait)
         raise AssertionError
 
@@ -280,23 +292,37 @@ def readable(name: str) -> Iterator[None]:
         raise
     except RecursionError:
         raise UserError("data.path: has too many parts; give a shorter glob pattern") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(
-            f"data.path: {printable(name)} is damaged ({error}); replace it, or leave it out with "
-            "data.exclude"
-        ) from error
     except ImportError as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"data.path: {printable(name)} needs a library that is not installed ({reason}); "
+            f"data.path: {name} needs a library that is not installed ({reason}); "
             'install it, or all that large corpora need with pip install -e ".[scale]"'
         ) from error
     except Exception as error:  # each file system of fsspec has its own
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        if _is_damage(error):
+            raise UserError(
+                f"data.path: {name} is damaged ({_reason(error)}); replace it, or leave it out "
+                "with data.exclude"
+            ) from error
         raise UserError(
-            f"data.path: {printable(name)} cannot be read ({reason or type(error).__name__}); "
+            f"data.path: {name} cannot be read ({_reason(error)}); "
             "give a readable file, folder, glob pattern or URL"
         ) from error
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the bytes of a file are wrong, and not the access to them. Arrow raises its own
+    exceptions, and OSError without a number."""
+    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
+        return True
+    if type(error) is OSError:
+        return error.errno is None
+    return type(error).__module__.startswith("pyarrow")
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return text[:200] or type(error).__name__
 
 
 def require(module: str, setting: str) -> Any:

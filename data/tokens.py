@@ -34,7 +34,7 @@ from data.patterns import BPE
 from data.pieces import SPLITS, THREADS, ahead, cache_key, cut
 from data.prepared import Prepared
 from data.progress import show_reading
-from data.shards import PART_BYTES, Encoder, Part, group, read_parts
+from data.shards import PART_BYTES, Encoder, Part, group, read_shards
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError
 from files import find_damage, read_json, remove, write_sums
@@ -127,10 +127,15 @@ def _prepare_documents(
         if not joined.exists():
             new.append(joined)
         arrays, report = join(parts, corpus.config, joined)
+        if len(splits) > 1 and sum(each.about["documents"] for each in parts) == 1:
+            raise UserError(
+                f"data.path: {corpus.config.path} has only one document, and each split needs its "
+                "own; give more documents, or a plain text, whose last tenth is for validation"
+            )
         check_length({each: len(arrays[each]) for each in splits}, context_length)
     except UserError:
         # What took long to encode stays for the next attempt.
-        encoded = [each for folder in new for each in read_parts(folder)]
+        encoded = [each for parts in read_shards(new) for each in parts]
         if sum(each.about["bytes"] for each in encoded) < PART_BYTES:
             for folder in new:
                 remove(folder)
@@ -160,11 +165,11 @@ def _encode_documents(
     """Add the parts of all shards to `parts`, and to `new` the folders of new shards."""
     with show_reading(sum(each.size or 0 for each in corpus.sources)) as reading:
         encoder = Encoder(corpus.config, tokenizer, reading)
-        for files in group(corpus.sources):
-            folder = cache / f"documents-{encoder.key(files)}"
-            if not folder.exists():
-                new.append(folder)
-            parts += encoder.shard(files, folder)
+        groups = group(corpus.sources)
+        folders = [cache / f"documents-{encoder.key(files)}" for files in groups]
+        new += [each for each in folders if not each.exists()]
+        for files, folder, found in zip(groups, folders, read_shards(folders), strict=True):
+            parts += encoder.shard(files, folder, found)
 
 
 def document_starts(

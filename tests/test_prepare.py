@@ -14,6 +14,7 @@ from data.sources import Source
 from errors import UserError
 from tests.conftest import TINY_MODEL, command, succeed
 from tests.data.test_documents import documents, draw_texts, write_lines, write_table
+from tests.test_bad_input import in_new_interpreter
 
 TEXTS = draw_texts(600)
 SETTINGS = ("data.path=files", "tokenizer.vocab_size=300", "shards=3")
@@ -114,6 +115,14 @@ def test_training_reads_the_folder(folder: Path) -> None:
 def test_mistakes_are_one_line(folder: Path, settings: tuple[str, ...], problem: str) -> None:
     assert problem in fail("prepare", *settings, cwd=folder)
     assert not (folder / "new").exists()
+
+
+def test_a_full_disk_and_more_shards_than_files(folder: Path) -> None:
+    settings = ("to=small", "data.path=files/0.jsonl.gz", "tokenizer=byte", "shards=2")
+    done = in_new_interpreter("prepare", *settings, cwd=folder, limit="ulimit -f 8")
+    assert done.returncode == 2 and "error: to: cannot write to small" in done.stderr, done.stderr
+    output = succeed("prepare", *settings, cwd=folder)
+    assert "1 file, 100 documents" in output and "no files, since there are fewer" in output
 
 
 def test_another_tokenizer_is_refused(folder: Path) -> None:

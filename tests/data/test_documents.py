@@ -71,8 +71,14 @@ def zstd(data: bytes) -> bytes:
 
 
 def table(texts: list[str], field: str = "text") -> bytes:
+    return store([list(range(len(texts))), texts], ["id", field])
+
+
+def store(columns: list[list], names: list[str], kind: pyarrow.DataType = None) -> bytes:
+    """A parquet file."""
     sink = pyarrow.BufferOutputStream()
-    rows = pyarrow.table({"id": list(range(len(texts))), field: texts})
+    arrays = [pyarrow.array(each, kind) for each in columns]
+    rows = pyarrow.Table.from_arrays(arrays, names)
     pyarrow.parquet.write_table(rows, sink, row_group_size=97)
     return sink.getvalue().to_pybytes()
 
@@ -194,9 +200,9 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [*texts[:200], *texts[:50]])
     write_table(tmp_path / "b.parquet", [*texts[150:], texts[299]])
     kept = read(tmp_path, tmp_path / ".cache")
-    assert kept.report and "101 documents are exact duplicates" in kept.report
+    assert kept.report and "duplicates of earlier documents: 101, " in kept.report
     unique = read(tmp_path, tmp_path / ".cache", deduplicate=True)
-    assert unique.report and "101 documents are exact duplicates" in unique.report
+    assert unique.report and "duplicates of earlier documents: 101, " in unique.report
     for split in ("train", "val"):
         assert documents(unique, split) == list(dict.fromkeys(documents(kept, split)))
     assert len(documents(kept, "train")) + len(documents(kept, "val")) == 401
@@ -401,13 +407,17 @@ BAD = {
     "d.jsonl": (b"[1]\n", "no key"),
     "e.jsonl": (b'{"text": "\xff"}\n', "line 1 is not JSON"),
     "f.jsonl.gz": (gzip.compress(lines(SOME))[:-20], "is damaged"),
-    "g.jsonl.zst": (zstd(lines(SOME))[:-20], "cannot be read"),
+    "g.jsonl.zst": (zstd(lines(SOME))[:-20], "is damaged"),
     "h.jsonl.gz": (b"no gzip", "is damaged"),
-    "i.jsonl.zst": (b"no zstd", "cannot be read"),
-    "j.parquet": (table(SOME)[:-20], "cannot be read"),
+    "i.jsonl.zst": (b"no zstd", "is damaged"),
+    "j.parquet": (table(SOME)[:-20], "is damaged"),
     "k.parquet": (table(SOME, "body"), "no column 'text'.*id, body"),
-    "l.parquet": (b"", "cannot be read"),
+    "l.parquet": (b"", "is damaged"),
     "m.jsonl": (b"[" * 100_000, "line 1 is not JSON"),
+    "n.jsonl": (lines(SOME) + b'{"text": no}', r"line 51 is not JSON \([^(]* at column 10\)"),
+    "o.parquet": (store([SOME, SOME], ["text", "text"]), "several columns 'text'"),
+    "p.parquet": (store([SOME], ["text"], pyarrow.binary()), "has the type binary"),
+    "q.jsonl": (lines(["a single document"]), "only one document"),
 }
 
 
@@ -434,6 +444,13 @@ def test_other_columns_and_what_json_can_spell(tmp_path: Path) -> None:
     dataset = read(tmp_path, tmp_path / ".cache", field="body")
     found = documents(dataset, "train") + documents(dataset, "val")
     assert sorted(found) == sorted(["lone \ufffd half", "\0", *LONG])
+
+
+@pytest.mark.parametrize("kind", [pyarrow.large_string(), pyarrow.string_view()])
+def test_every_type_of_text_of_arrow(tmp_path: Path, kind: pyarrow.DataType) -> None:
+    (tmp_path / "a.parquet").write_bytes(store([LONG], ["text"], kind))
+    dataset = read(tmp_path / "a.parquet", tmp_path / ".cache")
+    assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(LONG)
 
 
 def test_the_end_of_a_document_is_a_token(tmp_path: Path) -> None:

@@ -36,9 +36,10 @@ SERVED = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves SERVED. `cuts` connections are cut after `after` bytes of a body."""
+    """Serves SERVED, which was changed at the time `modified`. `cuts` connections are cut after
+    `after` bytes of a body."""
 
-    cuts, after, ranges = 0, 0, True
+    cuts, after, ranges, modified = 0, 0, True, ""
 
     def do_GET(self) -> None:
         kind = type(self)
@@ -56,6 +57,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(200)
         if kind.ranges:
             self.send_header("Accept-Ranges", "bytes")
+        if kind.modified:
+            self.send_header("Last-Modified", kind.modified)
+        is_page = self.path.endswith("/")
+        self.send_header("Content-Type", "text/html" if is_page else "application/octet-stream")
         body = data[first : last + 1]
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -75,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web() -> Iterator[str]:
-    Handler.cuts, Handler.after, Handler.ranges = 0, 0, True
+    Handler.cuts, Handler.after, Handler.ranges, Handler.modified = 0, 0, True, ""
     fsspec.get_filesystem_class("http").clear_instance_cache()
     with ThreadingHTTPServer(("localhost", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -134,6 +139,32 @@ def test_what_a_server_does_not_have(web: str, tmp_path: Path) -> None:
         read("nonsense://a.jsonl", tmp_path / "cache")
 
 
+def test_a_page_is_no_text_but_names_files(
+    web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SERVED, "/folder/", b'<a href="x.jsonl">x</a> <a href="y.txt">y</a>')
+    monkeypatch.setitem(SERVED, "/folder/x.jsonl", SERVED["/a.jsonl"])
+    with pytest.raises(UserError, match=r"^data\.path: .*/folder/ is a web page"):
+        read(web + "/folder/", tmp_path / "cache")
+    (source,) = find(web + "/folder/*.jsonl")
+    assert source.name == web + "/folder/x.jsonl"
+
+
+def test_a_change_on_the_web_is_noticed(
+    web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its time, if the server sends it; the size is the same."""
+    first = read(web + "/a.jsonl", tmp_path / "cache")
+    monkeypatch.setitem(SERVED, "/a.jsonl", lines(TEXTS[1999::-1]))
+    assert read(web + "/a.jsonl", tmp_path / "cache").sha256 == first.sha256
+    corpus = open_corpus(preset("data", "text", path=web + "/a.jsonl"))
+    assert corpus.description and "no version of 1 of them" in corpus.description
+    for day in (10, 11):
+        Handler.modified = f"Tue, {day} Nov 2026 12:00:00 GMT"
+        assert read(web + "/a.jsonl", tmp_path / "cache").sha256 != first.sha256
+    assert len(list((tmp_path / "cache").glob("documents-*"))) == 3
+
+
 def test_a_single_text_of_the_web_keeps_its_last_tenth(web: str, tmp_path: Path) -> None:
     dataset = read(web + "/notes.txt?version=1", tmp_path / "cache")
     text = dataset.tokenizer.decode_bytes([*dataset.train[:].tolist(), *dataset.val[:].tolist()])
@@ -157,6 +188,7 @@ def store() -> Iterator[str]:
         for name, data in SERVED.items():
             if name != "/notes.txt":
                 client.put_object(Bucket="corpus", Key=f"deep{name}", Body=data)
+        client.put_object(Bucket="corpus", Key="deep/folder/", Body=b"")  # as web consoles do
         yield url
     server.stop()
 
