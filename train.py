@@ -366,7 +366,13 @@ def training_data(config: TrainConfig, dataset: Dataset) -> TrainingData:
     whole = Windows(dataset.val, length, trainer.batch_size, find_starts(dataset.val))
     return TrainingData(
         config.seed,
-        Batches(dataset.train, trainer.batch_size, length, config.seed, find_starts),
+        Batches(
+            dataset.train,
+            trainer.batch_size,
+            length,
+            config.seed,
+            find_starts if config.data.document_end else None,
+        ),
         whole.part(trainer.scored_tokens(trainer.batch_size * length)),
         whole.part(n_tokens(trainer.final_eval_tokens)),
         torch.from_numpy(tokenizer.token_bytes),

@@ -64,22 +64,22 @@ def torchrun(folder: Path, ranks: int, *arguments: str, nodes: int = 1) -> None:
 def memory(folder: Path) -> None:
     source = ""
     for ranks in (1, 2, 4):
-        for background in ("", "background"):
-            target = f"{ranks}-ranks-{background}"
-            torchrun(folder, ranks, __file__, "--rank", source, target, background)
+        for kind in ("new", "saved", "background"):
+            target, start = f"{ranks}-ranks-{kind}", "" if kind == "new" else source
+            torchrun(folder, ranks, __file__, "--rank", start, target, kind)
             found = [json.loads((folder / target / str(rank)).read_text()) for rank in range(ranks)]
             most = {key: max(each[key] for each in found) for key in found[0]}
             state, allowed = most["state"], most["state"] / ranks + most["layer"] + 200e6
             print(
-                f"{ranks} ranks {background}: state {state / 1e6:.0f} MB, allowed "
-                f"{allowed / 1e6:.0f} MB, load ({source or 'none'}) {most['load'] / 1e6:.0f} MB, "
+                f"{ranks} ranks, {kind}: state {state / 1e6:.0f} MB, allowed "
+                f"{allowed / 1e6:.0f} MB, begin ({start or 'new'}) {most['load'] / 1e6:.0f} MB, "
                 f"loaded {most['loaded'] / 1e6:.0f} MB, save {most['save'] / 1e6:.0f} MB",
                 flush=True,
             )
             source = target
 
 
-def rank(source: str, target: str, background: str) -> None:
+def rank(source: str, target: str, kind: str) -> None:
     """Load the checkpoint in `source`, or make one, and save it in `target`."""
     import openmp  # noqa: F401  # isort: skip
     import torch
@@ -117,7 +117,7 @@ def rank(source: str, target: str, background: str) -> None:
         result = {"load": _memory("VmHWM") - idle, "loaded": _memory("VmRSS") - idle}
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak
         folder = Checkpoints(Path(target))
-        in_background = bool(background)
+        in_background = kind == "background"
         folder.save(
             model,
             optimizer,
