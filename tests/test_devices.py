@@ -1,0 +1,198 @@
+"""The same on every device: each test runs on the CPU, and on a GPU where there is one.
+
+    make test ARGS="-k cuda"
+
+The reference is a CPU in float64 or float32.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from inference.generation import generate
+from model import GPT, ablate, causal_mask, explicit_attention, fused_attention, record_attention
+from tests.conftest import ROOT, TINY, begin, finish, small_config, succeed
+from training.device import autocast
+
+NO_GPU = "needs a GPU with CUDA"
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason=NO_GPU)),
+]
+every_device = pytest.mark.parametrize("device", DEVICES)
+RUN = (*TINY, "observe.tensorboard=false", "trainer.precision=fp32", "trainer.log_every=1")
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """float32 products of GPUs without TensorFloat-32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def make_model(device: str = "cpu", **choices: object) -> GPT:
+    torch.manual_seed(1)
+    return GPT(small_config(2, 4, 32, 24, **choices), 50).to(device)
+
+
+def explicit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    mask = causal_mask(query.shape[2], key.shape[2], query.device)
+    return explicit_attention(query, key, value, mask).context
+
+
+@every_device
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 3e-2)], ids=["fp32", "bf16"]
+)
+@pytest.mark.parametrize("n_query", [40, 7, 1])
+def test_fused_and_explicit_attention_agree(
+    device: str, dtype: torch.dtype, tolerance: float, n_query: int
+) -> None:
+    """Contexts and gradients, against the explicit path in float64 on the CPU."""
+    torch.manual_seed(0)
+    sizes = ((3, 4, n_query, 16), (3, 2, 40, 16), (3, 2, 40, 16))
+    inputs = [torch.randn(size, dtype=torch.float64).to(dtype).double() for size in sizes]
+    upstream = torch.randn(sizes[0], dtype=torch.float64)
+    found = {}
+    for name, attend, place, kind in (
+        ("reference", explicit, "cpu", torch.float64),
+        ("explicit", explicit, device, dtype),
+        ("fused", fused_attention, device, dtype),
+    ):
+        leaves = [each.detach().to(place, kind, copy=True).requires_grad_() for each in inputs]
+        with exact_products():
+            context = attend(*leaves)
+            gradients = torch.autograd.grad(context, leaves, upstream.to(place, kind))
+        tensors = (context, *gradients)
+        found[name] = [each.detach().double().cpu() for each in tensors]
+    for name in ("explicit", "fused"):
+        for one, other in zip(found[name], found["reference"], strict=True):
+            assert (one - other).abs().max() <= tolerance * other.abs().max(), name
+
+
+@every_device
+@pytest.mark.parametrize("choices", [{}, {"position": "learned", "norm": "layernorm"}])
+def test_logits_and_gradients_are_those_of_the_cpu(device: str, choices: dict[str, str]) -> None:
+    tokens = torch.randint(50, (3, 24), generator=torch.Generator().manual_seed(0))
+    found = []
+    for place in ("cpu", device):
+        model = make_model(place, **choices)
+        with exact_products():
+            logits = model(tokens.to(place))
+            found_here = torch.autograd.grad(logits.square().mean(), list(model.parameters()))
+        gradients = torch.cat([each.flatten().cpu() for each in found_here])
+        found.append((logits.detach().cpu(), gradients))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5 * float(one.abs().max()))
+
+
+@every_device
+def test_the_cache_changes_no_token(device: str) -> None:
+    model = make_model(device)
+    text = torch.randint(50, (2, 5), generator=torch.Generator().manual_seed(0)).to(device)
+    with exact_products():
+        written = torch.stack(list(generate(model, text, 15, temperature=0.0)), dim=1)
+        for token in written.T:
+            with torch.no_grad():
+                expected = model(text)[:, -1].argmax(-1)
+            assert torch.equal(token, expected)
+            text = torch.cat((text, token[:, None]), dim=1)
+
+
+@every_device
+def test_recorded_maps_and_ablations_are_those_of_the_cpu(device: str) -> None:
+    tokens = torch.randint(50, (2, 24), generator=torch.Generator().manual_seed(0))
+    maps, logits = [], []
+    for place in ("cpu", device):
+        model = make_model(place)
+        with exact_products(), torch.no_grad():
+            with record_attention(model) as recorded:
+                model(tokens.to(place))
+            maps.append([each.cpu() for each in recorded])
+            with ablate(model, [(0, 1), (1, 0), (1, 3)], "mean"):
+                logits.append(model(tokens.to(place)).cpu())
+    for one, other in zip(*maps, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert torch.allclose(logits[0], logits[1], atol=1e-4)
+
+
+def losses(run: Path) -> list[float]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [each["train_loss"] for each in lines if "lr" in each]
+
+
+@every_device
+def test_a_run_moves_between_devices(device: str, tmp_path: Path) -> None:
+    """A checkpoint of a GPU is resumed on the CPU, and the other way round."""
+    succeed("train", *RUN, "trainer.device=cpu", "run_dir=whole", cwd=tmp_path)
+    for run, first, second in (("to-cpu", device, "cpu"), ("from-cpu", "cpu", device)):
+        settings = (*RUN, "trainer.max_steps=3", f"trainer.device={first}", f"run_dir={run}")
+        succeed("train", *settings, cwd=tmp_path)
+        more = (f"resume={run}", "trainer.max_steps=6", f"trainer.device={second}")
+        succeed("train", *more, cwd=tmp_path)
+        found = losses(tmp_path / run)
+        assert found == pytest.approx(losses(tmp_path / "whole"), rel=1e-3), run
+        for script, *own in (["sample"], ["evaluate"], ["look", "text=Once there was"]):
+            assert succeed(script, f"run={run}", f"device={second}", *own, cwd=tmp_path)
+
+
+@every_device
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_torchrun_with_one_rank(device: str, parallel: str, tmp_path: Path) -> None:
+    """gloo on the CPU, nccl on a GPU."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1")
+    settings = (*RUN, f"trainer.device={device}")
+    script = str(ROOT / "train.py")
+    more = (f"trainer.parallel={parallel}", "run_dir=ranks")
+    finish(begin(*torchrun, script, *settings, *more, cwd=tmp_path))
+    finish(begin(script, *settings, "run_dir=alone", cwd=tmp_path))
+    assert losses(tmp_path / "ranks") == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
+
+
+@every_device
+def test_a_killed_run_goes_on(device: str, tmp_path: Path) -> None:
+    """To the last bit on a CPU. On a GPU, sums of some kernels have no fixed order."""
+    settings = (*RUN, f"trainer.device={device}", "trainer.max_steps=60", "run_dir=run")
+    process = begin(str(ROOT / "train.py"), *settings, cwd=tmp_path)
+    while process.poll() is None and not list((tmp_path / "run/checkpoints").glob("step-*")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    finish(begin(str(ROOT / "train.py"), "resume=run", cwd=tmp_path))
+    finish(begin(str(ROOT / "train.py"), *settings[:-1], "run_dir=whole", cwd=tmp_path))
+    tolerance = 0 if device == "cpu" else 1e-3
+    found = losses(tmp_path / "whole")
+    assert losses(tmp_path / "run")[-1] == pytest.approx(found[-1], rel=tolerance)
+
+
+@every_device
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+def test_compiled_steps_have_the_same_losses(device: str, tmp_path: Path) -> None:
+    for compiled in ("true", "false"):
+        settings = (*RUN, f"trainer.device={device}", f"trainer.compile={compiled}")
+        finish(begin(str(ROOT / "train.py"), *settings, f"run_dir={compiled}", cwd=tmp_path))
+    assert losses(tmp_path / "true") == pytest.approx(losses(tmp_path / "false"), rel=1e-3)
+
+
+@every_device
+def test_bf16_is_close_to_fp32(device: str) -> None:
+    tokens = torch.randint(50, (3, 24), generator=torch.Generator().manual_seed(0)).to(device)
+    model = make_model(device)
+    exact = model(tokens)
+    with autocast(torch.device(device), "bf16"):
+        rounded = model(tokens)
+    assert 0 < (rounded.float() - exact).abs().max() < 0.05 * exact.abs().max()
