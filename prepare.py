@@ -39,6 +39,8 @@ def prepare(cfg: DictConfig) -> None:
             "data.path: is a single text, which train.py reads as it is; give files of documents, "
             "or divide the text with data.separator"
         )
+    if config.data.deduplicate:
+        raise UserError("data.deduplicate: give it to train.py, which joins the shards")
     print(printable(corpus.description), file=sys.stderr)
     numbers = range(config.shards) if config.shard is None else [config.shard]
     folder = Path(config.to).expanduser()

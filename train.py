@@ -123,7 +123,7 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
     """Build the parts and train; returns the validation bits per byte."""
     config = settings.config
     weights = find_base_weights(settings.base, ranks) if settings.base else None
-    check_model_memory(config, ranks.device)
+    check_model_memory(config, ranks)
     corpus, dataset = load_data(settings, resumed, ranks)
     vocab_size = dataset.tokenizer.vocab_size
     start = resume_run(resumed, settings, dataset, ranks) if resumed else None
@@ -259,18 +259,26 @@ def lasting_path(path: str) -> str:
     return str(absolute)
 
 
-def check_model_memory(config: TrainConfig, device: torch.device) -> None:
-    """Raise UserError if the model cannot fit into the memory of the device.
+def check_model_memory(config: TrainConfig, ranks: Ranks) -> None:
+    """Raise UserError if the model cannot fit into the memory of the devices.
 
-    Counts a lower bound: weights, gradients, one optimizer state per weight, and the logits of one
-    part of a batch. The text, which can take minutes, is not read yet: the vocabulary is estimated.
+    Counts a lower bound for a rank: its share of weights, gradients and one optimizer state per
+    weight, and the logits of its share of one part of a batch. The text, which can take minutes, is
+    not read yet: the vocabulary is estimated.
     """
     vocab_size = config.tokenizer.vocab_size or 256
-    model = config.model
-    sequences = config.trainer.batch_size // config.trainer.grad_accumulation
+    model, trainer = config.model, config.trainer
+    _, n_local = ranks.nodes()
+    holders = {"ddp": 1, "fsdp": ranks.world_size, "hsdp": n_local}[trainer.parallel]
+    sequences = trainer.batch_size / trainer.grad_accumulation / ranks.world_size
     logits = sequences * model.context_length * vocab_size
-    needed = 4 * (3 * model.n_weights(vocab_size) + logits)
-    check_memory(needed, device, "training", "trainer.batch_size or model.context_length")
+    needed = 4 * (3 * model.n_weights(vocab_size) / holders + logits)
+    if ranks.device.type == "cpu":  # the ranks of a node share its memory
+        needed *= n_local
+    smaller = "trainer.batch_size or model.context_length"
+    if ranks.world_size > 1 and trainer.parallel == "ddp":
+        smaller += ", or trainer.parallel=fsdp"
+    check_memory(needed, ranks.device, "training", smaller)
 
 
 def check_ranks(config: TrainConfig, ranks: Ranks) -> None:

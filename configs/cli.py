@@ -11,8 +11,10 @@ import io
 import os
 import platform
 import re
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -39,6 +41,8 @@ from errors import UserError, printable
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # Missing permissions, a broken disk: of reading or of writing.
 CANNOT_USE = (errno.EACCES, errno.EPERM, errno.EIO)
+# How long other ranks wait for the first one of their node to report a mistake.
+RANK_SECONDS = 5
 BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
 # What torch, the C++ library and Python say if memory is limited.
 NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
@@ -159,6 +163,11 @@ def _refusal(error: OSError, script: str) -> str | None:
 
 def fail(message: str) -> NoReturn:
     """Print one line on standard error and exit with status 2."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        # Most mistakes are those of all ranks. The first one of the node reports them, and torchrun
+        # then ends this one.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(RANK_SECONDS)
     print("error: " + printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(2)
 

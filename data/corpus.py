@@ -101,4 +101,10 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
     if not trusted and isinstance(config, TextConfig) and not path.is_file():
         # It can be large, such as the whole disk.
         print(f"note: reading the text that the run names: {printable(str(path))}", file=sys.stderr)
-    return CORPORA[config.name].open(config)
+    try:
+        return CORPORA[config.name].open(config)
+    except UserError as error:
+        if trusted or path.exists() or not isinstance(config, TextConfig):
+            raise
+        moved = "if the text was moved, add data=text data.path=NEW"
+        raise UserError(f"{error}; {moved}") from error

@@ -70,8 +70,8 @@ class Documents:
         self.description = f"reading documents of {files}, {size / 1e6:,.1f} MB"
         if unknown := sum(not each.has_version for each in sources):
             self.description += (
-                f" (note: the server gives no version of {unknown:,} of them; a change that keeps "
-                "the size is not noticed)"
+                f" (note: the server gives neither a date nor a version of {unknown:,} of them, so "
+                "not every change is noticed)"
             )
 
     def fingerprint(self) -> str:
@@ -177,11 +177,14 @@ def _lines(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterat
             raise UserError(
                 f"data.path: {where} is not JSON ({reason}); repair it, or leave it out"
             ) from error
-        if not isinstance(row, dict) or config.field not in row:
-            keys = ", ".join(row) if isinstance(row, dict) else "none"
+        if not isinstance(row, dict):
+            raise UserError(
+                f"data.path: {where} is not a JSON object with a key {config.field!r}; leave it out"
+            )
+        if config.field not in row:
             raise UserError(
                 f"data.field: {where} has no key {config.field!r}; "
-                f"choose one of its keys: {keys[:200]}"
+                f"choose one of its keys: {', '.join(row)[:200]}"
             )
         yield from _checked(row[config.field], where, config)
 

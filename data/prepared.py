@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ from errors import UserError, counted
 from files import read_json, remove, replace_text
 
 MANIFEST = "shards.json"
+MANIFEST_BYTES = 1 << 27
 
 
 class Prepared:
@@ -44,7 +46,7 @@ class Prepared:
     def __init__(self, config: TextConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
         try:
-            self.about = about = read_json(folder / MANIFEST)
+            about = read_json(folder / MANIFEST, MANIFEST_BYTES)
             count = int(about["shards"])
             self.tokenizer_config = TokenizerConfig(**about["tokenizer"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -57,7 +59,21 @@ class Prepared:
                 f"data.val_fraction: the shards in {folder} were prepared with {fraction}; give "
                 f"data.val_fraction={fraction}"
             )
-        self.tokenizer = Tokenizer.load(folder / "tokenizer")
+        given = {"field": config.field, "separator": config.divider, "exclude": config.exclude}
+        known = {"field": ("text", *about["rules"][:1]), "separator": (None, *about["rules"][1:2])}
+        for name, value in given.items():
+            if value not in known.get(name, (None,)):
+                raise UserError(
+                    f"data.{name}: has no effect on the shards in {folder}; prepare.py decided it; "
+                    "leave it out"
+                )
+        try:
+            self.tokenizer = Tokenizer.load(folder / "tokenizer")
+        except UserError as error:
+            raise UserError(
+                f"data.path: {folder} has no intact tokenizer ({error}); write it again with "
+                "prepare.py and the same settings"
+            ) from error
         prefixes = (_prefix(number, count) for number in range(count))
         folders = (path for each in prefixes for path in sorted(folder.glob(f"{each}-*"))[:1])
         found = [each for each in read_shards(folders) if each and each[-1].about["is_last"]]
@@ -67,7 +83,8 @@ class Prepared:
             raise UserError(
                 f"data.path: {folder} has {len(found)} of {count} shards; these are missing or "
                 f"damaged: {', '.join(missing[:20])}; write them with python prepare.py "
-                f"to={folder} shards={count} shard=NUMBER and the same data"
+                f"to={shlex.quote(str(folder))} {self._tokenizer_settings} shards={count} "
+                "shard=NUMBER and the same data"
             )
         self.parts: list[Part] = [each for parts in found for each in parts]
         self.description = f"reading {counted(count, 'prepared shard')} in {folder}"
@@ -90,12 +107,17 @@ class Prepared:
                     "the run; give the files themselves"
                 )
         elif tokenizer != self.tokenizer_config:
-            asked = self.tokenizer_config
-            size = "" if asked.vocab_size is None else f" tokenizer.vocab_size={asked.vocab_size}"
             raise UserError(
                 f"tokenizer: {self.folder} was prepared with another one; give "
-                f"tokenizer={asked.name}{size}"
+                f"{self._tokenizer_settings}"
             )
+
+    @property
+    def _tokenizer_settings(self) -> str:
+        size = self.tokenizer_config.vocab_size
+        return f"tokenizer={self.tokenizer_config.name}" + (
+            "" if size is None else f" tokenizer.vocab_size={size}"
+        )
 
 
 def is_prepared(path: str) -> bool:
@@ -112,10 +134,12 @@ def write_shards(
 
     Raises UserError, naming `to`, if the folder has shards of other settings.
     """
-    _check_manifest(corpus, tokenizer, folder, count)
+    shard_of = _check_manifest(corpus, tokenizer, folder, count)
     whole = _shared_tokenizer(corpus, tokenizer, folder)
-    shards = assign(corpus.sources, count)
-    chosen = [(number, shards[number]) for number in numbers]
+    chosen = [
+        (number, [each for each, n in zip(corpus.sources, shard_of, strict=True) if n == number])
+        for number in numbers
+    ]
     with show_reading(sum(each.size or 0 for _, files in chosen for each in files)) as reading:
         encoder = Encoder(corpus.config, whole, reading, "to")
         for number, files in chosen:
@@ -144,15 +168,15 @@ def _summary(files: Sequence[Source], parts: Sequence[Part], n_found: int, speed
     )
 
 
-def assign(sources: Sequence[Source], count: int) -> list[list[Source]]:
-    """The files of each shard: each file goes to the smallest shard so far, largest files first."""
-    shards: list[list[Source]] = [[] for _ in range(count)]
-    sizes = [0] * count
-    for source in sorted(sources, key=lambda each: (-(each.size or 0), each.name)):
-        smallest = min(range(count), key=lambda i: (sizes[i], len(shards[i])))
-        shards[smallest].append(source)
-        sizes[smallest] += source.size or 0
-    return [sorted(each, key=lambda source: source.name) for each in shards]
+def assign(sources: Sequence[Source], count: int) -> list[int]:
+    """The shard of each file: the smallest so far, largest files first."""
+    found, sizes, lengths = dict.fromkeys(range(len(sources)), 0), [0] * count, [0] * count
+    for index in sorted(found, key=lambda i: (-(sources[i].size or 0), sources[i].name)):
+        smallest = min(range(count), key=lambda i: (sizes[i], lengths[i]))
+        found[index] = smallest
+        sizes[smallest] += sources[index].size or 0
+        lengths[smallest] += 1
+    return list(found.values())
 
 
 def _prefix(number: int, count: int) -> str:
@@ -161,22 +185,24 @@ def _prefix(number: int, count: int) -> str:
 
 def _check_manifest(
     corpus: Documents, tokenizer: TokenizerConfig, folder: Path, count: int
-) -> None:
-    """Write what all shards have in common, or compare it with what another one wrote."""
+) -> list[int]:
+    """Write what all shards have in common, or compare it with what another one wrote. Returns the
+    shard of each file, which stays when sizes change: otherwise files could be in none, or two."""
     own: dict[str, Any] = {
         "shards": count,
         "tokenizer": asdict(tokenizer),
         "rules": json.loads(corpus.config.rules),
-        "files": digest_of("\n".join(sorted(Path(each.name).name for each in corpus.sources))),
+        "files": digest_of("\n".join(Path(each.name).name for each in corpus.sources)),
+        "shard_of": assign(corpus.sources, count),
     }
     file = folder / MANIFEST
     if file.exists():
         try:
-            found = read_json(file)
+            found = read_json(file, MANIFEST_BYTES)
         except (OSError, ValueError):
             found = None
-        if found == own:
-            return
+        if isinstance(found, dict) and _is_same(found, own):
+            return found["shard_of"]
         if any(folder.glob("*-of-*")):
             raise UserError(
                 f"to: {folder} has shards of other settings or files ({file}); give the same ones, "
@@ -196,13 +222,21 @@ def _check_manifest(
         raise UserError(
             f"to: {folder} cannot be written ({error.strerror}); give another folder"
         ) from error
+    return own["shard_of"]
+
+
+def _is_same(found: dict[str, Any], own: dict[str, Any]) -> bool:
+    """Whether two manifests are of the same files and settings."""
+    shard_of = found.get("shard_of")
+    is_whole = isinstance(shard_of, list) and len(shard_of) == len(own["shard_of"])
+    return is_whole and {**found, "shard_of": None} == {**own, "shard_of": None}
 
 
 def _shared_tokenizer(corpus: Documents, config: TokenizerConfig, folder: Path) -> Tokenizer:
     """The tokenizer of all shards. One process trains it while the others wait."""
     target = folder / "tokenizer"
     with filelock.FileLock(folder / ".lock"):
-        if config.name == "bpe" and target.is_dir():
+        with suppress(UserError):  # it is missing or damaged
             return Tokenizer.load(target)
         if config.name != "bpe":
             tokenizer = fixed_tokenizer(config.name).with_document_end()
@@ -210,7 +244,6 @@ def _shared_tokenizer(corpus: Documents, config: TokenizerConfig, folder: Path) 
             raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
         else:
             tokenizer = train_bpe(cut(corpus.sample()), config.vocab_size - 1).with_document_end()
-        if not target.is_dir():
-            with publish(target, "to") as temporary:
-                tokenizer.save(temporary)
+        with publish(target, "to") as temporary:
+            tokenizer.save(temporary)
         return tokenizer

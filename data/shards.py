@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from filelock import FileLock, Timeout
 from jaxtyping import UInt64
 
 from data.cache import publish
@@ -35,7 +37,7 @@ from data.progress import Reading
 from data.sources import NotText, Source
 from data.text import TextConfig
 from data.tokenizer import Tokenizer
-from files import SUMS, find_damage, read_json, read_text, write_sums
+from files import SUMS, find_damage, read_json, read_text, remove, write_sums
 
 FILES = ("meta.json", *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "docs")))
 PART_BYTES = 1 << 27  # of text in a part, at least, if there is more
@@ -99,10 +101,16 @@ class Encoder:
 
         Raises UserError for a file that cannot be read, and if the disk refuses.
         """
-        parts = list(found)
-        if parts and parts[-1].about["is_last"]:
+        if found and found[-1].about["is_last"]:
             self.reading.skip(sources)
-            return parts
+            return list(found)
+        with _locked(folder):
+            (parts,) = read_shards([folder])  # another process may have written some meanwhile
+            return self._encode_rest(sources, folder, parts)
+
+    def _encode_rest(
+        self, sources: Sequence[Source], folder: Path, parts: list[Part]
+    ) -> list[Part]:
         skipped: dict[str, str] = {}
         documents = self._documents(sources, skipped)
         for document in islice(documents, sum(each.about["documents"] for each in parts)):
@@ -225,6 +233,28 @@ class _Encoded(NamedTuple):
     sides: dict[str, _EncodedSide]
     n_ended: int
     is_open: bool
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes into `folder`, and remove what killed ones have left."""
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            print(f"waiting for another process that writes {folder}", file=sys.stderr)
+            lock.acquire(timeout=-1)
+    except (OSError, NotImplementedError):  # a disk that refuses, or knows no locks
+        yield
+        return
+    try:
+        for left in folder.glob(".[0-9]*"):
+            remove(left)
+        yield
+    finally:
+        lock.release()
 
 
 def read_shards(folders: Iterable[Path]) -> list[list[Part]]:

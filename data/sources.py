@@ -183,12 +183,15 @@ def _find_remote(path: str, globs: Sequence[str]) -> list[Source]:
         else:
             found = {root: about}
         sources = []
-        for name, about in sorted(found.items()):
+        for name, listed in sorted(found.items()):
+            about = listed
             relative = name.removeprefix(root).lstrip("/") or name
             hidden = name != root and any(each.startswith(".") for each in relative.split("/"))
             is_marker = name.endswith("/") and not web  # some stores have objects for folders
             if about["type"] != "file" or is_marker or hidden or _is_excluded(relative, globs):
                 continue
+            if web and listed.get("size") is None:  # the links of a page have names alone
+                about = files.info(name)
             version = {key: str(about[key]) for key in _VERSION if key in about}
             shown = name if "://" in name else files.unstrip_protocol(name)
             fingerprint = json.dumps([shown, about.get("size"), version])
@@ -313,14 +316,16 @@ def readable(name: str) -> Iterator[None]:
 def _is_damage(error: Exception) -> bool:
     """Whether the bytes of a file are wrong, and not the access to them. Arrow raises its own
     exceptions, and OSError without a number."""
-    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
+    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile | UnicodeDecodeError):
         return True
     if type(error) is OSError:
         return error.errno is None
     return type(error).__module__.startswith("pyarrow")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError) and not error.strerror:  # fsspec's: only the name
+        return _reason(error.__cause__) if error.__cause__ else "not found"
     text = getattr(error, "strerror", None) or " ".join(str(error).split())
     return text[:200] or type(error).__name__
 

@@ -127,7 +127,12 @@ def _prepare_documents(
         if not joined.exists():
             new.append(joined)
         arrays, report = join(parts, corpus.config, joined)
-        if len(splits) > 1 and sum(each.about["documents"] for each in parts) == 1:
+        n_documents = sum(each.about["documents"] for each in parts)
+        if not n_documents:
+            raise UserError(
+                f"data.path: {corpus.config.path} has no documents that are not empty; give others"
+            )
+        if len(splits) > 1 and n_documents == 1:
             raise UserError(
                 f"data.path: {corpus.config.path} has only one document, and each split needs its "
                 "own; give more documents, or a plain text, whose last tenth is for validation"

@@ -108,6 +108,7 @@ def test_training_reads_the_folder(folder: Path) -> None:
         (("to=new", *SETTINGS, "shard=3"), "shard: 3 is out of range"),
         (("to=new", "data.path=files", "shards=0"), "shards: 0 is out of range"),
         (("data.path=files",), "to: is missing"),
+        (("to=new", *SETTINGS, "data.deduplicate=true"), "data.deduplicate: give it to train.py"),
         (("to=new", "data.path=nothing"), "data.path: nothing does not exist"),
         (("to=new", f"data.path={__file__}"), "data.path: is a single text"),
     ],
@@ -142,13 +143,42 @@ def test_changed_files_replace_their_shard(folder: Path) -> None:
     assert len(list((folder / "changed").glob("0*"))) == 2
 
 
+def test_a_file_stays_in_its_shard(folder: Path) -> None:
+    """Sizes change between two jobs, and each writes one shard: no file is in none, or in two."""
+    (folder / "uneven").mkdir()
+    for n in range(1, 5):
+        write_lines(folder / f"uneven/{n}.jsonl", TEXTS[100 * n : 100 * n + 20 * n])
+    settings = ("to=staying", "data.path=uneven", "tokenizer=byte", "shards=2")
+    succeed("prepare", *settings, cwd=folder)
+    write_lines(folder / "uneven/1.jsonl", TEXTS[:100])
+    for number in range(2):
+        succeed("prepare", *settings, f"shard={number}", cwd=folder)
+    corpus = open_corpus(preset("data", "text", path=str(folder / "staying")))
+    dataset = prepare(corpus, TokenizerConfig("byte", None), folder / ".cache", 1)
+    found = documents(dataset, "train") + documents(dataset, "val")
+    expected = TEXTS[:100] + TEXTS[200:240] + TEXTS[300:360] + TEXTS[400:480]
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_damaged_tokenizer_is_written_again(folder: Path) -> None:
+    expected = contents(folder / "whole")
+    (folder / "whole/tokenizer/tokenizer.tiktoken").unlink()
+    problem = fail("train", "data=text", "data.path=whole", cwd=folder)
+    assert "has no intact tokenizer" in problem and "prepare.py" in problem
+    output = succeed("prepare", "to=whole", *SETTINGS, cwd=folder)
+    assert output.count("prepared before") == 3
+    assert contents(folder / "whole") == expected
+
+
 def test_files_are_spread_by_their_sizes() -> None:
     sources = [Source(f"{n}", size, "") for n, size in enumerate([5, 9, 1, 3, 8, 2, 7, 1])]
     shards = assign(sources, 3)
-    assert sorted(each.name for shard in shards for each in shard) == sorted("01234567")
-    assert sorted(sum(each.size or 0 for each in shard) for shard in shards) == [12, 12, 12]
-    assert assign(sources[::-1], 3) == shards
-    assert [len(each) for each in assign(sources[:2], 3)] == [1, 1, 0]
+    sizes = [0, 0, 0]
+    for source, shard in zip(sources, shards, strict=True):
+        sizes[shard] += source.size or 0
+    assert sizes == [12, 12, 12]
+    assert assign(sources[::-1], 3) == shards[::-1]
+    assert sorted(assign(sources[:2], 3)) == [0, 1]
 
 
 def test_a_folder_that_is_no_manifest(tmp_path: Path) -> None:
@@ -170,6 +200,12 @@ def test_a_mistake_can_be_corrected(folder: Path) -> None:
     settings = ("to=corrected", "data.path=files", "tokenizer.vocab_size=300")
     assert "no key 'txet'" in fail("prepare", *settings, "data.field=txet", cwd=folder)
     succeed("prepare", *settings, cwd=folder)
+
+
+@pytest.mark.parametrize("setting", ["field=body", "separator=zz", "exclude=*"])
+def test_what_prepare_decided_is_refused(folder: Path, setting: str) -> None:
+    problem = fail("train", "data=text", "data.path=whole", f"data.{setting}", cwd=folder)
+    assert f"data.{setting.partition('=')[0]}: has no effect" in problem
 
 
 def test_shards_know_their_validation_split(folder: Path) -> None:

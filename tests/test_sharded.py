@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +27,7 @@ from files import find_damage, write_sums
 from tests.conftest import ROOT, begin, command, files, finish, succeed
 from tests.test_faults import damage
 from tests.test_ranks import SETTINGS, children, launch, losses, stop_after, wait_until_free
+from train import check_model_memory
 from training.checkpoint import FILES, MODEL, OPTIMIZER
 from training.ranks import Ranks
 from training.tensors import Tensors
@@ -304,13 +307,48 @@ def test_nodes_are_those_of_torchrun(
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if on_this_node is not None:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", on_this_node)
-    assert Ranks(world_size=4).nodes() == nodes
+    assert Ranks(world_size=4).equal_nodes() == nodes
 
 
-@pytest.mark.parametrize("on_this_node", ["3", "8", "0", "two"])
+@pytest.mark.parametrize(
+    ("on_this_node", "nodes"), [("3", "2"), ("1", "2"), ("1", "3"), ("2", "3")]
+)
 def test_nodes_that_are_not_equal_are_rejected(
-    monkeypatch: pytest.MonkeyPatch, on_this_node: str
+    monkeypatch: pytest.MonkeyPatch, on_this_node: str, nodes: str
 ) -> None:
+    """On every node, so that none waits for the others."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", on_this_node)
+    monkeypatch.setenv("GROUP_WORLD_SIZE", nodes)
     with pytest.raises(UserError, match=r"trainer\.parallel: hsdp needs nodes with equally many"):
-        Ranks(world_size=4).nodes()
+        Ranks(world_size=4).equal_nodes()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "on_this_node", "parallel", "gigabytes"),
+    [
+        (1, 1, "ddp", 2.0 * 3 + 8.0),
+        (4, 4, "ddp", 4 * (2.0 * 3 + 2.0)),  # on CPUs, the ranks of a node share its memory
+        (4, 4, "fsdp", 2.0 * 3 + 8.0),
+        (8, 2, "fsdp", 2 * (2.0 * 3 / 8 + 1.0)),
+        (8, 2, "hsdp", 2 * (2.0 * 3 / 2 + 1.0)),
+    ],
+)
+def test_the_memory_that_is_needed_is_that_of_the_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+    world_size: int,
+    on_this_node: int,
+    parallel: str,
+    gigabytes: float,
+) -> None:
+    """Weights of 2 GB, and logits of 8 GB for one of two parts of the whole batch."""
+    asked: list[float] = []
+    monkeypatch.setattr("train.check_memory", lambda needed, *_: asked.append(needed))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(on_this_node))
+    monkeypatch.setenv("GROUP_WORLD_SIZE", str(world_size // on_this_node))
+    config: Any = SimpleNamespace(
+        tokenizer=SimpleNamespace(vocab_size=50_000),
+        model=SimpleNamespace(context_length=1000, n_weights=lambda _: 500_000_000),
+        trainer=SimpleNamespace(parallel=parallel, batch_size=80, grad_accumulation=2),
+    )
+    check_model_memory(config, Ranks(world_size=world_size))
+    assert asked == [pytest.approx(gigabytes * 1e9)]

@@ -68,20 +68,24 @@ class Ranks:
         torch.distributed.broadcast_object_list(texts)
         return texts[0]
 
-    def nodes(self) -> tuple[int, ...]:
-        """The number of nodes, and of ranks on each; without torchrun, there is one node.
+    def nodes(self) -> tuple[int, int]:
+        """The number of nodes, and of ranks on this one; without torchrun, there is one node."""
+        local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        nodes = os.environ.get("GROUP_WORLD_SIZE", "")
+        n_local = int(local) if local.isdecimal() and int(local) else self.world_size
+        return int(nodes) if nodes.isdecimal() else -(-self.world_size // n_local), n_local
 
-        Raises UserError if torchrun started more ranks on some nodes than on others.
-        """
-        value = os.environ.get("LOCAL_WORLD_SIZE", str(self.world_size))
-        n_local = int(value) if value.isdecimal() else 0
-        if n_local < 1 or self.world_size % n_local:
+    def equal_nodes(self) -> tuple[int, int]:
+        """The number of nodes, and of ranks on each. Raises UserError if torchrun started more
+        ranks on some nodes than on others."""
+        nodes, n_local = self.nodes()
+        if nodes * n_local != self.world_size:
             raise UserError(
-                f"trainer.parallel: hsdp needs nodes with equally many ranks, but {value} of "
-                f"{self.world_size} ranks are on this one (LOCAL_WORLD_SIZE); choose fsdp, or "
-                "start as many on every node"
+                f"trainer.parallel: hsdp needs nodes with equally many ranks, but {n_local} of "
+                f"{self.world_size} ranks are on this one of {nodes} nodes; choose fsdp, or start "
+                "as many on every node"
             )
-        return self.world_size // n_local, n_local
+        return nodes, n_local
 
     def parallelize(self, model: nn.Module, parallel: str, in_bf16: bool = False) -> nn.Module:
         """Move `model` to the device; return the module to call in training, whose gradients are
@@ -104,7 +108,7 @@ class Ranks:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        size = (self.world_size,) if parallel == "fsdp" else self.nodes()
+        size = (self.world_size,) if parallel == "fsdp" else self.equal_nodes()
         names = ("replicate", "shard")[-len(size) :]
         mesh = init_device_mesh(self.device.type, size, mesh_dim_names=names)
         precision = MixedPrecisionPolicy()

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -74,10 +75,12 @@ def table(texts: list[str], field: str = "text") -> bytes:
     return store([list(range(len(texts))), texts], ["id", field])
 
 
-def store(columns: list[list], names: list[str], kind: pyarrow.DataType = None) -> bytes:
+def store(columns: list, names: list[str], kind: pyarrow.DataType = None) -> bytes:
     """A parquet file."""
     sink = pyarrow.BufferOutputStream()
-    arrays = [pyarrow.array(each, kind) for each in columns]
+    arrays = [
+        each if isinstance(each, pyarrow.Array) else pyarrow.array(each, kind) for each in columns
+    ]
     rows = pyarrow.Table.from_arrays(arrays, names)
     pyarrow.parquet.write_table(rows, sink, row_group_size=97)
     return sink.getvalue().to_pybytes()
@@ -254,6 +257,27 @@ def test_only_files_that_are_new_or_changed_are_encoded(tmp_path: Path, encoded:
     assert sorted(encoded) == sorted(texts[:10])
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", draw_texts(100))
+    read(tmp_path / "a.jsonl", tmp_path / ".cache")
+    (folder,) = tmp_path.glob(".cache/documents-*")
+    (folder / "00000/meta.json").unlink()
+    (folder / ".00000.0123456789abcdef").mkdir()
+    read(tmp_path / "a.jsonl", tmp_path / ".cache")
+    assert {each.name for each in folder.iterdir()} == {"00000", ".lock"}
+
+
+def test_two_processes_encode_the_same_files_once(
+    tmp_path: Path, encoded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lines(tmp_path / "a.jsonl", draw_texts(300))
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(read, tmp_path / "a.jsonl", tmp_path / ".cache") for _ in range(2)]
+        assert len({each.result().sha256 for each in runs}) == 1
+    assert len(encoded) == 300
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize("name", ["train.bin", "val.docs", "meta.json", "SHA256SUMS"])
 def test_a_damaged_shard_is_encoded_again(tmp_path: Path, name: str, encoded: list[str]) -> None:
     write_lines(tmp_path / "a.jsonl", draw_texts(100))
@@ -404,7 +428,7 @@ BAD = {
     "a.jsonl": (b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
     "b.jsonl": (b'{"body": "a"}\n', "no key 'text'.*body"),
     "c.jsonl": (b'{"text": 5}\n', "is not a text"),
-    "d.jsonl": (b"[1]\n", "no key"),
+    "d.jsonl": (b"[1]\n", "line 1 is not a JSON object with a key 'text'"),
     "e.jsonl": (b'{"text": "\xff"}\n', "line 1 is not JSON"),
     "f.jsonl.gz": (gzip.compress(lines(SOME))[:-20], "is damaged"),
     "g.jsonl.zst": (zstd(lines(SOME))[:-20], "is damaged"),
@@ -418,6 +442,8 @@ BAD = {
     "o.parquet": (store([SOME, SOME], ["text", "text"]), "several columns 'text'"),
     "p.parquet": (store([SOME], ["text"], pyarrow.binary()), "has the type binary"),
     "q.jsonl": (lines(["a single document"]), "only one document"),
+    "r.jsonl": (lines(["", ""]), "no documents that are not empty"),
+    "s.parquet": (store([pyarrow.array([b"\xff"]).view(pyarrow.string())], ["text"]), "is damaged"),
 }
 
 
