@@ -37,6 +37,8 @@ def one_line(error: BaseException, sweeps: bool = False) -> str:
             f"{'add -m to train once with each' if sweeps else 'give one of them'}, "
             "or quote a text that has a comma: 'setting=\"a, b\"'"
         )
+    if misplaced := re.match(r"In '(\w+)/(\w+?)(?:_schema)?': ValidationError", text):
+        return f"{misplaced[1]}={misplaced[2]}: cannot be used with this script; choose another"
     override = re.match(r"(?:Could not override|Error merging override) '?([^'\n]*)'?", text)
     cause = error.__cause__
     if override and isinstance(cause, OmegaConfBaseException):

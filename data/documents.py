@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from rich.filesize import decimal
+
 from data.progress import Reading
 from data.sources import BLOCK, NotText, Source, find, is_url, readable, require
 from data.text import Text, TextConfig
@@ -67,7 +69,7 @@ class Documents:
         self.config, self.sources = config, sources
         size = sum(each.size or 0 for each in sources)
         files = counted(len(sources), "file")
-        self.description = f"reading documents of {files}, {size / 1e6:,.1f} MB"
+        self.description = f"reading documents of {files}, {decimal(size)}"
         if unknown := sum(not each.has_version for each in sources):
             self.description += (
                 f" (note: the server gives neither a date nor a version of {unknown:,} of them, so "

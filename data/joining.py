@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int64
+from rich.filesize import decimal
 
 from data.arrays import TokenArray
 from data.cache import publish
@@ -151,7 +152,7 @@ def _sentences(
     n_bytes = sum(part.about["bytes"] for part in parts)
     total = sum(counts.values())
     yield (
-        f"{counted(total, 'document')}, {n_bytes / 1e6:,.1f} MB of text; "
+        f"{counted(total, 'document')}, {decimal(n_bytes)} of text; "
         f"{counted(counts['val'], 'document')} for validation"
     )
     if moved:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+from rich.filesize import decimal
 
 from data.cache import publish
 from data.documents import Documents, digest_of
@@ -164,7 +165,7 @@ def _summary(files: Sequence[Source], parts: Sequence[Part], n_found: int, speed
     done = "prepared before" if n_found == len(parts) else f"{speed / 1e6:.1f} MB/s"
     return (
         f"{counted(len(files), 'file')}, {counted(documents, 'document')}, "
-        f"{n_bytes / 1e6:,.1f} MB of text ({done})"
+        f"{decimal(n_bytes)} of text ({done})"
     )
 
 

@@ -22,6 +22,8 @@ from dataclasses import field as _field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rich.filesize import decimal
+
 from data.sources import BLOCK, NotText, Source, find_files, readable
 from errors import UserError, check_range
 
@@ -266,7 +268,7 @@ def _describe(n_files: int, n_bytes: int, skipped: Sequence[str]) -> str | None:
     """Which of several files are read; at most ten of those that are not are named."""
     if n_files == 1:
         return None
-    text = f"reading {n_files - len(skipped):,} files, {n_bytes / 1e6:,.1f} MB"
+    text = f"reading {n_files - len(skipped):,} files, {decimal(n_bytes)}"
     if skipped:
         more = f" and {len(skipped) - 10:,} more" if len(skipped) > 10 else ""
         text += f"; skipped {len(skipped):,} that are not UTF-8: {', '.join(skipped[:10])}{more}"

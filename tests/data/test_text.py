@@ -249,7 +249,7 @@ def test_binary_files_in_a_folder_are_skipped_and_listed(tmp_path: Path) -> None
         same = Text(text_config(path=str(alone), val_fraction=1.0))
         assert corpus.fingerprint() == same.fingerprint()
         description = corpus.description
-        assert description and description.startswith("reading 2 files, 0.0 MB; skipped 3 that")
+        assert description and description.startswith("reading 2 files, 16 bytes; skipped 3 that")
         assert all(f"{name}" in description for name in ("b.png", "c.npy", "d.txt"))
     for name in ("b.png", "d.txt"):
         with pytest.raises(UserError, match=f"{name} is not UTF-8"):
