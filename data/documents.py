@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from rich.filesize import decimal
 
 from data.progress import Reading
-from data.sources import BLOCK, NotText, Source, find, is_url, readable, require
+from data.remote import BLOCK
+from data.sources import NotText, Source, find, is_url, readable, require
 from data.text import Text, TextConfig
 from errors import UserError, counted
 

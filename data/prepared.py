@@ -50,20 +50,22 @@ class Prepared:
             about = read_json(folder / MANIFEST, MANIFEST_BYTES)
             count = int(about["shards"])
             self.tokenizer_config = TokenizerConfig(**about["tokenizer"])
+            field, divider, fraction = about["rules"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"data.path: {folder / MANIFEST} is damaged ({error}); prepare the folder again"
             ) from error
-        fraction = about["rules"][-1]
         if config.val_fraction not in (fraction, 1):
             raise UserError(
                 f"data.val_fraction: the shards in {folder} were prepared with {fraction}; give "
                 f"data.val_fraction={fraction}"
             )
-        given = {"field": config.field, "separator": config.divider, "exclude": config.exclude}
-        known = {"field": ("text", *about["rules"][:1]), "separator": (None, *about["rules"][1:2])}
-        for name, value in given.items():
-            if value not in known.get(name, (None,)):
+        for name, value, known in (
+            ("field", config.field, ("text", field)),
+            ("separator", config.divider, (None, divider)),
+            ("exclude", config.exclude, (None,)),
+        ):
+            if value not in known:
                 raise UserError(
                     f"data.{name}: has no effect on the shards in {folder}; prepare.py decided it; "
                     "leave it out"

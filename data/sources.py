@@ -16,10 +16,9 @@ import os
 import re
 import shutil
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from importlib import import_module
@@ -27,12 +26,11 @@ from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
+from data.remote import BLOCK, Remote, reason_of
 from errors import UserError
 from files import real_path
 
-BLOCK = 1 << 22
 COMPRESSED = (".gz", ".zst")
-WAITS = (0.5, 2.0, 8.0)  # seconds before a cut connection is opened again
 # The entries of a remote file's metadata that differ between two versions of the file.
 _VERSION = (
     *("ETag", "etag", "Content-MD5", "Digest", "Last-Modified"),  # of the web
@@ -73,7 +71,7 @@ class Source:
         """The stored bytes. Raises OSError if the disk or the server refuses."""
         if self.files is None:
             return Path(self.name).open("rb")
-        return io.BufferedReader(_Remote(self), BLOCK)
+        return io.BufferedReader(Remote(self.files, self.name, self.size), BLOCK)
 
     def stream(self, stored: BufferedIOBase) -> BufferedIOBase:
         """The content, decompressed, of `stored`, which `open` has opened."""
@@ -216,76 +214,6 @@ def _is_page(source: Source, about: dict[str, Any]) -> bool:
     return is_html and source.suffixes[0] not in (".html", ".htm", ".txt", ".md")
 
 
-class _Remote(io.RawIOBase):
-    """The bytes of a remote file. After a cut connection, it is opened again at the same place."""
-
-    def __init__(self, source: Source) -> None:
-        self.source, self.place = source, 0
-        self.file: Any = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return self.source.size is not None
-
-    def tell(self) -> int:
-        return self.place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.source.size or 0}
-        place = base[whence] + offset
-        if place != self.place:
-            self._close()
-        self.place = place
-        return place
-
-    def readinto(self, buffer: Any) -> int:
-        for wait in (*WAITS, None):
-            try:
-                self.file = self.file or self._open()
-                data = self.file.read(len(buffer))
-                if not data and self.place < (self.source.size or 0):
-                    raise OSError(f"the connection was cut after {self.place} bytes")
-                buffer[: len(data)] = data
-                self.place += len(data)
-                return len(data)
-            except FileNotFoundError:
-                raise
-            except Exception as error:  # each file system has its own
-                self._close()
-                if wait is None:
-                    raise ConnectionError(_reason(error)) from error
-                time.sleep(wait)
-        raise AssertionError
-
-    def _open(self) -> Any:
-        files = self.source.files
-        file = files.open(files._strip_protocol(self.source.name), "rb", block_size=BLOCK)
-        if not self.place:
-            return file
-        try:
-            file.seek(self.place)
-        except (ValueError, OSError, NotImplementedError):  # a server without ranges
-            left = self.place
-            while left:
-                skipped = len(file.read(min(left, BLOCK)))
-                if not skipped:
-                    raise OSError("the file is shorter than before") from None
-                left -= skipped
-        return file
-
-    def _close(self) -> None:
-        with suppress(Exception):
-            if self.file is not None:
-                self.file.close()
-        self.file = None
-
-    def close(self) -> None:
-        self._close()
-        super().close()
-
-
 @contextmanager
 def readable(name: str) -> Iterator[None]:
     """Raise UserError, naming `data.path` and the file, if the block cannot read it."""
@@ -304,11 +232,11 @@ def readable(name: str) -> Iterator[None]:
     except Exception as error:  # each file system of fsspec has its own
         if _is_damage(error):
             raise UserError(
-                f"data.path: {name} is damaged ({_reason(error)}); replace it, or leave it out "
+                f"data.path: {name} is damaged ({reason_of(error)}); replace it, or leave it out "
                 "with data.exclude"
             ) from error
         raise UserError(
-            f"data.path: {name} cannot be read ({_reason(error)}); "
+            f"data.path: {name} cannot be read ({reason_of(error)}); "
             "give a readable file, folder, glob pattern or URL"
         ) from error
 
@@ -321,13 +249,6 @@ def _is_damage(error: Exception) -> bool:
     if type(error) is OSError:
         return error.errno is None
     return type(error).__module__.startswith("pyarrow")
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, FileNotFoundError) and not error.strerror:  # fsspec's: only the name
-        return _reason(error.__cause__) if error.__cause__ else "not found"
-    text = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return text[:200] or type(error).__name__
 
 
 def require(module: str, setting: str) -> Any:

@@ -24,7 +24,8 @@ from typing import Any, ClassVar
 
 from rich.filesize import decimal
 
-from data.sources import BLOCK, NotText, Source, find_files, readable
+from data.remote import BLOCK
+from data.sources import NotText, Source, find_files, readable
 from errors import UserError, check_range
 
 

@@ -92,7 +92,7 @@ def web() -> Iterator[str]:
 
 @pytest.fixture
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data.sources.WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("data.remote.WAITS", (0.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("ranges", [True, False])
