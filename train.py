@@ -278,7 +278,7 @@ def check_model_memory(config: TrainConfig, ranks: Ranks) -> None:
     smaller = "trainer.batch_size or model.context_length"
     if ranks.world_size > 1 and trainer.parallel == "ddp":
         smaller += ", or trainer.parallel=fsdp"
-    check_memory(needed, ranks.device, "training", smaller)
+    check_memory(int(needed), ranks.device, "training", smaller)
 
 
 def check_ranks(config: TrainConfig, ranks: Ranks) -> None:

@@ -51,7 +51,7 @@ def keep_freed_memory() -> None:
             mallopt(parameter, 1 << 30)
 
 
-def check_memory(needed: float, device: torch.device, what: str, smaller: str) -> None:
+def check_memory(needed: int, device: torch.device, what: str, smaller: str) -> None:
     """Raises UserError if the `needed` bytes of `what` exceed the memory of the device.
 
     `smaller` names the settings that reduce them.
