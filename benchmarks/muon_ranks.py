@@ -34,7 +34,7 @@ class Everything(Muon):
     """Every rank gathers and orthogonalises all matrices."""
 
     @torch.no_grad()
-    def step(self, scale: float) -> None:
+    def step(self, scale: float, is_finite: torch.Tensor | None = None) -> None:
         stacks: dict[tuple[int, ...], list] = {}
         for parameter, state in self.state.items():
             assert parameter.grad is not None

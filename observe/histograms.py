@@ -61,7 +61,7 @@ class Histograms(Observer):
         with self.cost:
             for name, tensor in tensors:  # of a sharded model, one full tensor at a time
                 full = full_tensor(tensor.detach()).float()
-                if self.writer is not None:
+                if self.writer is not None and full.isfinite().all():  # else the step is skipped
                     self.writer.add_histogram(histogram_tag(name), full, step)
 
 

@@ -64,8 +64,8 @@ def measure(
             inputs, targets = inputs.to(device), targets.to(device)
             with autocast:
                 logits = model(inputs)
-            # Summed in float64: a long split has millions of terms.
-            nats += cross_entropy(logits, targets, reduction="sum").double().item()
+            # Summed as Python's float64: a long split has millions of terms.
+            nats += cross_entropy(logits, targets, reduction="sum").item()
             scored = targets[targets >= 0]
             tokens += scored.numel()
             n_bytes += int(token_bytes[scored].sum())

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from training.sharing import local, share
@@ -36,8 +36,9 @@ class Muon:
         self.state = {each: {"momentum_buffer": torch.zeros_like(each)} for each in parameters}
 
     @torch.no_grad()
-    def step(self, scale: float) -> None:
-        """Update every parameter that has a gradient, at `scale` times the learning rate."""
+    def step(self, scale: float, is_finite: Bool[Tensor, ""] | None = None) -> None:
+        """Update every parameter that has a gradient, at `scale` times the learning rate; change
+        nothing if `is_finite` holds False."""
         lr = self.lr * scale
         moving = [parameter for parameter in self.state if parameter.grad is not None]
         updates = []
@@ -45,13 +46,19 @@ class Muon:
             assert parameter.grad is not None
             gradient = local(parameter.grad)
             average = local(self.state[parameter]["momentum_buffer"])
+            if is_finite is not None:
+                gradient = gradient.where(is_finite, average)  # the average stays what it is
             average.lerp_(gradient, 1 - self.momentum)
             updates.append(gradient.lerp(average, self.momentum))
         # `orthogonalise` computes in bfloat16 in any case.
         updates = share(orthogonalise, updates, moving, torch.bfloat16)
+        decay: float | Tensor = 1 - lr * self.weight_decay
+        if is_finite is not None:
+            updates = [update * is_finite for update in updates]
+            decay = torch.where(is_finite, decay, 1.0)
         for parameter, update in zip(moving, updates, strict=True):
             weight = local(parameter)
-            weight.mul_(1 - lr * self.weight_decay)
+            weight.mul_(decay)
             weight.add_(update, alpha=-lr * 0.2 * math.sqrt(max(parameter.shape)))
 
 

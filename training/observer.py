@@ -70,7 +70,8 @@ class Observer:
     def on_gradients(self, step: int) -> None:
         """The gradients of step `step` are computed and clipped, and freed before `on_step`.
 
-        Not called for a step that is skipped."""
+        Not called for a step that is skipped, except on a GPU, where this is not known yet: the
+        gradients are not finite then."""
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         """Step `step` is complete. Metrics come every `trainer.log_every` steps, otherwise None."""

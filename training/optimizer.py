@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
@@ -91,8 +92,9 @@ class AdamW:
         }
 
     @torch.no_grad()
-    def step(self, scale: float) -> None:
-        """Update every parameter that has a gradient, at `scale` times the learning rate."""
+    def step(self, scale: float, is_finite: Bool[Tensor, ""] | None = None) -> None:
+        """Update every parameter that has a gradient, at `scale` times the learning rate; change
+        nothing if `is_finite` holds False."""
         moving = [each for each in self.state if each.grad is not None]
         adamw(
             list[Tensor](moving),
@@ -102,6 +104,7 @@ class AdamW:
             max_exp_avg_sqs=[],
             state_steps=[self.state[each]["step"] for each in moving],
             fused=True,
+            found_inf=None if is_finite is None else is_finite.logical_not().float(),
             amsgrad=False,
             maximize=False,
             lr=self.lr * scale,
@@ -130,14 +133,17 @@ class Optimizer:
         self.rules.append(AdamW(vectors, lr, 0.0, betas))
         self._names = {parameter: name for name, parameter in model.named_parameters()}
 
-    def step(self, step: int) -> float:
+    def step(self, step: int, is_finite: Bool[Tensor, ""] | None = None) -> float:
         """Update the parameters at the rates of step 1..max_steps, and free the gradients.
+
+        is_finite: whether the gradients are; None: they are. If not, parameters and state stay as
+            they are. The device decides, and the host does not wait for it.
 
         Returns the rate of the first rule: that of `optimizer.lr`.
         """
         scale = lr_scale(step, self.max_steps, self.config)
         for rule in self.rules:
-            rule.step(scale)
+            rule.step(scale, is_finite)
         self.zero_grad()
         return self.rules[0].lr * scale
 

@@ -40,13 +40,14 @@ class Ranks:
         return batch.chunk(self.world_size)[self.rank] if self.world_size > 1 else batch
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, elementwise and in place."""
+        """The sum over all ranks, elementwise and in place. Tensors may be on a CPU or on the
+        device."""
         if self.world_size > 1:
             torch.distributed.all_reduce(values)
         return values
 
     def all_reduce_max(self, values: Tensor) -> Tensor:
-        """The maximum over all ranks, elementwise and in place."""
+        """The maximum over all ranks; otherwise as `all_reduce_sum`."""
         if self.world_size > 1:
             torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
         return values
@@ -135,7 +136,8 @@ def reshard(model: nn.Module) -> None:
 
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
-    """Join the process group: gloo on CPUs, nccl on GPUs, where each rank takes its own GPU."""
+    """Join the process group: gloo for tensors on CPUs, nccl for those on GPUs, of which each rank
+    takes its own."""
     if "LOCAL_RANK" not in os.environ:  # torchrun did not start this process
         yield Ranks(device)
         return
@@ -144,7 +146,8 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     try:
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # With GPUs, what the hosts tell each other goes through gloo: no host waits for its GPU.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     except ValueError as error:  # a variable that torchrun sets is missing or is not a number
         raise UserError(
             f"LOCAL_RANK: is set, but not as torchrun does ({error}); unset it, or use torchrun"

@@ -3,6 +3,10 @@
 The batch of step s and its dropout are pure functions of (seed, s), so a run that is stopped and
 resumed takes the same steps as one that is not. A step whose loss or gradient is not finite is
 skipped, so that it never reaches a checkpoint.
+
+A GPU is given one step after the other, and the host waits for it only where a result is needed:
+for the loss of a step that is measured, a checkpoint or an evaluation. Which steps are skipped is
+decided on the GPU.
 """
 
 from __future__ import annotations
@@ -17,9 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.profiler import record_function
 
 from data.batches import Windows
 from errors import UserError
@@ -29,16 +32,16 @@ from training.clock import Clock
 from training.config import TrainerConfig
 from training.device import autocast
 from training.evaluation import Measurement, cross_entropy, largest_activations, measure
+from training.feed import Batch, Feed
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
 from training.progress import Progress
 from training.ranks import Ranks
+from training.results import Results
 from training.signals import SignalMonitor, Stopped
 
 log = logging.getLogger("training")
 log.addHandler(logging.NullHandler())  # until a run has a log file
-
-Batch = tuple[Tensor, Tensor]
 
 
 class Diverged(UserError):  # noqa: N818
@@ -101,6 +104,9 @@ class Trainer:
         self.token_bytes = data.token_bytes.to(self.ranks.device)
         self.autocast = autocast(self.ranks.device, config.precision, self.model)
         self.loss = torch.compile(self._loss) if config.compile else self._loss
+        self.feed = Feed(data.batch, self.ranks.device)
+        self.runs_ahead = self.ranks.device.type == "cuda"  # a CPU has nothing to wait for
+        self.results = Results(self.progress, config.max_bad_steps)
         self.signals = SignalMonitor()
         self.clock = Clock(self.progress)
         self.save_pending = False  # a checkpoint waits while steps are skipped
@@ -146,8 +152,7 @@ class Trainer:
         """One optimizer step over one batch, measured every `log_every` steps."""
         config, progress, ranks = self.config, self.progress, self.ranks
         step = progress.step + 1
-        with record_function("read batch"):
-            inputs, targets = (part.to(ranks.device) for part in self.data.batch(progress.step))
+        inputs, targets = self.feed(progress.step)
         torch.manual_seed(_mix(self.data.seed, step, ranks.rank))
 
         total = torch.zeros((), device=ranks.device)
@@ -158,26 +163,50 @@ class Trainer:
             part_loss = self.loss(x, y) / config.grad_accumulation
             part_loss.backward()
             total += part_loss.detach()
-        parameters = list(self.model.parameters())
-        norm = nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
         total = ranks.all_reduce_sum(total) / ranks.world_size
-        # One transfer for both: each transfer waits for the GPU.
-        loss, grad_norm = torch.stack([total, full_tensor(norm)]).tolist()
-
         progress.step, progress.tokens = step, progress.tokens + targets.numel()
-        if not math.isfinite(loss + grad_norm):
-            self._skip_step(loss, grad_norm)
-            return None
-        progress.bad_in_a_row = 0
-        if grad_norm > config.max_grad_norm:
-            nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
-        self.reports.send("on_gradients", step)
-        lr = self.optimizer.step(step)
+        lr = self._update(total)
 
-        if not self._is_due(config.log_every):
+        if not self._is_due(config.log_every) or progress.bad_in_a_row:
             return None
+        loss, grad_norm = self.results.loss, self.results.grad_norm
         bpb = loss * targets.numel() / math.log(2) / int(self.token_bytes[targets].sum())
         return StepMetrics(loss, bpb, lr, grad_norm, progress.tokens, self.clock.rate())
+
+    def _update(self, loss: Float[Tensor, ""]) -> float:
+        """Clip the gradients and take the optimizer's step, or skip it if a number in it is not
+        finite; returns the learning rate.
+
+        On a CPU the host reads the numbers first. A GPU decides itself, and is given the next batch
+        before the host waits for it.
+        """
+        config, step = self.config, self.progress.step
+        parameters = list(self.model.parameters())
+        norm = nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
+        result, is_finite = torch.stack([loss, full_tensor(norm)]), None
+        self.results.add(result)
+        if self.runs_ahead:
+            is_finite = result.isfinite().all()
+        else:
+            self._read_results()
+            if self.progress.bad_in_a_row:
+                self.optimizer.zero_grad()
+                return math.nan
+        if self.runs_ahead or self.results.grad_norm > config.max_grad_norm:
+            nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
+        self.reports.send("on_gradients", step)
+        lr = self.optimizer.step(step, is_finite)
+        if self.runs_ahead and step < config.max_steps:
+            self.feed.prepare(step)
+        if self._is_due(config.log_every) or self.results.are_due:
+            self._read_results()
+        return lr
+
+    def _read_results(self) -> None:
+        """Wait for the results of all steps so far; raise Diverged if too many were skipped."""
+        if self.results.read():
+            reason = f"{self.results.newest}, for {self.progress.bad_in_a_row} consecutive steps"
+            raise self._diverged(reason)
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         """One function, so that a compiler can avoid writing the float32 logits to memory."""
@@ -194,6 +223,7 @@ class Trainer:
         """Measure the validation loss, report it, and point `best` to the lowest so far."""
         progress, checkpoints = self.progress, self.reports.checkpoints
         step, best = progress.step, progress.best_val_loss
+        self._read_results()
         self.measured = measured = self._measure(self.data.validation)
         if best is not None and progress.best_val_tokens not in (None, measured.tokens):
             log.info("evaluations score %d tokens from now on; the best is new", measured.tokens)
@@ -223,7 +253,7 @@ class Trainer:
         measured = measure(self.model, mine, self.token_bytes, ranks.device, self.autocast)
         if share > 1:
             sums = [measured.nats, measured.tokens, measured.bytes]
-            totals = torch.tensor(sums, dtype=torch.float64, device=ranks.device)
+            totals = torch.tensor(sums, dtype=torch.float64)
             nats, tokens, n_bytes = ranks.all_reduce_sum(totals).tolist()
             measured = Measurement(nats, int(tokens), int(n_bytes))
         if not math.isfinite(measured.nats):
@@ -251,9 +281,8 @@ class Trainer:
         done = self.saving is not None and self.saving.done()
         failed = int(done and self.saving is not None and self.saving.exception() is not None)
         if self.ranks.world_size > 1:  # any rank may receive the signal, or fail
-            stop, save, failed = self.ranks.all_reduce_max(
-                torch.tensor([stop, save, failed], device=self.ranks.device)
-            ).tolist()
+            asked = self.ranks.all_reduce_max(torch.tensor([stop, save, failed]))
+            stop, save, failed = asked.tolist()
         if done or failed:
             self._finish_save()
         self.save_pending |= bool(save)
@@ -264,6 +293,8 @@ class Trainer:
         progress, stop = self.progress, self._poll()
         self.save_pending |= bool(stop) or self._is_due(self.config.checkpoint_every)
         is_end = bool(stop) or progress.step == self.config.max_steps
+        if self.save_pending:
+            self._read_results()
         if self.save_pending and progress.bad_in_a_row and not is_end:
             log.warning(
                 "step %d: checkpoint postponed, because the step was skipped", progress.step
@@ -298,17 +329,6 @@ class Trainer:
             saving, self.saving = self.saving, None
             path = saving.result()
             self.reports.send("on_checkpoint", self.saved_step, path)
-
-    def _skip_step(self, loss: float, grad_norm: float) -> None:
-        """Discard gradients that are not finite; raise Diverged after too many steps in a row."""
-        progress = self.progress
-        self.optimizer.zero_grad()
-        progress.bad_steps += 1
-        progress.bad_in_a_row += 1
-        reason = f"loss {loss}, gradient norm {grad_norm}"
-        log.warning("step %d skipped: %s", progress.step, reason)
-        if progress.bad_in_a_row >= self.config.max_bad_steps:
-            raise self._diverged(f"{reason}, for {progress.bad_in_a_row} consecutive steps")
 
     def _diverged(self, reason: str) -> Diverged:
         """The exception to raise; logs the batch of the last step and the model's activations."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from configs.schema import preset
 from data.batches import Batches, Windows
@@ -26,6 +28,7 @@ from training.checkpoint import Checkpoints
 from training.config import TrainerConfig, n_tokens
 from training.device import autocast
 from training.evaluation import cross_entropy, measure
+from training.feed import Batch, Feed
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
 from training.progress import EVALUATED, Progress, load_progress
@@ -52,6 +55,7 @@ CONFIG = TrainerConfig(
     compile=False,
     parallel="ddp",
 )
+MUON = preset("optimizer", "muon", warmup_steps=0)
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
 # Token 0 has one byte, every other token has two.
 TOKEN_BYTES = torch.tensor([1] + [2] * (VOCAB - 1))
@@ -121,6 +125,15 @@ def trainer(
     )
     reports = Reports(checkpoints, [diary, *observers])
     return Trainer(config, model, optimizer, data, reports, progress), diary
+
+
+def poison(made: Trainer, steps: Container[int]) -> None:
+    """Make the loss of these steps NaN, by the count of steps from 1."""
+    made.model.register_forward_hook(
+        lambda module, arguments, output: (
+            output * math.nan if module.training and made.progress.step + 1 in steps else output
+        )
+    )
 
 
 def weights(made: Trainer) -> dict[str, torch.Tensor]:
@@ -343,6 +356,93 @@ def test_checkpoints_last_and_best(tmp_path: Path) -> None:
     load_weights(other, checkpoints.find("last", "run"))
     for a, b in zip(other.parameters(), made.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_steps_that_are_not_read_at_once_are_the_same(tmp_path: Path, optimizer: str) -> None:
+    """As on a GPU: the weights to the last bit, all events and measurements, also with skipped
+    steps, one of them a measured one, and with gradients that are clipped."""
+    config = replace(CONFIG, max_steps=12, max_bad_steps=5, eval_every=4, log_every=3)
+    made = []
+    for runs_ahead in (False, True):
+        each, diary = trainer(tmp_path / str(runs_ahead), config, dropout=0.2)
+        if optimizer == "muon":
+            each.optimizer = Optimizer(each.model, MUON, config.max_steps)
+        each.runs_ahead = runs_ahead
+        poison(each, {2, 6, 7})
+        summary = each.fit()
+        made.append((diary.events, {**diary.metrics}, diary.evals, weights(each), summary))
+    (events, metrics, evals, plain, summary), ahead = made
+    assert events == ahead[0] and evals == ahead[2]
+    assert summary.bad_steps == ahead[4].bad_steps == 3
+    assert list(metrics) == list(ahead[1]) == [3, 9, 12]
+    for step, measured in metrics.items():
+        assert replace(measured, tokens_per_second=0.0) == replace(
+            ahead[1][step], tokens_per_second=0.0
+        )
+    for name, tensor in plain.items():
+        assert torch.equal(tensor, ahead[3][name]), name
+
+
+def test_the_host_reads_nothing_inside_of_a_step(tmp_path: Path) -> None:
+    """Reading a value, or a size that depends on values, would wait for a GPU. Batches are read
+    before the results of the step before."""
+
+    class Calls(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read: list[str] = []
+
+        def __torch_dispatch__(
+            self, function: Any, types: Any, arguments: Any = (), names: Any = None
+        ) -> Any:
+            if "local_scalar_dense" in str(function) or "nonzero" in str(function):
+                self.read.append(f"{function} at {made.progress.step}")
+            return function(*arguments, **(names or {}))
+
+    config = replace(CONFIG, max_steps=9, log_every=4, max_bad_steps=9, eval_every=0)
+    made, _ = trainer(tmp_path, config, dropout=0.1)
+    made.runs_ahead = True
+    asked: list[tuple[int, float]] = []
+
+    def read_batch(step: int) -> Batch:
+        asked.append((step, made.results.loss))
+        return made.data.batch(step)
+
+    made.feed = Feed(read_batch, CPU)
+    with Calls() as calls:
+        for step in range(1, 9):
+            before = len(calls.read)
+            measured = made.train_step()
+            assert (len(calls.read) > before) == (measured is not None) == (step % 4 == 0)
+    assert [step for step, _ in asked] == [*range(9)]
+    losses = [loss for _, loss in asked]
+    assert all(math.isnan(loss) for loss in losses[:5]) and losses[5] == losses[8]
+
+
+def test_so_many_bad_steps_are_read_in_time(tmp_path: Path) -> None:
+    """Even if no step is measured, no step follows the last one that is allowed."""
+    config = replace(CONFIG, max_steps=40, log_every=40, max_bad_steps=7, eval_every=0)
+    made, diary = trainer(tmp_path, replace(config, checkpoint_every=0))
+    made.runs_ahead = True
+    poison(made, {2, 3, 4, *range(13, 40)})
+    with pytest.raises(UserError, match=r"diverged at step 19: loss nan.*7 consecutive steps"):
+        made.fit()
+    assert made.progress.bad_steps == 10 and diary.events[-2:] == [("step", 18), ("end", 19)]
+
+
+def test_batches_are_those_of_their_steps() -> None:
+    asked: list[int] = []
+
+    def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.append(step)
+        return torch.tensor([step]), torch.tensor([-step])
+
+    feed = Feed(batch, CPU)
+    for step in (0, 1, 5, 5, 2):
+        assert feed(step) == (step, -step)
+        feed.prepare(step + 1)
+    assert asked == [0, 1, 2, 5, 6, 5, 6, 2, 3]
 
 
 def test_a_huge_learning_rate_raises(tmp_path: Path) -> None:
