@@ -41,6 +41,7 @@ from inference import Writer, new_model
 from inference.base import Base, open_base
 from live.page import is_possible
 from model import GPT, is_sharded
+from model.loss import PART_BYTES
 from observe.build import build_observers
 from observe.cost import Cost
 from observe.observed import ObservedRun
@@ -263,16 +264,19 @@ def check_model_memory(config: TrainConfig, ranks: Ranks) -> None:
     """Raise UserError if the model cannot fit into the memory of the devices.
 
     Counts a lower bound for a rank: its share of weights, gradients and one optimizer state per
-    weight, and the logits of its share of one part of a batch. The text, which can take minutes, is
-    not read yet: the vocabulary is estimated.
+    weight; and for its share of one part of a batch, the inputs of blocks and the logits that are
+    in memory at once. The text, which can take minutes, is not read yet: the vocabulary is
+    estimated.
     """
     vocab_size = config.tokenizer.vocab_size or 256
     model, trainer = config.model, config.trainer
     _, n_local = ranks.nodes()
     holders = {"ddp": 1, "fsdp": ranks.world_size, "hsdp": n_local}[trainer.parallel]
     sequences = trainer.batch_size / trainer.grad_accumulation / ranks.world_size
-    logits = sequences * model.context_length * vocab_size
-    needed = 4 * (3 * model.n_weights(vocab_size) / holders + logits)
+    tokens = sequences * model.context_length
+    activations = tokens * model.d_model * model.n_layers
+    logits = min(tokens * vocab_size, PART_BYTES / 4)
+    needed = 4 * (3 * model.n_weights(vocab_size) / holders + activations + logits)
     if ranks.device.type == "cpu":  # the ranks of a node share its memory
         needed *= n_local
     smaller = "trainer.batch_size or model.context_length"

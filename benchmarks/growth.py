@@ -69,9 +69,8 @@ def print_table(axis: str, points: dict[int, tuple[int, int, int]]) -> None:
 
 
 def child(context: int, width: int, batch: int, precision: str) -> dict[str, float]:
-    from model import GPT
+    from model import GPT, cross_entropy
     from training.device import autocast, keep_freed_memory
-    from training.evaluation import cross_entropy
     from training.optimizer import Optimizer
 
     shape = Shape(context, VOCABULARY, n_layers=2, n_heads=4, d_model=width)

@@ -13,6 +13,7 @@ from model.attention import (
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.gpt import GPT
+from model.loss import cross_entropy, linear_cross_entropy
 from model.recording import ablate, record_attention
 from model.sharding import full_tensor, gathered, is_sharded, own_rows
 
@@ -23,12 +24,14 @@ __all__ = [
     "ModelConfig",
     "ablate",
     "causal_mask",
+    "cross_entropy",
     "document_mask",
     "explicit_attention",
     "full_tensor",
     "fused_attention",
     "gathered",
     "is_sharded",
+    "linear_cross_entropy",
     "own_rows",
     "record_attention",
 ]

@@ -19,6 +19,7 @@ from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.dropout import Dropout
+from model.loss import linear_cross_entropy
 from model.norm import build_norm
 from model.position import LearnedPosition, Rotary, build_position
 from model.sharding import own_rows
@@ -67,10 +68,21 @@ class GPT(nn.Module):
             self.initialise()
 
     def forward(
-        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
-    ) -> Float[Tensor, "batch query vocab"]:
-        """Logits of the next token at every position; raises as `hidden` does."""
-        return self.unembedding(self.hidden(tokens, cache))
+        self,
+        tokens: Int[Tensor, "batch query"],
+        cache: KVCache | None = None,
+        targets: Int[Tensor, "batch query"] | None = None,
+        reduction: str = "mean",
+    ) -> Float[Tensor, "batch query vocab"] | Float[Tensor, ""]:
+        """Logits of the next token at every position; raises as `hidden` does.
+
+        With `targets`, the loss of these tokens, as `linear_cross_entropy` gives it: in less memory
+        than from the logits.
+        """
+        hidden = self.hidden(tokens, cache)
+        if targets is None:
+            return self.unembedding(hidden)
+        return linear_cross_entropy(hidden, self.unembedding.weight, targets, reduction)
 
     def hidden(
         self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None

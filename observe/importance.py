@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from data.batches import UNSCORED, Windows
-from model import GPT, ablate, gathered
+from model import GPT, ablate, gathered, linear_cross_entropy
 from tensorboard_attention.scores import measure
 
 if TYPE_CHECKING:
@@ -61,9 +60,8 @@ def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], f
     device = next(model.parameters()).device
     inputs, targets = (each.to(device) for each in batch)
 
-    def loss(x: Float[Tensor, "batch query d_model"]) -> float:
-        logits = model.unembedding(model.final_norm(x))
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()).item()
+    def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, ""]:
+        return linear_cross_entropy(model.final_norm(x), model.unembedding.weight, targets)
 
     with gathered(model):
         # The residual stream of the model, and then those without one head each, of the layers so
@@ -76,5 +74,6 @@ def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], f
                     with ablate(block, [(0, head)], "mean"):
                         after.append(block.forward(streams[0]))
             streams = after
-        intact, *without = map(loss, streams)
+        # One transfer for all: each waits for a GPU.
+        intact, *without = torch.stack([*map(loss, streams)]).tolist()
     return np.array(without).reshape(model.config.n_layers, model.config.n_heads), intact

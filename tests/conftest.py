@@ -6,6 +6,7 @@ import openmp  # noqa: F401  # isort: skip
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 
 import pytest
+import torch
 from hypothesis import settings
 
 from configs.schema import preset
@@ -47,6 +49,25 @@ TINY = (
     "observe.attention.images_every=3",
     "observe.samples.max_new_tokens=20",
     "observe.samples.every=3",
+)
+
+
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")
+ON_GPU = pytest.param("cuda", marks=NEEDS_GPU)
+every_device = pytest.mark.parametrize("device", ["cpu", ON_GPU])
+# Compiling takes long on a CPU, for which most runs are not compiled.
+every_compiled_device = pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param(
+            "cpu",
+            marks=[
+                pytest.mark.long,
+                pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler"),
+            ],
+        ),
+        ON_GPU,
+    ],
 )
 
 

@@ -8,7 +8,6 @@ The reference is a CPU in float64 or float32.
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -20,15 +19,18 @@ import torch
 
 from inference.generation import generate
 from model import GPT, ablate, causal_mask, explicit_attention, fused_attention, record_attention
-from tests.conftest import ROOT, TINY, begin, finish, small_config, succeed
+from tests.conftest import (
+    ROOT,
+    TINY,
+    begin,
+    every_compiled_device,
+    every_device,
+    finish,
+    small_config,
+    succeed,
+)
 from training.device import autocast
 
-NO_GPU = "needs a GPU with CUDA"
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason=NO_GPU)),
-]
-every_device = pytest.mark.parametrize("device", DEVICES)
 RUN = (*TINY, "observe.tensorboard=false", "trainer.precision=fp32", "trainer.log_every=1")
 
 
@@ -178,9 +180,7 @@ def test_a_killed_run_goes_on(device: str, tmp_path: Path) -> None:
     assert losses(tmp_path / "run")[-1] == pytest.approx(found[-1], rel=tolerance)
 
 
-@every_device
-@pytest.mark.long
-@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+@every_compiled_device
 def test_compiled_steps_have_the_same_losses(device: str, tmp_path: Path) -> None:
     for compiled in ("true", "false"):
         settings = (*RUN, f"trainer.device={device}", f"trainer.compile={compiled}")

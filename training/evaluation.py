@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 
@@ -33,16 +32,6 @@ class Measurement:
         return self.nats / math.log(2) / self.bytes
 
 
-def cross_entropy(
-    logits: Float[Tensor, "batch query vocab"],
-    targets: Int[Tensor, "batch query"],
-    reduction: str = "mean",
-) -> Float[Tensor, ""]:
-    """The loss in nats per token, computed in float32 whatever the dtype of the logits. Negative
-    targets (-100) are not scored."""
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
-
-
 @torch.no_grad()
 def measure(
     model: nn.Module,
@@ -63,9 +52,8 @@ def measure(
         for inputs, targets in batches:
             inputs, targets = inputs.to(device), targets.to(device)
             with autocast:
-                logits = model(inputs)
-            # Summed as Python's float64: a long split has millions of terms.
-            nats += cross_entropy(logits, targets, reduction="sum").item()
+                loss = model(inputs, targets=targets, reduction="sum")
+            nats += loss.item()  # in float64: a long split has millions of terms
             scored = targets[targets >= 0]
             tokens += scored.numel()
             n_bytes += int(token_bytes[scored].sum())

@@ -31,7 +31,7 @@ from training.checkpoint import Checkpoints
 from training.clock import Clock
 from training.config import TrainerConfig
 from training.device import autocast
-from training.evaluation import Measurement, cross_entropy, largest_activations, measure
+from training.evaluation import Measurement, largest_activations, measure
 from training.feed import Batch, Feed
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
@@ -209,10 +209,9 @@ class Trainer:
             raise self._diverged(reason)
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """One function, so that a compiler can avoid writing the float32 logits to memory."""
+        """The mean loss; one function, so that the logits can stay out of memory."""
         with self.autocast:
-            logits = self.forward(x)
-        return cross_entropy(logits, y)
+            return self.forward(x, targets=y)
 
     def _evaluate_if_due(self) -> None:
         if self.progress.evaluated != self.progress.step and self._is_due(self.config.eval_every):

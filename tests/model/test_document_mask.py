@@ -18,12 +18,12 @@ from model import (
     GPT,
     KVCache,
     ablate,
+    cross_entropy,
     document_mask,
     explicit_attention,
     fused_attention,
     record_attention,
 )
-from training.evaluation import cross_entropy
 
 END = 12
 TOKENS = 8

@@ -15,10 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from configs.schema import preset
-from model import GPT, KVCache, record_attention
+from model import GPT, KVCache, cross_entropy, record_attention
 from model.attention import CausalSelfAttention
 from tests.conftest import small_config
-from training.evaluation import cross_entropy
 
 assert_close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 GPT2_CHOICES: dict[str, Any] = {

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.schema import preset
-from model import GPT
+from model import GPT, cross_entropy
 from tests.conftest import small_config
 from training.checkpoint import Checkpoints
-from training.evaluation import cross_entropy
 from training.optimizer import Optimizer, OptimizerConfig, lr_scale
 from training.progress import Progress
 from training.weights import load_optimizer

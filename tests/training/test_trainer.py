@@ -21,13 +21,13 @@ from data.tales import Tales
 from data.tokenizer import train_bpe
 from data.tokens import document_starts
 from errors import UserError
-from model import GPT
+from model import GPT, cross_entropy
 from tests.conftest import small_config
 from training import checkpoint, clock
 from training.checkpoint import Checkpoints
 from training.config import TrainerConfig, n_tokens
 from training.device import autocast
-from training.evaluation import cross_entropy, measure
+from training.evaluation import measure
 from training.feed import Batch, Feed
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer

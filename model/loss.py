@@ -1,0 +1,110 @@
+"""The loss of the next token, from logits or from what they are computed from.
+
+Promises: nats, computed in float32 whatever the dtype of the logits. The logits of a large batch
+are never in memory as a whole: with a vocabulary of 50,000 tokens, they would be most of what a
+training step needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.compiler import is_compiling
+
+PART_BYTES = 1 << 28  # of float32 logits; the loss of more is computed in parts
+ALIGNMENT = 64  # products on these devices are slow if a size is not a multiple of it
+ALIGNED = ("cuda",)
+
+
+def cross_entropy(
+    logits: Float[Tensor, "batch query vocab"],
+    targets: Int[Tensor, "batch query"],
+    reduction: str = "mean",
+) -> Float[Tensor, ""]:
+    """The "mean" of the loss in nats per token, or its "sum" in nats. Negative targets (-100) are
+    not scored."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
+
+
+def linear_cross_entropy(
+    hidden: Float[Tensor, "batch query d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    targets: Int[Tensor, "batch query"],
+    reduction: str = "mean",
+) -> Float[Tensor, ""]:
+    """`cross_entropy` of the logits hidden @ weight.T.
+
+    The loss of many logits is computed in parts of `PART_BYTES`, together with its gradient, which
+    cannot be differentiated again. Compiled code has no parts: the compiler appends the loss to the
+    product, and no float32 logits are written to memory.
+
+    `torch.nn.functional.linear_cross_entropy` also has parts. In bfloat16 it rounds the loss to 8
+    bits, and on CPUs it takes three times as long.
+    """
+    dtype = hidden.dtype
+    if torch.is_autocast_enabled(hidden.device.type):
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+    vocab_size = weight.shape[0]
+    rows = max(1, PART_BYTES // (4 * vocab_size * ALIGNMENT)) * ALIGNMENT
+    if is_compiling() or targets.numel() <= rows:
+        logits = F.linear(hidden, _aligned(weight))
+        if logits.shape[-1] != vocab_size:
+            logits = logits[..., :vocab_size]
+        return cross_entropy(logits, targets, reduction)
+    has_gradients = torch.is_grad_enabled()
+    total = _LossInParts.apply(
+        hidden.flatten(0, 1), weight, targets.flatten(), rows, dtype, has_gradients
+    )
+    return total if reduction == "sum" else total / (targets >= 0).sum()
+
+
+def _aligned(weight: Float[Tensor, "vocab d_model"]) -> Float[Tensor, "aligned d_model"]:
+    """With rows of zeros up to a multiple of `ALIGNMENT`, on a device where that is faster."""
+    padding = -weight.shape[0] % ALIGNMENT if weight.device.type in ALIGNED else 0
+    return F.pad(weight, (0, 0, 0, padding)) if padding else weight
+
+
+class _LossInParts(torch.autograd.Function):
+    """The sum of the loss over all tokens, and its gradients, from logits of `rows` tokens at a
+    time. Products are in `dtype`, and sums over parts in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Float[Tensor, "token d_model"],
+        weight: Float[Tensor, "vocab d_model"],
+        targets: Int[Tensor, " token"],
+        rows: int,
+        dtype: torch.dtype,
+        has_gradients: bool,
+    ) -> Float[Tensor, ""]:
+        vocab_size, aligned = weight.shape[0], _aligned(weight.to(dtype))
+        total = torch.zeros((), device=hidden.device)
+        if has_gradients:
+            of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+            of_logits = aligned.new_zeros(rows, aligned.shape[0])
+            ctx.gradients = (of_hidden, of_weight)
+        for start in range(0, len(targets), rows):
+            part = slice(start, start + rows)
+            x, target = hidden[part].to(dtype), targets[part, None]
+            target, scored = target.clamp(min=0), target >= 0
+            logits = F.linear(x, aligned)[:, :vocab_size]
+            log_p = logits.log_softmax(-1, dtype=torch.float32)
+            total -= log_p.gather(1, target).where(scored, 0).sum()
+            if has_gradients:  # of the logits: the probabilities, minus 1 for the target
+                log_p.exp_().scatter_add_(1, target, log_p.new_full(target.shape, -1))
+                error = of_logits[: len(x)]
+                torch.mul(log_p, scored, out=error[:, :vocab_size])
+                of_hidden[part] = error @ aligned
+                of_weight += (error.T @ x)[:vocab_size]
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
+        return *(each * scale for each in ctx.gradients), None, None, None, None

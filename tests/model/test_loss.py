@@ -1,0 +1,171 @@
+"""Compare the loss from hidden states with PyTorch's cross entropy of the whole logits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from model import GPT, cross_entropy, linear_cross_entropy, loss
+from tests.conftest import ROOT, begin, every_compiled_device, finish, small_config
+
+N, WIDTH = 37, 16
+
+
+@pytest.fixture(params=["whole", "parts", "aligned parts"])
+def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the loss is computed in parts of a few tokens, also as on a GPU."""
+    if request.param != "whole":
+        monkeypatch.setattr(loss, "ALIGNMENT", 8)
+        monkeypatch.setattr(loss, "PART_BYTES", 1)
+    if request.param == "aligned parts":
+        monkeypatch.setattr(loss, "ALIGNED", ("cpu",))
+    return request.param != "whole"
+
+
+def draw(vocab: int, batch: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Hidden states, a weight and targets, of which some are not scored."""
+    generator = torch.Generator().manual_seed(vocab)
+    hidden = torch.randn(batch, N, WIDTH, generator=generator)
+    weight = torch.randn(vocab, WIDTH, generator=generator)
+    targets = torch.randint(vocab, (batch, N), generator=generator)
+    targets[:, ::5] = -100
+    return hidden, weight, targets
+
+
+@pytest.mark.parametrize("vocab", [1, 7, 8, 19])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_values_and_gradients_are_those_of_the_logits(
+    parts: bool, vocab: int, reduction: str
+) -> None:
+    hidden, weight, targets = draw(vocab, batch=3)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [each.to(dtype).requires_grad_() for each in (hidden, weight)]
+        if dtype == torch.float64:
+            logits = (leaves[0] @ leaves[1].T).flatten(0, 1)
+            value = F.cross_entropy(logits, targets.flatten(), reduction=reduction)
+        else:
+            value = linear_cross_entropy(leaves[0], leaves[1], targets, reduction)
+        found.append((value, *torch.autograd.grad(3 * value, leaves)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+
+
+def test_products_in_bfloat16_have_a_loss_in_float32(parts: bool) -> None:
+    """As close to float64 as the logits in bfloat16 are, and closer than bfloat16 rounds."""
+    hidden, weight, targets = draw(300, batch=9)
+    found = []
+    for whole in (True, False):
+        leaves = [each.clone().requires_grad_() for each in (hidden, weight)]
+        with torch.autocast("cpu", torch.bfloat16):
+            if whole:
+                value = cross_entropy(F.linear(*leaves), targets)
+            else:
+                value = linear_cross_entropy(leaves[0], leaves[1], targets)
+        assert value.dtype == torch.float32
+        value.backward()
+        found.append((value.detach(), *(each.grad for each in leaves)))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-5, atol=0)
+    for one, other in zip(found[1][1:], found[0][1:], strict=True):
+        assert one is not None and other is not None
+        assert (one - other).norm() <= 1e-2 * other.norm()
+
+
+def test_without_gradients(parts: bool) -> None:
+    hidden, weight, targets = draw(19)
+    with torch.no_grad():
+        found = linear_cross_entropy(hidden, weight, targets, "sum")
+    assert not found.requires_grad
+    torch.testing.assert_close(found, cross_entropy(hidden @ weight.T, targets, "sum"))
+
+
+def test_targets_of_which_none_is_scored(parts: bool) -> None:
+    """The mean of nothing is NaN, as in PyTorch; the sum is zero."""
+    hidden, weight, targets = draw(19)
+    nothing = torch.full_like(targets, -100)
+    assert linear_cross_entropy(hidden, weight, nothing).isnan()
+    assert linear_cross_entropy(hidden, weight, nothing, "sum") == 0
+
+
+@given(st.integers(1, 100), st.integers(1, 3), st.integers(1, 40))
+def test_any_parts_have_the_same_loss(vocab: int, batch: int, alignment: int) -> None:
+    hidden, weight, targets = draw(vocab, batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss, "ALIGNMENT", alignment)
+        patch.setattr(loss, "ALIGNED", ("cpu",))
+        patch.setattr(loss, "PART_BYTES", 1)
+        found = linear_cross_entropy(hidden, weight, targets)
+    torch.testing.assert_close(found, cross_entropy(hidden @ weight.T, targets))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_loss_of_the_model_is_that_of_its_logits(parts: bool, tied: bool) -> None:
+    torch.manual_seed(0)
+    model = GPT(small_config(1, 2, 16, 8, tied_embeddings=tied), 19)
+    tokens = torch.randint(19, (2, 9))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    losses = (model(inputs, targets=targets), cross_entropy(model(inputs), targets))
+    torch.testing.assert_close(*losses)
+    for one, other in zip(
+        *(torch.autograd.grad(each, [*model.parameters()]) for each in losses), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_no_tensor_is_as_large_as_the_logits(parts: bool) -> None:
+    class Sizes(TorchDispatchMode):
+        largest = 0
+
+        def __torch_dispatch__(
+            self, function: Any, types: Any, arguments: Any = (), names: Any = None
+        ) -> Any:
+            result = function(*arguments, **(names or {}))
+            if isinstance(result, torch.Tensor):
+                self.largest = max(self.largest, result.numel())
+            return result
+
+    hidden, weight, targets = draw(500, batch=4)
+    with Sizes() as sizes:
+        linear_cross_entropy(hidden.requires_grad_(), weight.requires_grad_(), targets).backward()
+    n_logits = targets.numel() * 500
+    assert (sizes.largest < n_logits / 3) == parts
+
+
+# In a process of its own, without the shape checks of tests.
+COMPILED = """
+import torch
+from model import linear_cross_entropy
+from torch._inductor.utils import run_and_get_code
+
+def loss(*arguments):
+    with torch.autocast(device, torch.bfloat16):
+        return linear_cross_entropy(*arguments)
+
+def step():
+    value = compiled(hidden, weight, targets)
+    value.backward()
+    return value
+
+device, compiled = "{device}", torch.compile(loss)
+hidden = torch.randn(4, 128, 16, device=device, requires_grad=True)
+weight = torch.randn(301, 16, device=device, requires_grad=True)
+targets = torch.randint(301, (4, 128), device=device)
+value, sources = run_and_get_code(step)
+print(*sources)
+torch.testing.assert_close(loss(hidden, weight, targets), value)
+"""
+
+
+@every_compiled_device
+def test_compiled_code_keeps_no_float32_logits(device: str) -> None:
+    printed = finish(begin("-c", COMPILED.format(device=device), cwd=ROOT))
+    buffers = re.findall(r"empty_strided_\w+\(\((512, 3\d\d)\), .*?torch\.(\w+)\)", printed)
+    assert buffers
+    assert {dtype for _, dtype in buffers} == {"bfloat16"}
