@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from errors import check_range
+from inference.graphs import GRAPHS, WORTHWHILE, TokenReader, is_capturable
 from model import GPT, KVCache, gathered, is_sharded
 
 MAX_NEW_TOKENS = 10**6
@@ -124,7 +125,8 @@ def _stream(
     weight, shared = model.unembedding.weight, is_sharded(model)
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and not shared:
         model = _for_few_rows(model)
-    cache, cached_from = None, 0
+    cache, cached_from, reader = None, 0, None
+    is_long = weight.device.type == GRAPHS and max_new_tokens >= WORTHWHILE
     with gathered(model), _evaluating(model):
         weight = model.token_embedding.weight  # gathered, which can change its dtype
         for n in range(n_prompt, n_prompt + max_new_tokens):
@@ -140,7 +142,12 @@ def _stream(
                 if start != cached_from:
                     cache.clear()
                     cached_from = start
-                last = model.hidden(tokens[:, start + cache.length : n], cache)[:, -1]
+                new = tokens[:, start + cache.length : n]
+                if is_long and new.shape[1] == 1 and is_capturable(model):
+                    reader = reader or TokenReader(model, cache)
+                    last = reader(new)
+                else:
+                    last = model.hidden(new, cache)[:, -1]
             chosen = choose(model.unembedding(last).float())
             if shared:  # ranks that chose differently could wait for each other forever
                 torch.distributed.broadcast(chosen, src=0)

@@ -10,7 +10,7 @@ from model.attention import (
     explicit_attention,
     fused_attention,
 )
-from model.cache import KVCache
+from model.cache import KVCache, StaticKVCache
 from model.config import ModelConfig
 from model.gpt import GPT
 from model.loss import cross_entropy, linear_cross_entropy
@@ -22,6 +22,7 @@ __all__ = [
     "AttentionSteps",
     "KVCache",
     "ModelConfig",
+    "StaticKVCache",
     "ablate",
     "causal_mask",
     "cross_entropy",

@@ -192,7 +192,7 @@ class CausalSelfAttention(nn.Module):
         self,
         x: Float[Tensor, "batch query d_model"],
         cache: LayerCache | None = None,
-        mask: Bool[Tensor, "batch 1 query key"] | None = None,
+        mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         start = 0 if cache is None else cache.length
 

@@ -30,7 +30,7 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "batch query d_model"],
         cache: LayerCache | None = None,
-        mask: Bool[Tensor, "batch 1 query key"] | None = None,
+        mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         x = x + self.attention(self.attention_norm(x), cache, mask)
         return x + self.mlp(self.mlp_norm(x))

@@ -21,7 +21,7 @@ from model.config import ModelConfig
 from model.dropout import Dropout
 from model.loss import linear_cross_entropy
 from model.norm import build_norm
-from model.position import LearnedPosition, Rotary, build_position
+from model.position import LearnedPosition, Rotary, Start, build_position
 from model.sharding import own_rows
 
 # Of token embeddings and learned positions, when training begins.
@@ -89,20 +89,23 @@ class GPT(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream after the final norm: the input of `unembedding`.
 
-        With a cache, `tokens` continue the cached ones and are added to the cache.
+        With a cache, `tokens` continue the cached ones and are added to the cache. With a
+        `StaticKVCache`, the position of the token is not checked.
 
         Raises ValueError if the tokens (with the cached ones) exceed the context length, and, in
         eager mode on a CPU, for an id outside the vocabulary (elsewhere the check would force a
         synchronisation).
         """
         start = 0 if cache is None else cache.length
-        if start + tokens.shape[1] > self.config.context_length:
+        if not isinstance(start, Tensor) and start + tokens.shape[1] > self.config.context_length:
             raise ValueError(
                 f"tokens: {start + tokens.shape[1]} tokens exceed "
                 f"context_length={self.config.context_length}; give fewer"
             )
         x = self.embed(tokens, start)
-        mask = self._mask(tokens, cache) if self.config.document_mask else None
+        mask = None if cache is None else cache.mask
+        if self.config.document_mask:
+            mask = self._mask(tokens, cache)
         for index, block in enumerate(self.blocks):
             x = block(x, None if cache is None else cache.layers[index], mask)
         return self.final_norm(x)
@@ -115,7 +118,7 @@ class GPT(nn.Module):
         return document_mask(ends if cache is None else cache.append_ends(ends), tokens.shape[1])
 
     def embed(
-        self, tokens: Int[Tensor, "batch query"], start: int = 0
+        self, tokens: Int[Tensor, "batch query"], start: Start = 0
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream before the first block, of tokens from position `start` on; raises as
         `hidden` does for an id."""

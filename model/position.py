@@ -2,21 +2,24 @@
 
 Promises: every class here is called as `position(x, start)`, where the first token of `x` is at
 position `start` of the window (not 0 when earlier tokens are cached), and keeps the shape of `x`.
+If there is one token, `start` can be a tensor, whose value the host does not know.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from model.config import ModelConfig
+
+Start = int | Int64[Tensor, " one"]
 
 
 class NoPosition(nn.Module):
     """Returns `x` unchanged: used where the other kind of position acts."""
 
-    def forward(self, x: Tensor, start: int) -> Tensor:
+    def forward(self, x: Tensor, start: Start) -> Tensor:
         return x
 
 
@@ -28,9 +31,9 @@ class LearnedPosition(nn.Module):
         self.weight = nn.Parameter(torch.empty(context_length, d_model))
 
     def forward(
-        self, x: Float[Tensor, "batch token d_model"], start: int
+        self, x: Float[Tensor, "batch token d_model"], start: Start
     ) -> Float[Tensor, "batch token d_model"]:
-        return x + self.weight[start : start + x.shape[1]]
+        return x + _rows(self.weight, start, x.shape[1])
 
 
 class Rotary(nn.Module):
@@ -60,12 +63,18 @@ class Rotary(nn.Module):
         return torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)
 
     def forward(
-        self, x: Float[Tensor, "batch head token d_head"], start: int
+        self, x: Float[Tensor, "batch head token d_head"], start: Start
     ) -> Float[Tensor, "batch head token d_head"]:
-        cos = self.cos[start : start + x.shape[2]]
-        sin = self.sin[start : start + x.shape[2]]
+        cos = _rows(self.cos, start, x.shape[2])
+        sin = _rows(self.sin, start, x.shape[2])
         # (a, b) becomes (a cos - b sin, b cos + a sin); under autocast, in the tables' float32.
         return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin).to(x.dtype)
+
+
+def _rows(table: Float[Tensor, "row width"], start: Start, n: int) -> Float[Tensor, "n width"]:
+    if isinstance(start, Tensor):
+        return table.index_select(0, start)
+    return table[start : start + n]
 
 
 def build_position(config: ModelConfig, acts_on: str) -> nn.Module:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from data.tokenizer import train_bpe
 from data.tokens import document_starts
 from errors import UserError
 from model import GPT, cross_entropy
-from tests.conftest import small_config
+from tests.conftest import every_device, small_config
 from training import checkpoint, clock
 from training.checkpoint import Checkpoints
 from training.config import TrainerConfig, n_tokens
@@ -32,6 +33,7 @@ from training.feed import Batch, Feed
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
 from training.progress import EVALUATED, Progress, load_progress
+from training.ranks import Ranks
 from training.tensors import write_tensors
 from training.trainer import Reports, Trainer, TrainingData
 from training.weights import load_optimizer, load_weights
@@ -106,9 +108,10 @@ def trainer(
     resume: bool = False,
     lr: float = 1e-2,
     observers: Sequence[Observer] = (),
+    device: str = "cpu",
 ) -> tuple[Trainer, Diary]:
     torch.manual_seed(0)
-    model = GPT(small_config(2, 2, 16, CONTEXT, dropout=dropout), VOCAB)
+    model = GPT(small_config(2, 2, 16, CONTEXT, dropout=dropout), VOCAB).to(device)
     optimizer = Optimizer(model, replace(ADAMW, lr=lr), max(6, config.max_steps))
     checkpoints, progress, diary = Checkpoints(folder / "checkpoints"), Progress(), Diary()
     if resume:
@@ -124,7 +127,8 @@ def trainer(
         token_bytes=TOKEN_BYTES,
     )
     reports = Reports(checkpoints, [diary, *observers])
-    return Trainer(config, model, optimizer, data, reports, progress), diary
+    ranks = Ranks(torch.device(device))
+    return Trainer(config, model, optimizer, data, reports, progress, ranks), diary
 
 
 def poison(made: Trainer, steps: Container[int]) -> None:
@@ -134,6 +138,18 @@ def poison(made: Trainer, steps: Container[int]) -> None:
             output * math.nan if module.training and made.progress.step + 1 in steps else output
         )
     )
+
+
+@contextmanager
+def waiting_is_an_error(device: str, but: bool) -> Iterator[None]:
+    """Where the host would wait for a GPU, PyTorch raises an error, except if `but`."""
+    if device == "cuda" and not but:
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def weights(made: Trainer) -> dict[str, torch.Tensor]:
@@ -384,9 +400,13 @@ def test_steps_that_are_not_read_at_once_are_the_same(tmp_path: Path, optimizer:
         assert torch.equal(tensor, ahead[3][name]), name
 
 
-def test_the_host_reads_nothing_inside_of_a_step(tmp_path: Path) -> None:
-    """Reading a value, or a size that depends on values, would wait for a GPU. Batches are read
-    before the results of the step before."""
+@every_device
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_host_reads_nothing_inside_of_a_step(
+    tmp_path: Path, device: str, optimizer: str
+) -> None:
+    """Reading a value, or a size that depends on values, would wait for a GPU; there, PyTorch then
+    raises an error. Batches are read before the results of the step before."""
 
     class Calls(TorchDispatchMode):
         def __init__(self) -> None:
@@ -401,7 +421,9 @@ def test_the_host_reads_nothing_inside_of_a_step(tmp_path: Path) -> None:
             return function(*arguments, **(names or {}))
 
     config = replace(CONFIG, max_steps=9, log_every=4, max_bad_steps=9, eval_every=0)
-    made, _ = trainer(tmp_path, config, dropout=0.1)
+    made, _ = trainer(tmp_path, config, dropout=0.1, device=device)
+    if optimizer == "muon":
+        made.optimizer = Optimizer(made.model, MUON, config.max_steps)
     made.runs_ahead = True
     asked: list[tuple[int, float]] = []
 
@@ -409,11 +431,12 @@ def test_the_host_reads_nothing_inside_of_a_step(tmp_path: Path) -> None:
         asked.append((step, made.results.loss))
         return made.data.batch(step)
 
-    made.feed = Feed(read_batch, CPU)
+    made.feed = Feed(read_batch, torch.device(device))
     with Calls() as calls:
         for step in range(1, 9):
             before = len(calls.read)
-            measured = made.train_step()
+            with waiting_is_an_error(device, but=step % 4 == 0):
+                measured = made.train_step()
             assert (len(calls.read) > before) == (measured is not None) == (step % 4 == 0)
     assert [step for step, _ in asked] == [*range(9)]
     losses = [loss for _, loss in asked]
