@@ -1,10 +1,13 @@
 """Tokens per second of sampling, compared with nanoGPT's `generate`, up to a full context.
 
-    python benchmarks/sampling.py --nanogpt CHECKOUT [--device cuda]
+    python benchmarks/sampling.py --nanogpt CHECKOUT
+    python benchmarks/sampling.py --nanogpt CHECKOUT --device cuda --batches 1 64 --shapes char gpt2
 
-All sides start from one token, have the same shape (nanoGPT's character model of 10.65 M
-parameters), float32 and random weights, and are measured in turn. nanoGPT recomputes the whole
-window for every token. On a CPU, one sequence is also compared with the memory bandwidth: the
+All sides start from one token, have the same shape (`char` is nanoGPT's character model of 10.65 M
+parameters, `gpt2` GPT-2 with 124 M) and random weights, and are measured in turn. nanoGPT
+recomputes the whole window for every token. On a GPU both compute in bfloat16, nanoGPT by autocast
+as its sample.py does, and are called once before they are measured. On a CPU both compute in
+float32, and one sequence is also compared with the memory bandwidth: the
 weights are read once per token, and cannot be read faster than a sum reads an array of their size;
 and with llama.cpp, if it is installed (`make test-long` does), with a GGUF file of our weights and
 the same number of threads.
@@ -33,47 +36,65 @@ from torch import Tensor
 
 from benchmarks.common import GPT2_BLOCK, Shape, configure, in_turn, make_parser, nanogpt, spread
 from data.tokenizer import fixed_tokenizer
-from exchange.gguf import write_gguf
 from inference import generate
 from model import GPT
 
-SHAPE = Shape(context_length=256, vocab_size=256, n_layers=6, n_heads=6, d_model=384)
-N_NEW = SHAPE.context_length - 1
+SHAPES = {
+    "char": Shape(context_length=256, vocab_size=256, n_layers=6, n_heads=6, d_model=384),
+    "gpt2": Shape(context_length=1024, vocab_size=50304, n_layers=12, n_heads=12, d_model=768),
+}
 
 
 def main() -> None:
     parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["char"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 16], help="sequences at once")
+    parser.add_argument("--tokens", type=int, help="default: to a full context")
     arguments = parser.parse_args()
-    torch.manual_seed(0)
-    peer = nanogpt(arguments.nanogpt, SHAPE).to(arguments.device).eval()
-    ours = GPT(configure(SHAPE, *GPT2_BLOCK).model, SHAPE.vocab_size).to(arguments.device)
-    on_cpu = arguments.device == "cpu"
-    for batch in (1, 16):
-        prompt = torch.zeros(batch, 1, dtype=torch.long, device=arguments.device)
-        sides: dict[str, Callable[[], Any]] = {
-            "nanoGPT": partial(peer.generate, prompt, N_NEW, temperature=0.8),
-            "glassgpt": partial(sample, ours, prompt),
-        }
-        if batch == 1 and on_cpu:
-            sides["reading the weights"] = reader(ours)
-            sides |= beside_llama_cpp(ours)
-        compare(sides, batch, arguments.rounds)
+    for name in arguments.shapes:
+        torch.manual_seed(0)
+        shape, device = SHAPES[name], arguments.device
+        peer = nanogpt(arguments.nanogpt, shape).to(device).eval()
+        ours = GPT(configure(shape, *GPT2_BLOCK).model, shape.vocab_size).to(device)
+        if on_gpu := device != "cpu":
+            ours.bfloat16()
+        n_new = arguments.tokens or shape.context_length - 1
+        for batch in arguments.batches:
+            prompt = torch.zeros(batch, 1, dtype=torch.long, device=device)
+            sides: dict[str, Callable[[], Any]] = {
+                "nanoGPT": partial(sample_peer, peer, prompt, n_new),
+                "glassgpt": partial(sample, ours, prompt, n_new),
+            }
+            if batch == 1 and not on_gpu:
+                sides["reading the weights"] = reader(ours, n_new)
+                sides |= beside_llama_cpp(ours, n_new)
+            print(f"{name}, {batch} at once:")
+            compare(sides, batch * n_new, arguments.rounds, on_gpu)
 
 
-def sample(model: GPT, prompt: Tensor) -> None:
-    deque(generate(model, prompt, N_NEW, temperature=0.8), maxlen=0)
+def sample_peer(model: Any, prompt: Tensor, n_new: int) -> None:
+    kind = prompt.device.type
+    torch.backends.cuda.matmul.allow_tf32 = True  # as nanoGPT does
+    with torch.no_grad(), torch.autocast(kind, torch.bfloat16, enabled=kind != "cpu"):
+        model.generate(prompt, n_new, temperature=0.8)
 
 
-def reader(model: GPT) -> Callable[[], Any]:
+def sample(model: GPT, prompt: Tensor, n_new: int) -> None:
+    deque(generate(model, prompt, n_new, temperature=0.8), maxlen=0)
+
+
+def reader(model: GPT, n_new: int) -> Callable[[], Any]:
     """Reads as many bytes as the model has weights, once for each token."""
     array = torch.ones(model.n_parameters)
-    return lambda: [array.sum() for _ in range(N_NEW)]
+    return lambda: [array.sum() for _ in range(n_new)]
 
 
-def beside_llama_cpp(model: GPT) -> dict[str, Callable[[], Any]]:
+def beside_llama_cpp(model: GPT, n_new: int) -> dict[str, Callable[[], Any]]:
     """llama.cpp with the same weights, if it is installed."""
+    from exchange.gguf import write_gguf
+
     try:
         llama_cpp = import_module("llama_cpp")
     except ImportError:
@@ -86,21 +107,24 @@ def beside_llama_cpp(model: GPT) -> dict[str, Callable[[], Any]]:
         write_gguf(file, model.config, tokenizer, weights, "float32", name="a model", end=None)
         threads = torch.get_num_threads()
         llama = llama_cpp.Llama(
-            str(file), n_ctx=N_NEW + 1, n_threads=threads, use_mmap=False, verbose=False
+            str(file), n_ctx=n_new + 1, n_threads=threads, use_mmap=False, verbose=False
         )
-    return {"llama.cpp": lambda: [*islice(llama.generate([0], top_k=0, temp=0.8), N_NEW)]}
+    return {"llama.cpp": lambda: [*islice(llama.generate([0], top_k=0, temp=0.8), n_new)]}
 
 
-def compare(sides: dict[str, Callable[[], Any]], batch: int, rounds: int) -> None:
+def compare(
+    sides: dict[str, Callable[[], Any]], n_tokens: int, rounds: int, warms_up: bool
+) -> None:
     def rate(side: str, number: int) -> float:
         began = time.perf_counter()
         sides[side]()
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
-        return batch * N_NEW / (time.perf_counter() - began)
+        return n_tokens / (time.perf_counter() - began)
 
+    for side in sides if warms_up else ():
+        rate(side, 0)
     rates = in_turn(sides, range(rounds), rate)
-    print(f"{batch} at once:")
     for side, found in rates.items():
         ratio = median(rates["glassgpt"]) / median(found)
         print(f"  {side} {spread(found, ',.0f', ' tokens/s')}: glassgpt {ratio:.2f} x", flush=True)

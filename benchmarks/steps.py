@@ -1,13 +1,16 @@
 """Training tokens per second with plain AdamW, compared with nanoGPT's own model.
 
     python benchmarks/steps.py --nanogpt CHECKOUT
-    python benchmarks/steps.py --nanogpt CHECKOUT --shape gpt2 --device cuda --peak-tflops 989
+    python benchmarks/steps.py --nanogpt CHECKOUT --shape gpt2 --device cuda
 
 `quick_start` is the shape of nanoGPT's CPU quick start in float32; `gpt2` is GPT-2 with 124 M
-parameters in bfloat16 with torch.compile, as in nanoGPT's bench.py. Both sides take batches from
-memory, clip the gradients, step and read the loss; they run in turn, each in its own process. On
-our side a step is the trainer's own, with GPT-2's block, as in nanoGPT, with the default block, and
+parameters in bfloat16 with torch.compile, with the step of nanoGPT's bench.py, which reads the loss
+of every step; `toy` is the same for a tiny model, to try the script on a CPU. Both sides take
+batches from memory; they run in turn, each in its own process. On our side a step is the trainer's
+own, which also clips the gradients, with GPT-2's block, as in nanoGPT, with the default block, and
 as `train.py` would choose the precision, which on a CPU with bfloat16 instructions is not float32.
+For `gpt2`, also with Muon, and with GPT-2's vocabulary of 50,257 tokens: both others have 50,304, a
+multiple of 64.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,68 +29,126 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import common
 
 PEER = "nanoGPT"
-BLOCKS = {
-    "glassgpt, GPT-2's block": common.GPT2_BLOCK,
-    "glassgpt, default block": ("model=nano",),
-    "glassgpt, default block and precision": ("model=nano", "trainer.precision=auto"),
+ADAMW = ("optimizer=adamw", "optimizer.lr=1e-3", "optimizer.beta2=0.99", "optimizer.warmup_steps=0")
+OURS = {
+    "glassgpt, GPT-2's block": (*common.GPT2_BLOCK, *ADAMW),
+    "glassgpt, default block": ("model=nano", *ADAMW),
 }
-# Shape, batch size, and whether with bfloat16 and torch.compile.
+AUTO = {"glassgpt, default block and precision": ("model=nano", "trainer.precision=auto", *ADAMW)}
+ODD = "glassgpt, GPT-2's block and vocabulary"
+MORE = {ODD: OURS["glassgpt, GPT-2's block"], "glassgpt, GPT-2's block, Muon": common.GPT2_BLOCK}
+
+
+class Task(NamedTuple):
+    """What is compared. `is_fast`: in bfloat16, with torch.compile, and as in bench.py."""
+
+    shape: common.Shape
+    batch_size: int
+    is_fast: bool
+    sides: dict[str, tuple[str, ...]]
+    odd_vocab_size: int = 0
+
+
 TASKS = {
-    "quick_start": (common.Shape(64, 65, n_layers=4, n_heads=4, d_model=128), 12, False),
-    # nanoGPT pads the vocabulary of 50,257 to a multiple of 64; so do both sides here.
-    "gpt2": (common.Shape(1024, 50304, n_layers=12, n_heads=12, d_model=768), 16, True),
+    "quick_start": Task(
+        common.Shape(64, 65, n_layers=4, n_heads=4, d_model=128), 12, False, OURS | AUTO
+    ),
+    "gpt2": Task(
+        common.Shape(1024, 50304, n_layers=12, n_heads=12, d_model=768),
+        *(16, True, OURS | MORE, 50257),
+    ),
+    "toy": Task(
+        common.Shape(32, 320, n_layers=1, n_heads=2, d_model=64), *(4, True, OURS | MORE, 257)
+    ),
 }
+BLOCK = 10  # steps between two looks at the clock on a GPU, which wait for it
 
 
 def main() -> None:
     parser = common.make_parser(__doc__, rounds=5)
     parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
     parser.add_argument("--shape", choices=TASKS, default="quick_start")
+    parser.add_argument("--batch-size", type=int, help="instead of that of the shape")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
-    parser.add_argument("--peak-tflops", type=float, help="peak of the device; adds utilisation")
+    parser.add_argument("--warm-up", type=int, default=20, help="steps; default: %(default)s")
+    parser.add_argument("--peak-tflops", type=float, help="of the device, if it is unknown")
     arguments = parser.parse_args()
-    shape, batch_size, _ = TASKS[arguments.shape]
-    how = (arguments.shape, arguments.device, arguments.steps, arguments.nanogpt)
+    task = TASKS[arguments.shape]
+    batch_size = arguments.batch_size or task.batch_size
+    how = (arguments.shape, batch_size, arguments.device, arguments.warm_up, arguments.steps)
 
     def rate(side: str, number: int) -> float:
-        return batch_size * shape.context_length / common.in_child(__file__, side, *how)
+        tokens = batch_size * task.shape.context_length
+        found = tokens / common.in_child(__file__, side, *how, arguments.nanogpt.resolve())
+        print(f"{side}: {found:,.0f} tokens/s", flush=True)
+        return found
 
-    rates = common.in_turn((PEER, *BLOCKS), range(arguments.rounds), rate)
+    rates = common.in_turn((PEER, *task.sides), range(arguments.rounds), rate)
+    peak = arguments.peak_tflops or known_peak(arguments.device, task.is_fast)
     for side, found in rates.items():
         # By round, because the machine's speed changes from minute to minute.
         ratios = [ours / peer for ours, peer in zip(found, rates[PEER], strict=True)]
         results = [common.spread(found, ",.0f", " tokens/s"), common.spread(ratios, ".2f", " x")]
-        if arguments.peak_tflops:
-            from model import GPT
-
-            config = common.configure(shape, *BLOCKS.get(side, common.GPT2_BLOCK))
-            flops = median(found) * GPT(config.model, shape.vocab_size).flops_per_token
-            results.append(f"{flops / 1e12 / arguments.peak_tflops:.1%} of the peak")
+        step = batch_size * task.shape.context_length / median(found)
+        results.append(f"{step * 1e3:.2f} ms per step")
+        if peak:
+            flops = median(found) * flops_per_token(task, side)
+            results.append(f"{flops / 1e12 / peak:.1%} of the peak")
         print(f"{side}: {', '.join(results)}")
 
 
-def child(side: str, task: str, device: str, n_steps: int, checkout: str) -> float:
+def known_peak(device: str, is_bf16: bool) -> float | None:
+    import torch
+
+    from training.peaks import find_peak
+
+    peak = find_peak(torch.device(device), is_bf16)
+    return None if peak is None else peak / 1e12
+
+
+def flops_per_token(task: Task, side: str) -> int:
+    import torch
+
+    from model import GPT
+
+    config = common.configure(task.shape, *task.sides.get(side, common.GPT2_BLOCK))
+    with torch.device("meta"):
+        return GPT(config.model, task.shape.vocab_size).flops_per_token
+
+
+def child(
+    side: str, name: str, batch_size: int, device: str, warm_up: int, n_steps: int, checkout: str
+) -> float:
     """Seconds of one step of a warm model: the median, because other programs disturb some."""
-    vocab_size = TASKS[task][0].vocab_size
-    tokens = np.random.default_rng(0).integers(0, vocab_size, 10**6).astype(np.uint16)
+    import openmp  # noqa: F401  # isort: skip
+    import torch
+
+    task = TASKS[name]._replace(batch_size=batch_size)
+    if side == ODD:
+        task = task._replace(shape=task.shape._replace(vocab_size=task.odd_vocab_size))
+    tokens = np.random.default_rng(0).integers(0, task.shape.vocab_size, 10**6).astype(np.uint16)
     if side == PEER:
         step = peer_step(task, tokens, device, Path(checkout))
     else:
-        step = our_step(task, tokens, device, BLOCKS[side])
-    for _ in range(20):
+        step = our_step(task, tokens, device, task.sides[side])
+    for _ in range(warm_up):
         step()
-    ticks = [time.perf_counter()]
-    for _ in range(n_steps):
-        step()  # reads the loss at its end, which on a GPU waits for the step
-        ticks.append(time.perf_counter())
-    return median(np.diff(ticks).tolist())
+    on_gpu = device == "cuda"
+    block = BLOCK if on_gpu else 1
+    ticks = []
+    for number in range(n_steps + 1):
+        if number % block == 0:
+            if on_gpu:
+                torch.cuda.synchronize()
+            ticks.append(time.perf_counter())
+        step()
+    return median(np.diff(ticks).tolist()) / block
 
 
 def our_step(
-    task: str, tokens: np.ndarray, device: str, block: tuple[str, ...]
+    task: Task, tokens: np.ndarray, device: str, settings: tuple[str, ...]
 ) -> Callable[[], object]:
-    import openmp  # noqa: F401  # isort: skip
     import torch
 
     from data.batches import Batches, Windows
@@ -99,20 +160,14 @@ def our_step(
     from training.trainer import Reports, Trainer, TrainingData
 
     keep_freed_memory()
-    shape, batch_size, is_fast = TASKS[task]
+    shape, batch_size, is_fast = task[:3]
     config = common.configure(
         shape,
-        *(
-            "optimizer=adamw",
-            "optimizer.lr=1e-3",
-            "optimizer.beta2=0.99",
-            "optimizer.warmup_steps=0",
-        ),
         *("trainer.max_steps=1_000_000_000", "trainer.log_every=1_000_000"),
         *("trainer.eval_every=0", "trainer.checkpoint_every=0"),
         *(f"trainer.batch_size={batch_size}", f"trainer.device={device}"),
         *(f"trainer.precision={'bf16' if is_fast else 'fp32'}", f"trainer.compile={is_fast}"),
-        *block,
+        *settings,
     )
     model = GPT(config.model, shape.vocab_size).to(device)
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
@@ -124,10 +179,11 @@ def our_step(
     return Trainer(config.trainer, model, optimizer, data, reports, ranks=ranks).train_step
 
 
-def peer_step(task: str, tokens: np.ndarray, device: str, checkout: Path) -> Callable[[], object]:
+def peer_step(task: Task, tokens: np.ndarray, device: str, checkout: Path) -> Callable[[], object]:
     import torch
 
-    shape, batch_size, is_fast = TASKS[task]
+    torch.backends.cuda.matmul.allow_tf32 = True  # as nanoGPT does
+    shape, batch_size, is_fast = task[:3]
     length = shape.context_length
     peer = common.nanogpt(checkout, shape).to(device)
     optimizer = peer.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device)
@@ -139,12 +195,20 @@ def peer_step(task: str, tokens: np.ndarray, device: str, checkout: Path) -> Cal
         batch = torch.stack([torch.from_numpy(row.astype(np.int64)) for row in rows])
         return batch.pin_memory().to(device, non_blocking=True) if device == "cuda" else batch
 
-    def step() -> float:
+    def read_batch() -> list[Any]:
         starts = torch.randint(len(tokens) - length, (batch_size,))
+        return [gather(starts, 0), gather(starts, 1)]
+
+    ready = read_batch()
+
+    def step() -> float:
+        nonlocal ready
         with autocast:
-            _, loss = model(gather(starts, 0), gather(starts, 1))
+            _, loss = model(*ready)
+        ready = read_batch()  # while a GPU computes
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
+        if not is_fast:  # bench.py does not clip
+            torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.item()

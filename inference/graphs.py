@@ -63,7 +63,8 @@ class TokenReader:
                 self._compute()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads may use the GPU meanwhile, such as one that writes a checkpoint.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        # On the stream of the warm-up, whose libraries are ready. Other threads may use the GPU
+        # meanwhile, such as one that writes a checkpoint.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._compute()
         return graph
