@@ -14,7 +14,7 @@ from model.cache import KVCache, StaticKVCache
 from model.config import ModelConfig
 from model.gpt import GPT
 from model.loss import cross_entropy, linear_cross_entropy
-from model.recording import ablate, record_attention
+from model.recording import ablate, ablate_each_head, record_attention
 from model.sharding import full_tensor, gathered, is_sharded, own_rows
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "ModelConfig",
     "StaticKVCache",
     "ablate",
+    "ablate_each_head",
     "causal_mask",
     "cross_entropy",
     "document_mask",

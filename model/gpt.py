@@ -103,16 +103,18 @@ class GPT(nn.Module):
                 f"context_length={self.config.context_length}; give fewer"
             )
         x = self.embed(tokens, start)
-        mask = None if cache is None else cache.mask
-        if self.config.document_mask:
-            mask = self._mask(tokens, cache)
+        mask = self.mask(tokens, cache)
         for index, block in enumerate(self.blocks):
             x = block(x, None if cache is None else cache.layers[index], mask)
         return self.final_norm(x)
 
-    def _mask(
-        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None
-    ) -> Bool[Tensor, "batch 1 query key"]:
+    def mask(
+        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
+    ) -> Bool[Tensor, "_batch 1 query key"] | None:
+        """Which keys the tokens may attend to (True), in all blocks; None: those up to their own
+        place."""
+        if not self.config.document_mask:
+            return None if cache is None else cache.mask
         assert self.end is not None
         ends = torch.eq(tokens, self.end)
         return document_mask(ends if cache is None else cache.append_ends(ends), tokens.shape[1])

@@ -111,6 +111,28 @@ def ablate(
 
 
 @contextmanager
+def ablate_each_head(block: Block) -> Iterator[None]:
+    """Inside, the batch that the block is called with consists of as many copies of a batch as it
+    has heads, and copy h is computed without head h: as with `ablate(block, [(0, h)], "mean")`, the
+    output of the head is replaced by its mean over the copy."""
+    with _switched(block) as (attention,):
+        attend = attention.attend
+
+        def without_each(
+            query: Tensor, key: Tensor, value: Tensor, dropout: float, mask: Tensor | None = None
+        ) -> Float[Tensor, "batch head query d_head"]:
+            context = attend(query, key, value, dropout, mask).clone()
+            heads = torch.arange(context.shape[1], device=context.device)
+            copies = context.unflatten(0, (len(heads), -1))
+            own = copies[heads, :, heads]  # (head, batch, query, d_head)
+            copies[heads, :, heads] = own.mean((1, 2), keepdim=True).expand_as(own)
+            return context
+
+        attention.attend = without_each
+        yield
+
+
+@contextmanager
 def _replaced_mlps(model: nn.Module, layers: list[int], by: str) -> Iterator[None]:
     """The MLPs of these layers give zeros, or the mean of their output."""
 

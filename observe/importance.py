@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from data.batches import UNSCORED, Windows
-from model import GPT, ablate, gathered, linear_cross_entropy
+from model import GPT, ablate_each_head, gathered, linear_cross_entropy
+from model.block import Block
 from tensorboard_attention.scores import measure
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Heads that matter differ by more than the error of so few tokens, and one look takes little time.
 N_TOKENS = 256
+COPIES = 16  # of these tokens in one call: more take memory, and not less time
 
 Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
@@ -63,17 +65,26 @@ def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], f
     def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, ""]:
         return linear_cross_entropy(model.final_norm(x), model.unembedding.weight, targets)
 
+    mask = model.mask(inputs)
+
+    def apply(
+        block: nn.Module, streams: Float[Tensor, "copy batch query d_model"]
+    ) -> Float[Tensor, "copy batch query d_model"]:
+        masks = None if mask is None else mask.repeat(len(streams), 1, 1, 1)
+        # `block(x)` would gather a sharded block again.
+        return block.forward(streams.flatten(0, 1), None, masks).unflatten(0, (len(streams), -1))
+
     with gathered(model):
         # The residual stream of the model, and then those without one head each, of the layers so
         # far. All pass through a layer before the next: a sharded model gathers each layer once.
-        streams = [model.embed(inputs)]
+        streams = model.embed(inputs)[None]
         for block in model.blocks:
+            assert isinstance(block, Block)
             with gathered(block):
-                after = [block.forward(x) for x in streams]  # `block(x)` would gather it again
-                for head in range(model.config.n_heads):
-                    with ablate(block, [(0, head)], "mean"):
-                        after.append(block.forward(streams[0]))
-            streams = after
+                after = [apply(block, each) for each in streams.split(COPIES)]
+                with ablate_each_head(block):
+                    after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
+            streams = torch.cat(after)
         # One transfer for all: each waits for a GPU.
         intact, *without = torch.stack([*map(loss, streams)]).tolist()
     return np.array(without).reshape(model.config.n_layers, model.config.n_heads), intact

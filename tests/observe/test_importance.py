@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,24 +16,32 @@ from data import Dataset, open_corpus
 from data.tokenizer import fixed_tokenizer
 from model import GPT
 from model.block import Block
+from observe import importance as importance_module
 from observe.importance import N_TOKENS, held_out, importance
 from tests.conftest import small_config
 from tests.observe.conftest import observed_run
 
+END = 7
+
 
 def model(context_length: int, **choices: object) -> GPT:
     torch.manual_seed(0)
-    gpt = GPT(small_config(3, 2, 12, context_length, d_head=4, **choices), 256)
+    gpt = GPT(small_config(3, 2, 12, context_length, d_head=4, **choices), 256, END)
     with torch.no_grad():
         for parameter in gpt.parameters():
             parameter.normal_(std=0.3)
     return gpt
 
 
-@pytest.mark.parametrize("n_kv_heads", [1, 2])
-def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(n_kv_heads: int) -> None:
-    gpt = model(16, n_kv_heads=n_kv_heads, dropout=0.5).train()
+@pytest.mark.parametrize("copies", [1, 2, 16])
+@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"document_mask": True}])
+def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(
+    choices: dict[str, Any], copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importance_module, "COPIES", copies)
+    gpt = model(16, **choices, dropout=0.5).train()
     inputs, targets = torch.randint(256, (2, 4, 9))
+    inputs[:, 4] = END
     targets[0, :3] = -100  # not scored
     before = {name: each.clone() for name, each in gpt.state_dict().items()}
     found = importance(gpt, (inputs, targets))
