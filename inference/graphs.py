@@ -1,4 +1,4 @@
-"""Reading one token after the other on a GPU, as a CUDA graph.
+"""Decoding one token at a time with a CUDA graph.
 
 A token takes some hundred small kernels. For a small model it takes longer to launch them than to
 run them; a graph launches all of them at once.
@@ -8,11 +8,14 @@ Promises: the hidden states that the model computes with its cache, to float tol
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from model import GPT, KVCache, StaticKVCache, fused_attention, is_sharded
+from model.block import Block
 
 GRAPHS = "cuda"  # the devices that have them
 WARM_UP = 3  # calls before a capture, in which libraries choose kernels and take memory
@@ -21,11 +24,15 @@ WORTHWHILE = 16  # tokens: a capture takes about as long as reading a few
 
 def is_capturable(model: GPT) -> bool:
     """Whether reading a token runs the same kernels at every position, and nothing else: not if
-    weights are gathered from other ranks, if documents are masked, or while attention is recorded
-    or ablated."""
-    return not (is_sharded(model) or model.config.document_mask) and all(
-        block.attention.attend is fused_attention  # type: ignore[union-attr]
-        for block in model.blocks
+    weights are gathered from other ranks, if documents are masked, while attention is recorded or
+    heads or MLPs are ablated, or under autocast, which frees its copies of the weights."""
+    if is_sharded(model) or model.config.document_mask:
+        return False
+    if torch.is_autocast_enabled(model.token_embedding.weight.device.type):
+        return False
+    blocks = cast("list[Block]", model.blocks)
+    return all(
+        each.attention.attend is fused_attention and not each.mlp._forward_hooks for each in blocks
     )
 
 
@@ -42,7 +49,7 @@ class TokenReader:
 
     def __call__(self, token: Int[Tensor, "batch 1"]) -> Float[Tensor, "batch d_model"]:
         """The input of `unembedding` for the next token. The next call overwrites it."""
-        self.static.position.fill_(self.cache.length)
+        self.static.length.fill_(self.cache.length)
         self.token.copy_(token)
         if self.graph is None:
             self._compute()
@@ -55,7 +62,7 @@ class TokenReader:
         self.last = self.model.hidden(self.token, self.static)[:, -1]
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        self.static.position.fill_(self.cache.length)  # what is written there will be overwritten
+        self.static.length.fill_(self.cache.length)  # what is written there will be overwritten
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

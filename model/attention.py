@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from model.cache import LayerCache
+from model.cache import AnyLayerCache
 from model.config import ModelConfig
 from model.dropout import Dropout
 from model.norm import RMSNorm
@@ -191,7 +191,7 @@ class CausalSelfAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch query d_model"],
-        cache: LayerCache | None = None,
+        cache: AnyLayerCache | None = None,
         mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         start = 0 if cache is None else cache.length

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from model.attention import CausalSelfAttention
-from model.cache import LayerCache
+from model.cache import AnyLayerCache
 from model.config import ModelConfig
 from model.dropout import Dropout
 from model.norm import build_norm
@@ -29,7 +29,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch query d_model"],
-        cache: LayerCache | None = None,
+        cache: AnyLayerCache | None = None,
         mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         x = x + self.attention(self.attention_norm(x), cache, mask)

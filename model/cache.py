@@ -95,16 +95,13 @@ class KVCache:
             layer.length += 1
 
     @property
-    def mask(self) -> Bool[Tensor, "1 1 1 key"] | None:
-        """The keys that a new token may attend to; None: all that `append` returns."""
-        return None
+    def mask(self) -> None:
+        """New tokens may attend to all keys that `append` returns, up to their own."""
 
 
-class StaticLayerCache(LayerCache):
-    """The memory of a `LayerCache`, into which one token at a time is written at the position
-    `length`, a tensor."""
-
-    length: Int64[Tensor, " one"]  # type: ignore[assignment]
+class StaticLayerCache:
+    """The memory of a `LayerCache`, into which one token at a time is written, at the position
+    `length`."""
 
     def __init__(self, layer: LayerCache, length: Int64[Tensor, " one"]) -> None:
         self.key, self.value, self.length = layer.key, layer.value, length
@@ -120,25 +117,25 @@ class StaticLayerCache(LayerCache):
         return self.key.transpose(1, 2), self.value.transpose(1, 2)
 
 
-class StaticKVCache(KVCache):
-    """The memory of a `KVCache`, read and written by kernels that are the same at every position:
-    such a step can be captured as a CUDA graph. `position` is that of the next token, in a tensor.
-    Documents are not masked.
-    """
+class StaticKVCache:
+    """The memory of a `KVCache`, read and written by kernels that are the same at every position: a
+    CUDA graph can capture them. `length` is the position of the next token. Documents are not
+    masked."""
 
     def __init__(self, cache: KVCache) -> None:
         key = cache.layers[0].key
-        self.position = torch.zeros(1, device=key.device, dtype=torch.int64)
-        self.layers = [StaticLayerCache(layer, self.position) for layer in cache.layers]
+        self.length = torch.zeros(1, device=key.device, dtype=torch.int64)
+        self.layers = [StaticLayerCache(layer, self.length) for layer in cache.layers]
         self._places = torch.arange(key.shape[1], device=key.device)
         for layer in cache.layers:  # masked, but a weight of zero does not hide a NaN
             layer.key[:, layer.length :] = 0
             layer.value[:, layer.length :] = 0
 
     @property
-    def length(self) -> Int64[Tensor, " one"]:  # type: ignore[override]
-        return self.position
-
-    @property
     def mask(self) -> Bool[Tensor, "1 1 1 key"]:
-        return (self._places <= self.position)[None, None, None]
+        """The keys that the next token may attend to (True): its own and all earlier ones."""
+        return (self._places <= self.length)[None, None, None]
+
+
+AnyLayerCache = LayerCache | StaticLayerCache
+AnyKVCache = KVCache | StaticKVCache

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from model.attention import CausalSelfAttention, document_mask
 from model.block import Block
-from model.cache import KVCache
+from model.cache import AnyKVCache, StaticKVCache
 from model.config import ModelConfig
 from model.dropout import Dropout
 from model.loss import linear_cross_entropy
@@ -70,7 +70,7 @@ class GPT(nn.Module):
     def forward(
         self,
         tokens: Int[Tensor, "batch query"],
-        cache: KVCache | None = None,
+        cache: AnyKVCache | None = None,
         targets: Int[Tensor, "batch query"] | None = None,
         reduction: str = "mean",
     ) -> Float[Tensor, "batch query vocab"] | Float[Tensor, ""]:
@@ -85,7 +85,7 @@ class GPT(nn.Module):
         return linear_cross_entropy(hidden, self.unembedding.weight, targets, reduction)
 
     def hidden(
-        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
+        self, tokens: Int[Tensor, "batch query"], cache: AnyKVCache | None = None
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream after the final norm: the input of `unembedding`.
 
@@ -109,13 +109,13 @@ class GPT(nn.Module):
         return self.final_norm(x)
 
     def mask(
-        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
+        self, tokens: Int[Tensor, "batch query"], cache: AnyKVCache | None = None
     ) -> Bool[Tensor, "_batch 1 query key"] | None:
         """Which keys the tokens may attend to (True), in all blocks; None: those up to their own
         place."""
         if not self.config.document_mask:
             return None if cache is None else cache.mask
-        assert self.end is not None
+        assert self.end is not None and not isinstance(cache, StaticKVCache)
         ends = torch.eq(tokens, self.end)
         return document_mask(ends if cache is None else cache.append_ends(ends), tokens.shape[1])
 

@@ -1,8 +1,8 @@
 """The loss of the next token, from logits or from what they are computed from.
 
-Promises: nats, computed in float32 whatever the dtype of the logits. The logits of a large batch
-are never in memory as a whole: with a vocabulary of 50,000 tokens, they would be most of what a
-training step needs.
+Promises: nats, computed in float32 whatever the dtype of the logits. Except in compiled code, the
+logits of a large batch are not in memory as a whole: with a vocabulary of 50,000 tokens, they would
+be most of what a training step needs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.compiler import is_compiling
 
+from errors import check_choice
+
 PART_BYTES = 1 << 28  # of float32 logits; the loss of more is computed in parts
-ALIGNMENT = 64  # products on these devices are slow if a size is not a multiple of it
-ALIGNED = ("cuda",)
+ALIGNED = ("cuda",)  # devices on which products are slow if a size is no multiple of
+ALIGNMENT = 64
+UNSCORED = -100  # as a target
 
 
 def cross_entropy(
@@ -26,8 +29,8 @@ def cross_entropy(
     targets: Int[Tensor, "batch query"],
     reduction: str = "mean",
 ) -> Float[Tensor, ""]:
-    """The "mean" of the loss in nats per token, or its "sum" in nats. Negative targets (-100) are
-    not scored."""
+    """The "mean" of the loss in nats per token, or its "sum" in nats. Targets of -100 are not
+    scored."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
 
 
@@ -40,19 +43,22 @@ def linear_cross_entropy(
     """`cross_entropy` of the logits hidden @ weight.T.
 
     The loss of many logits is computed in parts of `PART_BYTES`, together with its gradient, which
-    cannot be differentiated again. Compiled code has no parts: the compiler appends the loss to the
-    product, and no float32 logits are written to memory.
+    cannot be differentiated again. Compiled code has no parts: the compiler keeps all logits, in
+    the dtype of the product, but in bfloat16 no float32 ones.
 
     `torch.nn.functional.linear_cross_entropy` also has parts. In bfloat16 it rounds the loss to 8
-    bits, and on CPUs it takes three times as long.
+    bits, and takes three times as long on CPUs.
+
+    Raises ValueError for another reduction.
     """
+    check_choice("reduction", reduction, ("mean", "sum"))
     dtype = hidden.dtype
     if torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)
     vocab_size = weight.shape[0]
     rows = max(1, PART_BYTES // (4 * vocab_size * ALIGNMENT)) * ALIGNMENT
     if is_compiling() or targets.numel() <= rows:
-        logits = F.linear(hidden, _aligned(weight))
+        logits = F.linear(hidden, _aligned(weight, dtype))
         if logits.shape[-1] != vocab_size:
             logits = logits[..., :vocab_size]
         return cross_entropy(logits, targets, reduction)
@@ -60,18 +66,21 @@ def linear_cross_entropy(
     total = _LossInParts.apply(
         hidden.flatten(0, 1), weight, targets.flatten(), rows, dtype, has_gradients
     )
-    return total if reduction == "sum" else total / (targets >= 0).sum()
+    return total if reduction == "sum" else total / (targets != UNSCORED).sum()
 
 
-def _aligned(weight: Float[Tensor, "vocab d_model"]) -> Float[Tensor, "aligned d_model"]:
-    """With rows of zeros up to a multiple of `ALIGNMENT`, on a device where that is faster."""
+def _aligned(
+    weight: Float[Tensor, "vocab d_model"], dtype: torch.dtype
+) -> Float[Tensor, "aligned d_model"]:
+    """The weight, or on a device where that is faster, in `dtype` and with rows of zeros up to a
+    multiple of `ALIGNMENT`."""
     padding = -weight.shape[0] % ALIGNMENT if weight.device.type in ALIGNED else 0
-    return F.pad(weight, (0, 0, 0, padding)) if padding else weight
+    return F.pad(weight.to(dtype), (0, 0, 0, padding)) if padding else weight
 
 
 class _LossInParts(torch.autograd.Function):
     """The sum of the loss over all tokens, and its gradients, from logits of `rows` tokens at a
-    time. Products are in `dtype`, and sums over parts in float32."""
+    time. Products are in `dtype`, and their sums over parts in float32."""
 
     @staticmethod
     def forward(
@@ -83,16 +92,17 @@ class _LossInParts(torch.autograd.Function):
         dtype: torch.dtype,
         has_gradients: bool,
     ) -> Float[Tensor, ""]:
-        vocab_size, aligned = weight.shape[0], _aligned(weight.to(dtype))
+        vocab_size, aligned = weight.shape[0], _aligned(weight, dtype).to(dtype)
         total = torch.zeros((), device=hidden.device)
         if has_gradients:
-            of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+            of_hidden = torch.empty_like(hidden)
+            of_weight = torch.zeros_like(weight, dtype=torch.float32)
             of_logits = aligned.new_zeros(rows, aligned.shape[0])
-            ctx.gradients = (of_hidden, of_weight)
         for start in range(0, len(targets), rows):
             part = slice(start, start + rows)
             x, target = hidden[part].to(dtype), targets[part, None]
-            target, scored = target.clamp(min=0), target >= 0
+            scored = target != UNSCORED
+            target = target.where(scored, 0)
             logits = F.linear(x, aligned)[:, :vocab_size]
             log_p = logits.log_softmax(-1, dtype=torch.float32)
             total -= log_p.gather(1, target).where(scored, 0).sum()
@@ -102,9 +112,11 @@ class _LossInParts(torch.autograd.Function):
                 torch.mul(log_p, scored, out=error[:, :vocab_size])
                 of_hidden[part] = error @ aligned
                 of_weight += (error.T @ x)[:vocab_size]
+        if has_gradients:
+            ctx.save_for_backward(of_hidden, of_weight.to(weight.dtype))
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        return *(each * scale for each in ctx.gradients), None, None, None, None
+        return *(each * scale for each in ctx.saved_tensors), None, None, None, None

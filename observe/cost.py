@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import time
 
+import torch
+
 
 class Cost:
     """Counts the wall-clock time inside its `with` blocks, of all time since it was made."""
@@ -13,6 +15,8 @@ class Cost:
         self.began, self.seconds = time.perf_counter(), 0.0
 
     def __enter__(self) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # what is still queued belongs to training
         self.entered = time.perf_counter()
 
     def __exit__(self, *exception: object) -> None:

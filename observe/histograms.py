@@ -42,8 +42,11 @@ class Histograms(Observer):
         if step == 0:
             self._log(step, self.model.named_parameters())
 
+    def wants_gradients(self, step: int) -> bool:
+        return step % self.every == 0
+
     def on_gradients(self, step: int) -> None:
-        if step % self.every == 0:
+        if self.wants_gradients(step):
             self._log(
                 step,
                 (
@@ -61,7 +64,7 @@ class Histograms(Observer):
         with self.cost:
             for name, tensor in tensors:  # of a sharded model, one full tensor at a time
                 full = full_tensor(tensor.detach()).float()
-                if self.writer is not None and full.isfinite().all():  # else the step is skipped
+                if self.writer is not None:
                     self.writer.add_histogram(histogram_tag(name), full, step)
 
 

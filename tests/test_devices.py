@@ -152,10 +152,62 @@ def test_a_run_moves_between_devices(device: str, tmp_path: Path) -> None:
             assert succeed(script, f"run={run}", f"device={second}", *own, cwd=tmp_path)
 
 
+# Everything that several ranks send and wrap, which a run with one rank leaves out.
+ONE_RANK = """
+import torch
+from torch import distributed as dist
+from model import GPT, full_tensor
+from tests.conftest import small_config
+from training.muon import Muon
+from training.ranks import join_ranks, leave_ranks
+
+torch.manual_seed(0)
+tokens = torch.randint(50, (2, 9), device="{device}")
+with join_ranks(torch.device("{device}")) as ranks:
+    dist.barrier()
+    box = ["settings"]
+    dist.broadcast_object_list(box)
+    for device in ("cpu", "{device}"):
+        values = torch.full((3,), 2.0, device=device)
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+        assert values.tolist() == [2.0] * 3
+    for parallel in ("none", "ddp", "fsdp", "hsdp"):
+        torch.manual_seed(1)
+        model = GPT(small_config(2, 4, 32, 24), 50).to("{device}")
+        called = model if parallel == "none" else ranks.wrap(model, parallel, in_bf16=False)
+        matrices = [each for each in model.blocks.parameters() if each.ndim == 2]
+        optimizer = Muon(matrices, lr=0.1, weight_decay=0.1, momentum=0.9)
+        for _ in range(3):
+            loss = called(tokens[:, :-1], targets=tokens[:, 1:])
+            loss.backward()
+            optimizer.step(1.0, loss.isfinite())
+            gradients = [full_tensor(each.grad).norm().item() for each in model.parameters()]
+            print(parallel, loss.item(), *gradients, sep=",")
+            for each in model.parameters():
+                each.grad = None
+leave_ranks()
+"""
+
+
+@every_device
+def test_one_rank_wrapped_as_several(device: str, tmp_path: Path) -> None:
+    """gloo on the CPU, nccl on a GPU: DDP, FSDP2, and all kinds of messages."""
+    script = tmp_path / "script.py"
+    script.write_text(ONE_RANK.format(device=device))
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1")
+    printed = finish(begin(*torchrun, str(script), cwd=tmp_path, PYTHONPATH=str(ROOT)))
+    rows = [line.split(",") for line in printed.splitlines()]
+    found = {kind: [[*map(float, row[1:])] for row in rows if row[0] == kind] for kind, *_ in rows}
+    assert list(found) == ["none", "ddp", "fsdp", "hsdp"]
+    for steps in found.values():
+        for step, expected in zip(steps, found["none"], strict=True):
+            assert step == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
 @every_device
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_torchrun_with_one_rank(device: str, parallel: str, tmp_path: Path) -> None:
-    """gloo on the CPU, nccl on a GPU."""
+    """The command of several ranks, with one, is that of a single process."""
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1")
     settings = (*RUN, f"trainer.device={device}")
     script = str(ROOT / "train.py")

@@ -330,12 +330,8 @@ LOGITS = 0.268  # GB
     ("world_size", "on_this_node", "parallel", "gigabytes"),
     [
         (1, 1, "ddp", 2.0 * 3 + 8.0 + LOGITS),
-        (
-            4,
-            4,
-            "ddp",
-            4 * (2.0 * 3 + 2.0 + LOGITS),
-        ),  # on CPUs, the ranks of a node share its memory
+        # On CPUs, the ranks of a node share its memory.
+        (4, 4, "ddp", 4 * (2.0 * 3 + 2.0 + LOGITS)),
         (4, 4, "fsdp", 2.0 * 3 + 8.0 + 4 * LOGITS),
         (8, 2, "fsdp", 2 * (2.0 * 3 / 8 + 1.0 + LOGITS)),
         (8, 2, "hsdp", 2 * (2.0 * 3 / 2 + 1.0 + LOGITS)),

@@ -67,11 +67,16 @@ def largest_activations(
     model: nn.Module, inputs: Int[Tensor, "batch query"], autocast: AbstractContextManager
 ) -> dict[str, float]:
     """The largest absolute output of each part of the model (its children, and the members of its
-    lists), by name; NaN where an output has one."""
-    largest: dict[str, float] = {}
+    lists), by name; NaN where an output has one. The model reads one sequence at a time, since the
+    logits of a batch can need more memory than a step in training."""
+    largest: dict[str, Tensor] = {}
 
     def watch(name: str) -> Callable[[nn.Module, object, Tensor], None]:
-        return lambda _module, _inputs, output: largest.update({name: output.abs().max().item()})
+        def update(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+            found = output.abs().max()
+            largest[name] = torch.maximum(found, largest.get(name, found))
+
+        return update
 
     handles = [
         module.register_forward_hook(watch(name))
@@ -80,8 +85,9 @@ def largest_activations(
     ]
     try:
         with autocast:
-            model(inputs)
+            for row in inputs.split(1):
+                model(row)
     finally:
         for handle in handles:
             handle.remove()
-    return largest
+    return {name: value.item() for name, value in largest.items()}

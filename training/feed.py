@@ -19,8 +19,8 @@ class Feed:
     """Gives the batch of a step on `device`.
 
     A GPU works on what is queued while the host goes on. So the host can `prepare` the batch of the
-    next step before it waits for the results of this one. A batch is copied from pinned memory, and
-    the host does not wait for the copy.
+    next step, before it waits for the results of this one. The copy from pinned memory is queued as
+    well: it follows the step, and the host does not wait for it.
     """
 
     def __init__(self, batch: Callable[[int], Batch], device: torch.device) -> None:
@@ -33,7 +33,7 @@ class Feed:
         return self._read(step) if prepared is None else prepared
 
     def prepare(self, step: int) -> None:
-        """Read the batch of `step`, and begin to copy it to the device."""
+        """Read the batch of `step`, and queue its copy to the device."""
         self._prepared = {step: self._read(step)}
 
     def _read(self, step: int) -> Batch:

@@ -67,11 +67,14 @@ class Observer:
     def on_start(self, step: int) -> None:
         """The loop begins after `step` completed steps: 0, or where a resumed run continues."""
 
+    def wants_gradients(self, step: int) -> bool:
+        """Whether `on_gradients` is to be called at this step, which waits for a GPU."""
+        return False
+
     def on_gradients(self, step: int) -> None:
         """The gradients of step `step` are computed and clipped, and freed before `on_step`.
 
-        Not called for a step that is skipped, except on a GPU, where this is not known yet: the
-        gradients are not finite then."""
+        Called for all observers if one wants it. Not called for a step that is skipped."""
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         """Step `step` is complete. Metrics come every `trainer.log_every` steps, otherwise None."""

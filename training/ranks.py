@@ -103,6 +103,10 @@ class Ranks:
         """
         if self.world_size == 1:
             return model.to(self.device)
+        return self.wrap(model, parallel, in_bf16)
+
+    def wrap(self, model: nn.Module, parallel: str, in_bf16: bool = False) -> nn.Module:
+        """`parallelize`, also with one rank."""
         check_choice("parallel", parallel, PARALLEL)
         if parallel == "ddp":
             return nn.parallel.DistributedDataParallel(model.to(self.device))

@@ -1,7 +1,7 @@
-"""What steps resulted in: their loss and the norm of their gradient, on the device until they are
-read. A GPU need not be waited for at every step.
+"""The loss and the gradient norm of each step. They stay on the device until they are read, so that
+the host need not wait for a GPU at every step.
 
-Promises: counts every skipped step, in order, when it is read.
+Promises: reading counts all skipped steps, in order.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Results:
         most = min(MAX_UNREAD, self.max_bad_steps - self.progress.bad_in_a_row)
         return len(self._unread) >= most
 
-    def read(self) -> bool:
-        """Wait for the results of all steps, and count those that were skipped, because a result
-        was not finite. Returns whether `max_bad_steps` in a row were."""
+    def read(self) -> None:
+        """Wait for the results of all steps, and count the steps that were skipped, because a
+        result was not finite."""
         if not self._unread:
-            return False
+            return
         progress = self.progress
         results, self._unread = torch.stack(self._unread).tolist(), []
         for step, result in enumerate(results, progress.step - len(results) + 1):
@@ -53,7 +53,11 @@ class Results:
                 progress.bad_steps += 1
                 progress.bad_in_a_row += 1
                 log.warning("step %d skipped: %s", step, self.newest)
-        return progress.bad_in_a_row >= self.max_bad_steps
+
+    @property
+    def are_too_bad(self) -> bool:
+        """Whether `max_bad_steps` in a row were skipped."""
+        return self.progress.bad_in_a_row >= self.max_bad_steps
 
     @property
     def newest(self) -> str:

@@ -4,9 +4,9 @@ The batch of step s and its dropout are pure functions of (seed, s), so a run th
 resumed takes the same steps as one that is not. A step whose loss or gradient is not finite is
 skipped, so that it never reaches a checkpoint.
 
-A GPU is given one step after the other, and the host waits for it only where a result is needed:
-for the loss of a step that is measured, a checkpoint or an evaluation. Which steps are skipped is
-decided on the GPU.
+On a GPU, the host queues one step after the other, and waits for results only where they are
+needed: for a step that is measured or observed, before a checkpoint or an evaluation, and often
+enough to stop after `max_bad_steps`. The GPU itself decides which steps are skipped.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class Trainer:
         """Clip the gradients and take the optimizer's step, or skip it if a number in it is not
         finite; returns the learning rate.
 
-        On a CPU the host reads the numbers first. A GPU decides itself, and is given the next batch
-        before the host waits for it.
+        On a CPU the host reads the numbers first. A GPU decides itself; before the host waits for
+        it, the next batch is read and its copy is queued.
         """
         config, step = self.config, self.progress.step
         parameters = list(self.model.parameters())
@@ -187,26 +187,30 @@ class Trainer:
         self.results.add(result)
         if self.runs_ahead:
             is_finite = result.isfinite().all()
-        else:
-            self._read_results()
-            if self.progress.bad_in_a_row:
-                self.optimizer.zero_grad()
-                return math.nan
+        elif self._skipped():
+            self.optimizer.zero_grad()
+            return math.nan
         if self.runs_ahead or self.results.grad_norm > config.max_grad_norm:
             nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
-        self.reports.send("on_gradients", step)
+        if any(each.wants_gradients(step) for each in self.reports.observers):
+            self.results.read()
+            if not self.progress.bad_in_a_row:
+                self.reports.send("on_gradients", step)
         lr = self.optimizer.step(step, is_finite)
         if self.runs_ahead and step < config.max_steps:
             self.feed.prepare(step)
         if self._is_due(config.log_every) or self.results.are_due:
-            self._read_results()
+            self._skipped()
         return lr
 
-    def _read_results(self) -> None:
-        """Wait for the results of all steps so far; raise Diverged if too many were skipped."""
-        if self.results.read():
+    def _skipped(self) -> bool:
+        """Wait for the results of all steps. Whether this one is skipped; raises Diverged if too
+        many were."""
+        self.results.read()
+        if self.results.are_too_bad:
             reason = f"{self.results.newest}, for {self.progress.bad_in_a_row} consecutive steps"
             raise self._diverged(reason)
+        return self.progress.bad_in_a_row > 0
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The mean loss; one function, so that the logits can stay out of memory."""
@@ -215,6 +219,7 @@ class Trainer:
 
     def _evaluate_if_due(self) -> None:
         if self.progress.evaluated != self.progress.step and self._is_due(self.config.eval_every):
+            self.results.read()  # before the pause: steps that a GPU still works on are training
             with self.clock.pause():
                 self.evaluate()
 
@@ -222,7 +227,6 @@ class Trainer:
         """Measure the validation loss, report it, and point `best` to the lowest so far."""
         progress, checkpoints = self.progress, self.reports.checkpoints
         step, best = progress.step, progress.best_val_loss
-        self._read_results()
         self.measured = measured = self._measure(self.data.validation)
         if best is not None and progress.best_val_tokens not in (None, measured.tokens):
             log.info("evaluations score %d tokens from now on; the best is new", measured.tokens)
@@ -293,7 +297,7 @@ class Trainer:
         self.save_pending |= bool(stop) or self._is_due(self.config.checkpoint_every)
         is_end = bool(stop) or progress.step == self.config.max_steps
         if self.save_pending:
-            self._read_results()
+            self.results.read()
         if self.save_pending and progress.bad_in_a_row and not is_end:
             log.warning(
                 "step %d: checkpoint postponed, because the step was skipped", progress.step

@@ -81,8 +81,12 @@ def test_recording_and_ablation_see_every_token(make_model, readers):
     torch.nn.init.normal_(model.blocks[0].attention.output.weight, std=4.0)
     prompt = torch.randint(13, (1, 2), generator=seeded(1))
     plain = [*generate(model, prompt, 40, temperature=0.0)]
-    with ablate(model, [(0, head) for head in range(4)], "zero"):
+    for heads, mlps in (([(1, 2)], []), ([], [1])):
+        with ablate(model, heads, "zero", mlps):
+            assert not is_capturable(model)
+    with torch.autocast("cpu", torch.bfloat16):  # which frees its copies of weights
         assert not is_capturable(model)
+    with ablate(model, [(0, head) for head in range(4)], "zero"):
         ablated = [*generate(model, prompt, 40, temperature=0.0)]
     assert plain != ablated and len(readers) == 1
     assert readers.pop().calls == 39

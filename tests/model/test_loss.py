@@ -78,6 +78,29 @@ def test_products_in_bfloat16_have_a_loss_in_float32(parts: bool) -> None:
         assert (one - other).norm() <= 1e-2 * other.norm()
 
 
+def test_weights_in_bfloat16_have_sums_in_float32(parts: bool) -> None:
+    hidden, weight, targets = draw(300, batch=9)
+    found = []
+    for dtype in (torch.bfloat16, torch.float64):
+        leaves = [each.bfloat16().to(dtype).requires_grad_() for each in (hidden, weight)]
+        linear_cross_entropy(leaves[0], leaves[1], targets).backward()
+        found.append([each.grad for each in leaves])
+    for one, other in zip(*found, strict=True):
+        assert one is not None and other is not None
+        assert (one.double() - other).norm() <= 1e-2 * other.norm()
+
+
+def test_what_cannot_be_scored(parts: bool) -> None:
+    hidden, weight, targets = draw(19)
+    for reduction in ("none", "avg"):
+        with pytest.raises(ValueError, match=f"reduction: '{reduction}' is unknown"):
+            linear_cross_entropy(hidden, weight, targets, reduction)
+    for unknown in (-1, 19):
+        targets[0, 7] = unknown
+        with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+            linear_cross_entropy(hidden, weight, targets)
+
+
 def test_without_gradients(parts: bool) -> None:
     hidden, weight, targets = draw(19)
     with torch.no_grad():
@@ -141,6 +164,7 @@ def test_no_tensor_is_as_large_as_the_logits(parts: bool) -> None:
 # In a process of its own, without the shape checks of tests.
 COMPILED = """
 import torch
+import model.loss
 from model import linear_cross_entropy
 from torch._inductor.utils import run_and_get_code
 
@@ -157,6 +181,7 @@ device, compiled = "{device}", torch.compile(loss)
 hidden = torch.randn(4, 128, 16, device=device, requires_grad=True)
 weight = torch.randn(301, 16, device=device, requires_grad=True)
 targets = torch.randint(301, (4, 128), device=device)
+model.loss.PART_BYTES = 1  # which compiled code does not use
 value, sources = run_and_get_code(step)
 print(*sources)
 torch.testing.assert_close(loss(hidden, weight, targets), value)

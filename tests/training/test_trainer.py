@@ -454,6 +454,29 @@ def test_so_many_bad_steps_are_read_in_time(tmp_path: Path) -> None:
     assert made.progress.bad_steps == 10 and diary.events[-2:] == [("step", 18), ("end", 19)]
 
 
+def test_a_skipped_step_is_known_before_its_evaluation(tmp_path: Path) -> None:
+    """It has no checkpoint, and the time of the steps that are waited for is training time."""
+    seconds = 0.0
+    config = replace(CONFIG, max_steps=8, eval_every=3, log_every=100, checkpoint_every=0)
+    made, diary = trainer(tmp_path, replace(config, max_bad_steps=9, keep_checkpoints=9))
+    made.runs_ahead = True
+    poison(made, {3})
+    read = made.results.read
+
+    def wait() -> None:
+        nonlocal seconds
+        seconds += len(made.results._unread)
+        read()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made.results, "read", wait)
+        patch.setattr(clock.time, "perf_counter", lambda: seconds)
+        summary = made.fit()
+    assert ("eval", 3) in diary.events and ("checkpoint", 3) not in diary.events
+    assert ("checkpoint", 6) in diary.events
+    assert summary.seconds == 8
+
+
 def test_batches_are_those_of_their_steps() -> None:
     asked: list[int] = []
 
@@ -495,11 +518,17 @@ def test_a_bad_step_is_skipped_and_counted(tmp_path: Path) -> None:
         assert not torch.equal(weights(made)[name], tensor)
 
 
-def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs_ahead", [False, True])
+def test_observers_see_the_gradients_that_the_optimizer_uses(
+    tmp_path: Path, runs_ahead: bool
+) -> None:
     """At step 1 they are the clipped gradients of an explicit loop. A skipped step has none."""
     seen: dict[int, dict[str, torch.Tensor]] = {}
 
     class Watcher(Observer):
+        def wants_gradients(self, step: int) -> bool:
+            return step != 5
+
         def on_gradients(self, step: int) -> None:
             seen[step] = {
                 name: each.grad.clone()
@@ -507,8 +536,9 @@ def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> 
                 if each.grad is not None
             }
 
-    config = replace(CONFIG, eval_every=0, max_grad_norm=0.1)
+    config = replace(CONFIG, eval_every=0, max_grad_norm=0.1, log_every=6)
     made, _ = trainer(tmp_path, config, observers=[Watcher()])
+    made.runs_ahead = runs_ahead
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
     inputs, targets = Batches(tokens(), 4, CONTEXT, seed=5)(0)
@@ -518,7 +548,7 @@ def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> 
         lambda module, arguments, logits: logits * math.nan if made.progress.step == 2 else logits
     )
     made.fit()
-    assert list(seen) == [1, 2, 4, 5, 6]
+    assert list(seen) == [1, 2, 4, 6]
     for name, each in model.named_parameters():
         assert each.grad is not None
         torch.testing.assert_close(seen[1][name], each.grad, rtol=1e-4, atol=1e-7)
