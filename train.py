@@ -264,9 +264,9 @@ def check_model_memory(config: TrainConfig, ranks: Ranks) -> None:
     """Raise UserError if the model cannot fit into the memory of the devices.
 
     Counts a lower bound for a rank: its share of weights, gradients and one optimizer state per
-    weight; and for its share of one part of a batch, the inputs of blocks and the logits that are
-    in memory at once. The text, which can take minutes, is not read yet: the vocabulary is
-    estimated.
+    weight; the token ids of a batch; and for its share of one part of a batch, the inputs of blocks
+    and the logits that are in memory at once. The text, which can take minutes, is not read yet:
+    without a `vocab_size`, 256 tokens are assumed.
     """
     vocab_size = config.tokenizer.vocab_size or 256
     model, trainer = config.model, config.trainer
@@ -275,11 +275,15 @@ def check_model_memory(config: TrainConfig, ranks: Ranks) -> None:
     sequences = trainer.batch_size / trainer.grad_accumulation / ranks.world_size
     tokens = sequences * model.context_length
     activations = tokens * model.d_model * model.n_layers
-    logits = min(tokens * vocab_size, PART_BYTES / 4)
+    # Compiled code keeps all logits, in bfloat16 or float32.
+    logits = (
+        tokens * vocab_size / 2 if trainer.compile else min(tokens * vocab_size, PART_BYTES / 4)
+    )
     needed = 4 * (3 * model.n_weights(vocab_size) / holders + activations + logits)
+    needed += 16 * trainer.batch_size * model.context_length  # inputs and targets, int64
     if ranks.device.type == "cpu":  # the ranks of a node share its memory
         needed *= n_local
-    smaller = "trainer.batch_size or model.context_length"
+    smaller = "trainer.batch_size or model.context_length, a larger trainer.grad_accumulation"
     if ranks.world_size > 1 and trainer.parallel == "ddp":
         smaller += ", or trainer.parallel=fsdp"
     check_memory(int(needed), ranks.device, "training", smaller)

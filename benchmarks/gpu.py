@@ -4,7 +4,7 @@
     python benchmarks/gpu.py --nanogpt CHECKOUT --shakespeare input.txt --parts smoke tests
     python benchmarks/gpu.py --nanogpt CHECKOUT --shakespeare input.txt --toy   # on a CPU
 
-smoke: all scripts on the GPU; tests: those of devices; quality: nanoGPT's quick start for GPUs;
+smoke: all scripts on the GPU; tests: the tests of devices; quality: nanoGPT's quick start for GPUs;
 steps: GPT-2's training steps; sampling; watching: what observers cost. A command that fails does
 not prevent the others. `--toy` tries all commands on a CPU, with sizes that mean nothing.
 """
@@ -25,6 +25,7 @@ import torch
 
 from benchmarks.common import ROOT, TRAIN, make_parser
 
+PARTS = ("smoke", "tests", "quality", "steps", "sampling", "watching")
 TINY = (
     *("model.n_layers=1", "model.d_model=48", "model.context_length=32", "trainer.batch_size=4"),
     *("trainer.max_steps=80", "tokenizer.vocab_size=300"),
@@ -87,9 +88,16 @@ def main() -> None:
     parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
     parser.add_argument("--shakespeare", type=Path, required=True, help="text of tiny Shakespeare")
-    parser.add_argument("--parts", nargs="+", help="default: all")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     parser.add_argument("--toy", action="store_true", help="on a CPU, to try the commands")
     arguments = parser.parse_args()
+    if not arguments.toy and not torch.cuda.is_available():
+        parser.error("no GPU with CUDA was found; --toy tries the commands on a CPU")
+    for file in (arguments.nanogpt / "train.py", arguments.shakespeare):
+        if not file.is_file():
+            parser.error(f"{file} is missing")
+    if arguments.rounds < 1:
+        parser.error(f"--rounds: {arguments.rounds} is too small; give at least 1")
     device = "CPU" if arguments.toy else torch.cuda.get_device_name()
     print(
         f"{device}, CUDA {torch.version.cuda}, PyTorch {torch.__version__}, {platform.platform()}"
@@ -97,11 +105,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         nanogpt, text = arguments.nanogpt.resolve(), arguments.shakespeare.resolve()
         found = commands(Path(folder), nanogpt, text, arguments.rounds, arguments.toy)
-        chosen = arguments.parts or [*found]
-        if unknown := set(chosen) - set(found):
-            parser.error(f"--parts: unknown are {', '.join(unknown)}; known are {', '.join(found)}")
         done = []
-        for part in chosen:
+        for part in arguments.parts:
             for command in found[part]:
                 print(f"== {part}: {shlex.join(command[1:])}", flush=True)
                 began = time.perf_counter()

@@ -9,7 +9,7 @@ of every step; `toy` is the same for a tiny model, to try the script on a CPU. B
 batches from memory; they run in turn, each in its own process. On our side a step is the trainer's
 own, which also clips the gradients, with GPT-2's block, as in nanoGPT, with the default block, and
 as `train.py` would choose the precision, which on a CPU with bfloat16 instructions is not float32.
-For `gpt2`, also with Muon, and with GPT-2's vocabulary of 50,257 tokens: both others have 50,304, a
+For `gpt2`, also with Muon, and with GPT-2's vocabulary of 50,257 tokens; all others have 50,304, a
 multiple of 64.
 """
 

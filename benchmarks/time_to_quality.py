@@ -11,8 +11,8 @@ the checkpoint of the best validation loss. Prints every run, then medians and r
 
 nanoGPT runs as its users start it. On a CPU it also runs a second time with OpenMP threads that
 spin as briefly as ours do (openmp.py), which makes a difference if other programs are running.
-With `--gpu`, the time of nanoGPT is that until it has written its best checkpoint, and that of its
-whole run is printed as well; ours is always that of the whole run.
+With `--gpu`, nanoGPT's time is measured until it has written its best checkpoint; that of its whole
+run is also printed. Ours is always that of the whole run.
 Beside `shakespeare_best`, whose loss is that of nanoGPT's quick start for GPUs, a few steps of that
 quick start are timed on the CPU, and its time is extrapolated.
 """

@@ -1,6 +1,6 @@
 """Decoding one token at a time with a CUDA graph.
 
-A token takes some hundred small kernels. For a small model it takes longer to launch them than to
+A token takes a few hundred small kernels. For a small model it takes longer to launch them than to
 run them; a graph launches all of them at once.
 
 Promises: the hidden states that the model computes with its cache, to float tolerance.

@@ -43,15 +43,21 @@ def linear_cross_entropy(
     """`cross_entropy` of the logits hidden @ weight.T.
 
     The loss of many logits is computed in parts of `PART_BYTES`, together with its gradient, which
-    cannot be differentiated again. Compiled code has no parts: the compiler keeps all logits, in
-    the dtype of the product, but in bfloat16 no float32 ones.
+    cannot be differentiated again or by torch.func. Compiled code has no parts: the compiler keeps
+    all logits, in the dtype of the product, and fuses the rest of the loss.
 
     `torch.nn.functional.linear_cross_entropy` also has parts. In bfloat16 it rounds the loss to 8
     bits, and takes three times as long on CPUs.
 
-    Raises ValueError for another reduction.
+    Raises ValueError for another reduction, and for targets that are not int64 or have another
+    shape than the tokens.
     """
     check_choice("reduction", reduction, ("mean", "sum"))
+    if targets.dtype != torch.int64 or targets.shape != hidden.shape[:-1]:
+        raise ValueError(
+            f"targets: are {targets.dtype} of shape {tuple(targets.shape)}; give torch.int64 of "
+            f"shape {tuple(hidden.shape[:-1])}"
+        )
     dtype = hidden.dtype
     if torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)

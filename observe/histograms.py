@@ -64,7 +64,8 @@ class Histograms(Observer):
         with self.cost:
             for name, tensor in tensors:  # of a sharded model, one full tensor at a time
                 full = full_tensor(tensor.detach()).float()
-                if self.writer is not None:
+                # TensorBoard's bins end at 1e20; a diverging run goes beyond.
+                if self.writer is not None and full.abs().max() < 1e20:
                     self.writer.add_histogram(histogram_tag(name), full, step)
 
 

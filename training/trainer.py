@@ -208,8 +208,9 @@ class Trainer:
         many were."""
         self.results.read()
         if self.results.are_too_bad:
-            reason = f"{self.results.newest}, for {self.progress.bad_in_a_row} consecutive steps"
-            raise self._diverged(reason)
+            n = self.progress.bad_in_a_row
+            steps = "1 step" if n == 1 else f"{n} consecutive steps"
+            raise self._diverged(f"{self.results.newest}, for {steps}")
         return self.progress.bad_in_a_row > 0
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:

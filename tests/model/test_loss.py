@@ -95,6 +95,9 @@ def test_what_cannot_be_scored(parts: bool) -> None:
     for reduction in ("none", "avg"):
         with pytest.raises(ValueError, match=f"reduction: '{reduction}' is unknown"):
             linear_cross_entropy(hidden, weight, targets, reduction)
+    for wrong in (targets.int(), targets[:, :-1], targets.repeat(2, 1), targets.flatten()):
+        with pytest.raises((ValueError, TypeError), match=r"targets"):
+            linear_cross_entropy(hidden, weight, wrong)
     for unknown in (-1, 19):
         targets[0, 7] = unknown
         with pytest.raises((IndexError, RuntimeError), match="out of bounds"):

@@ -66,6 +66,21 @@ def test_weights_and_gradients_match_the_model(tmp_path: Path) -> None:
         assert_matches(gradient, gradients[name])
 
 
+@pytest.mark.parametrize("value", [1e21, -1e30, float("inf"), float("nan")])
+def test_a_diverging_run_ends_with_its_own_message(tmp_path: Path, value: float) -> None:
+    """TensorBoard cannot draw such values; all others are drawn."""
+    gpt = GPT(small_config(1, 2, 8, 4), vocab_size=11)
+    histograms = Histograms(HistogramsConfig(1), observed_run(tmp_path, gpt))
+    with torch.no_grad():
+        gpt.token_embedding.weight[3, 2] = value
+    histograms.on_step(1, None)
+    assert histograms.writer
+    histograms.writer.close()
+    parameters = {histogram_tag(name) for name, _ in gpt.named_parameters()}
+    tags = events(tmp_path).Tags()["histograms"]
+    assert set(tags) == parameters - {histogram_tag("token_embedding.weight")}
+
+
 def test_tags_are_grouped_by_layer() -> None:
     """TensorBoard groups tags by the part before the first slash."""
     assert histogram_tag("blocks.11.mlp.up.weight") == "layer 11/mlp.up.weight"

@@ -28,7 +28,7 @@ from training import checkpoint, clock
 from training.checkpoint import Checkpoints
 from training.config import TrainerConfig, n_tokens
 from training.device import autocast
-from training.evaluation import measure
+from training.evaluation import largest_activations, measure
 from training.feed import Batch, Feed
 from training.observer import EvalMetrics, Observer, StepMetrics, Summary
 from training.optimizer import Optimizer
@@ -684,6 +684,28 @@ def test_recomputed_blocks_change_nothing_but_memory(tmp_path: Path, precision: 
     for name, each in kept[0].items():
         assert torch.equal(each, kept[1][name]), name
     assert weighed[1] < weighed[0] / 2
+
+
+@pytest.mark.parametrize("broken", [None, 2])
+def test_the_largest_activations_are_those_of_the_batch(broken: int | None) -> None:
+    """The model reads one sequence at a time; NaN in one of them is reported."""
+    torch.manual_seed(0)
+    model = GPT(small_config(1, 2, 16, CONTEXT), VOCAB)
+    inputs = torch.randint(VOCAB - 1, (4, CONTEXT))
+    if broken is not None:
+        inputs[broken, 3] = VOCAB - 1
+        with torch.no_grad():
+            model.token_embedding.weight[VOCAB - 1] = math.nan
+    found = largest_activations(model, inputs, autocast(CPU, "fp32"))
+    assert {"token_embedding", "blocks.0", "final_norm", "unembedding"} <= found.keys()
+    with torch.no_grad():
+        for name, expected in (
+            ("token_embedding", model.token_embedding(inputs)),
+            ("unembedding", model(inputs)),
+        ):
+            largest = expected.abs().max().item()
+            assert found[name] == pytest.approx(largest, rel=1e-5, nan_ok=True)
+            assert math.isnan(found[name]) == (broken is not None)
 
 
 def test_measure_counts_every_target_once() -> None:
