@@ -55,7 +55,8 @@ def commands(
     sizes = ["--tokens=20"] if toy else ["--shapes", "char", "gpt2"]
     with_text = [f"--shakespeare={text}", "--gpu", "--first-seed=11"]
     if toy:
-        with_text += [f"--peer-settings={TINY_PEER}", "--settings", *TINY]
+        with_text.append(f"--peer-settings={TINY_PEER}")
+    with_text += ["--settings", "observe.tensorboard=false", *tiny]  # nanoGPT writes no events
     return {
         "smoke": [
             [*TRAIN, f"run_dir={folder}/run", f"trainer.{on_device}", *tiny],

@@ -214,7 +214,7 @@ class Trainer:
         return self.progress.bad_in_a_row > 0
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The mean loss; one function, so that the logits can stay out of memory."""
+        """The mean loss, as one function that can be compiled."""
         with self.autocast:
             return self.forward(x, targets=y)
 
