@@ -26,9 +26,9 @@ class Results:
     def __init__(self, progress: Progress, max_bad_steps: int) -> None:
         self.progress, self.max_bad_steps = progress, max_bad_steps
         self.loss = self.grad_norm = math.nan
-        self._unread: list[Float[Tensor, 2]] = []
+        self._unread: list[Float[Tensor, " 2"]] = []
 
-    def add(self, result: Float[Tensor, 2]) -> None:
+    def add(self, result: Float[Tensor, " 2"]) -> None:
         """Add the loss and gradient norm of the step that `progress` has just counted."""
         self._unread.append(result)
 
