@@ -3,6 +3,8 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+# A file of tests stays on one core, so that what its tests share is made once.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: train test test-long bench lint docs format clean
@@ -11,10 +13,11 @@ train: $(VENV)/.installed
 	$(BIN)/python train.py $(ARGS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto -m "not long" $(ARGS)
+	$(PYTEST) -m "not long" $(ARGS)
 
+# Shapes written in signatures are checked on every call, which takes as long as the tests themselves.
 test-long: $(VENV)/.installed-long
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) --jaxtyping-packages=data,model,training,inference,observe,live,beartype.beartype $(ARGS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check .

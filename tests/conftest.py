@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
+
+# Before PyTorch is imported, and also for the processes that tests start: operations on tiny
+# tensors are slower with two threads, above all if tests run on every core.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import openmp  # noqa: F401  # isort: skip
 
-import json
-import os
+import importlib
+import io
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from threading import Lock
+from unittest import mock
 
 import pytest
 import torch
 from hypothesis import settings
 
+from configs.cli import run_script
 from configs.schema import preset
 from model import ModelConfig
 
@@ -82,28 +89,13 @@ def small_config(
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-ONE_AT_A_TIME = Lock()
-
-
-@cache
-def zygote() -> subprocess.Popen[str]:
-    """Start the process that runs scripts in forks of itself; see `tests/zygote.py`."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.zygote"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def command(
     script: str, *arguments: str, cwd: Path, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python <script>.py <arguments>` in `cwd`.
 
-    The script runs in a fork of a process that has already imported PyTorch. If `environment` sets
-    variables, it runs in a new interpreter instead.
+    In this process, which has already imported PyTorch, with everything restored that the script
+    changes; if `environment` sets variables, in a new interpreter.
     """
     path = str(ROOT / f"{script}.py")
     if environment:
@@ -116,23 +108,28 @@ def command(
             timeout=300,
             env={**os.environ, **environment},
         )
-    with tempfile.TemporaryDirectory() as folder:
-        streams = {name: Path(folder) / name for name in ("stdin", "stdout", "stderr")}
-        streams["stdin"].write_text(stdin)
-        request = {
-            **{name: str(file) for name, file in streams.items()},
-            **{"script": path, "arguments": arguments, "cwd": str(cwd)},
-        }
-        with ONE_AT_A_TIME:
-            process = zygote()
-            assert process.stdin and process.stdout
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            status = int(process.stdout.readline())
-        output, errors = (
-            streams[name].read_text(errors="backslashreplace") for name in ("stdout", "stderr")
-        )
-    return subprocess.CompletedProcess([path, *arguments], status, output, errors)
+    streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
+    given = io.TextIOWrapper(io.BytesIO(os.fsencode(stdin)), "utf-8")
+    status: object = 0
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ):
+        patch.chdir(cwd)
+        patch.setattr(sys, "argv", [path, *arguments])
+        patch.setattr(threading, "excepthook", threading.excepthook)
+        for name, stream in {**streams, "stdin": given}.items():
+            patch.setattr(sys, name, stream)
+        try:
+            run_script(script, importlib.import_module(script).main)
+        except SystemExit as end:
+            status = end.code
+    assert isinstance(status, int)
+    printed = {name: decoded(stream) for name, stream in streams.items()}
+    return subprocess.CompletedProcess([path, *arguments], status, **printed)
+
+
+def decoded(stream: io.TextIOWrapper) -> str:
+    """What was printed to a stream in memory."""
+    stream.seek(0)
+    return stream.read()
 
 
 def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
@@ -143,14 +140,16 @@ def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
 
 
 def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
-    """Start Python in the background, on one thread so that runs are reproducible."""
+    """Start Python in the background."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, **environment},
+        # A process that was started with nohup passes on that it ignores this signal.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
 
 

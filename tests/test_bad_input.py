@@ -324,6 +324,27 @@ def assert_one_line(done: subprocess.CompletedProcess[str], *words: str) -> None
         assert word in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "arguments", "word"),
+    [
+        ("train", ["trainer.max_steps=0"], "trainer.max_steps"),
+        ("sample", ["run=nowhere"], "nowhere"),
+        ("evaluate", ["run=nowhere"], "nowhere"),
+        ("look", ["run=nowhere", "text=hen"], "nowhere"),
+        ("convert", ["source=nowhere", "to=x"], "nowhere"),
+        ("shapes", ["model=huge"], "model=huge"),
+        ("prepare", ["to=x", "data.path=nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_in_a_new_process(
+    tmp_path: Path, script: str, arguments: list[str], word: str
+) -> None:
+    """As people start the scripts, which the other tests call in their own process."""
+    done = in_new_interpreter(script, *arguments, cwd=tmp_path)
+    assert_one_line(done, word)
+    assert done.stdout == "" and files(tmp_path) == {}
+
+
 def test_a_working_folder_that_is_gone(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -346,7 +367,7 @@ def test_any_name_of_the_working_folder(tmp_path: Path, name: bytes) -> None:
         ("evaluate",),
         ("look", "text=hen"),
     ):
-        done = in_new_interpreter(script, *arguments, cwd=folder)
+        done = command(script, *arguments, cwd=Path(os.fsdecode(folder)))
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
 
@@ -358,6 +379,7 @@ def test_ranks_that_torchrun_did_not_start(tmp_path: Path, others: dict[str, str
     assert files(tmp_path) == {}
 
 
+@pytest.mark.long
 def test_a_limit_of_memory(tmp_path: Path, tiny_run: Path) -> None:
     many = ("max_new_tokens=1000", "num_samples=1000000")
     done = in_new_interpreter(

@@ -1,6 +1,6 @@
 """The same on every device: each test runs on the CPU, and on a GPU where there is one.
 
-    make test ARGS="-k cuda"
+    make test-long ARGS="-k cuda"
 
 The reference is a CPU in float64 or float32.
 """
@@ -137,6 +137,7 @@ def losses(run: Path) -> list[float]:
     return [each["train_loss"] for each in lines if "lr" in each]
 
 
+@pytest.mark.long
 @every_device
 def test_a_run_moves_between_devices(device: str, tmp_path: Path) -> None:
     """A checkpoint of a GPU is resumed on the CPU, and the other way round."""
@@ -204,6 +205,7 @@ def test_one_rank_wrapped_as_several(device: str, tmp_path: Path) -> None:
             assert step == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.long
 @every_device
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_torchrun_with_one_rank(device: str, parallel: str, tmp_path: Path) -> None:
@@ -217,6 +219,7 @@ def test_torchrun_with_one_rank(device: str, parallel: str, tmp_path: Path) -> N
     assert losses(tmp_path / "ranks") == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
 
 
+@pytest.mark.long
 @every_device
 def test_a_killed_run_goes_on(device: str, tmp_path: Path) -> None:
     """To the last bit on a CPU. On a GPU, sums of some kernels have no fixed order."""

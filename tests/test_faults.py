@@ -17,7 +17,7 @@ import safetensors.torch
 
 from files import SUMS
 from tests.conftest import ROOT, TINY, TINY_MODEL, command, files, succeed
-from training.checkpoint import FILES
+from training.checkpoint import FILES, MODEL
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,13 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
-@pytest.mark.parametrize("name", [*FILES, SUMS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        each if each == MODEL else pytest.param(each, marks=pytest.mark.long)
+        for each in (*FILES, SUMS)
+    ],
+)
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     copied: Path, name: str, how: str
 ) -> None:
@@ -112,7 +118,9 @@ def limited(*settings: str, cwd: Path, file_size: int) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("file_size", [20_000, 2_000, 100])
+@pytest.mark.parametrize(
+    "file_size", [20_000, *(pytest.param(each, marks=pytest.mark.long) for each in (2_000, 100))]
+)
 def test_a_full_disk_loses_no_checkpoint(copied: Path, file_size: int) -> None:
     """Each limit on the file size makes another writer fail: weights, events, metrics, log."""
     before = files(copied / "run/checkpoints")
@@ -125,6 +133,7 @@ def test_a_full_disk_loses_no_checkpoint(copied: Path, file_size: int) -> None:
     succeed("train", "resume=run", "trainer.max_steps=9", cwd=copied)
 
 
+@pytest.mark.long
 def test_a_small_disk(copied: Path) -> None:
     disk = copied / "disk"
     disk.mkdir()
@@ -167,7 +176,9 @@ class Payload:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize(
+    "kind", [0, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 2, 3))]
+)
 def test_nothing_in_a_run_is_executed(copied: Path, kind: int) -> None:
     """Each file of a run and of the cache is replaced by a malicious pickle or a `_target_`: every
     fourth one by the same."""

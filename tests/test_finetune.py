@@ -268,6 +268,7 @@ def test_a_resume_does_not_need_the_base(here: Path) -> None:
     assert metrics(here / "whole")[-1] == metrics(here / "cut")[-1]
 
 
+@pytest.mark.long
 @linux
 def test_a_run_that_is_killed_before_its_first_step_begins_with_the_same_weights(
     here: Path,
@@ -367,6 +368,7 @@ def test_the_experiment_and_what_overrides_it(here: Path) -> None:
     assert stored["trainer"]["batch_size"] == experiment["trainer"]["batch_size"]
 
 
+@pytest.mark.long
 @linux
 def test_ranks_that_share_a_model_start_where_one_rank_does(here: Path) -> None:
     steps = ("trainer.max_steps=4", "trainer.eval_every=2", "trainer.keep_checkpoints=9")
@@ -442,6 +444,7 @@ with join_ranks(torch.device("cpu")) as ranks:
 """
 
 
+@pytest.mark.long
 @linux
 @pytest.mark.parametrize("source", ["new", "checkpoint"])
 @pytest.mark.parametrize(("ranks", "position"), [(2, "learned"), (3, "rotary")])

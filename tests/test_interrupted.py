@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.conftest import ROOT, TINY_MODEL, begin, command, finish, succeed
 
-STEPS = 300
+STEPS = 150
 LONG = (
     *TINY_MODEL,
     "model.dropout=0.1",
@@ -131,8 +131,8 @@ def kill_and_resume(folder: Path, kills: int, rng: random.Random) -> tuple[int, 
 
 
 def test_killed_runs_end_as_if_nothing_had_happened(whole: Path, tmp_path: Path) -> None:
-    died, _ = kill_and_resume(tmp_path, 5, random.Random(1))
-    assert died >= 4
+    died, _ = kill_and_resume(tmp_path, 2, random.Random(1))
+    assert died == 2
     assert_same(tmp_path / "run", whole)
 
 
@@ -148,7 +148,14 @@ def test_fifty_kills(whole: Path, tmp_path: Path) -> None:
     print(f"\n{died} kills, {incomplete} during a save; {runs} runs, {compared:,} bytes compared")
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("SIGTERM", 143),
+        pytest.param("SIGINT", 130, marks=pytest.mark.long),
+        pytest.param("SIGHUP", 129, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, status: int) -> None:
     process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
     run = tmp_path / "run"
@@ -168,6 +175,7 @@ def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, s
     assert_same(run, whole)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [5, 0])
 def test_a_signal_stops_an_evaluation(tmp_path: Path, every: int) -> None:
     """The step before it is not lost, and the resumed run evaluates first."""
@@ -209,6 +217,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert errors.strip() == "stopped"
 
 
+@pytest.mark.long
 def test_sigusr1_saves_a_checkpoint_and_continues(whole: Path, tmp_path: Path) -> None:
     process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
     run = tmp_path / "run"
@@ -234,6 +243,7 @@ def test_a_run_in_training_is_locked(tmp_path: Path) -> None:
     succeed("train", "resume=run", f"trainer.max_steps={stopped + 5}", cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_a_finished_run_does_nothing_or_is_extended(whole: Path, tmp_path: Path) -> None:
     for name in ("run", "cut"):
         shutil.copytree(whole, tmp_path / name, symlinks=True)
@@ -256,6 +266,7 @@ def test_a_finished_run_does_nothing_or_is_extended(whole: Path, tmp_path: Path)
     assert_same(tmp_path / "cut", tmp_path / "run")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 def test_a_thousand_steps_leak_nothing(tmp_path: Path) -> None:
     settings = [each for each in LONG if "max_steps" not in each and "every" not in each]

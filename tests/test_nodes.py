@@ -20,7 +20,10 @@ from tests.test_interrupted import wait_for
 from tests.test_ranks import SETTINGS, assert_close, children, launch, losses
 from tests.test_stops import free_port
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc"),
+]
 
 LONGER = (*SETTINGS, "trainer.max_steps=60")
 CONTINUED = re.compile(r"continuing \S+ from step (\d+)")

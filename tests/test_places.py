@@ -69,7 +69,10 @@ def run_in(terminal: str, script: str, *settings: str, cwd: Path, stdin: str = "
     return done.stdout.decode(encoding)
 
 
-@pytest.mark.parametrize("terminal", TERMINALS)
+@pytest.mark.parametrize(
+    "terminal",
+    [each if each == "ascii" else pytest.param(each, marks=pytest.mark.long) for each in TERMINALS],
+)
 def test_a_run_trains_and_resumes_in_any_terminal(
     text_run: Path, tmp_path: Path, terminal: str
 ) -> None:
@@ -89,6 +92,7 @@ def test_a_run_trains_and_resumes_in_any_terminal(
     assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("terminal", TERMINALS)
 def test_sampling_in_any_terminal(copied: Path, terminal: str) -> None:
     greedy = ("temperature=0", "max_new_tokens=20")
@@ -101,6 +105,7 @@ def test_sampling_in_any_terminal(copied: Path, terminal: str) -> None:
     assert output.count("> ") == 2 and SHOWN[terminal].split()[0] in output
 
 
+@pytest.mark.long
 def test_all_scripts_print_in_any_terminal(copied: Path) -> None:
     shown = SHOWN["ascii"]
     assert shown in run_in("ascii", "sample", f"prompt={PROMPT}", "--cfg", "job", cwd=copied)
@@ -111,6 +116,7 @@ def test_all_scripts_print_in_any_terminal(copied: Path) -> None:
     assert json.dumps(f"text: {PROMPT}")[1:-1] in (copied / "page.html").read_text()
 
 
+@pytest.mark.long
 def test_a_folder_that_tensorboard_cannot_write_to_is_rejected(copied: Path) -> None:
     before = files(copied)
     (copied / "run").rename(copied / "Läufe")
@@ -189,6 +195,7 @@ def assert_trains_elsewhere(here: Path, elsewhere: Path, reason: str) -> None:
     assert (elsewhere / "run/summary.json").exists()
 
 
+@pytest.mark.long
 def test_a_read_only_folder_can_be_worked_in(read_only: Path, tmp_path: Path) -> None:
     assert_trains_elsewhere(read_only, tmp_path, "Read-only file system")
     run, cache = f"run={tmp_path}/run", f"cache_dir={tmp_path}/cache"
@@ -223,6 +230,7 @@ def test_runs_that_cannot_be_written_do_not_matter_elsewhere(tmp_path: Path, run
         assert files(here) == before
 
 
+@pytest.mark.long
 def test_a_disk_without_links_and_what_else_windows_lacks(tmp_path: Path) -> None:
     """Some disks have no links either."""
     (tmp_path / "sitecustomize.py").write_text(

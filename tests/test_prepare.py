@@ -60,6 +60,7 @@ def test_shards_do_not_depend_on_each_other(folder: Path) -> None:
     assert contents(folder / "single") == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_launchers_spread_the_shards(folder: Path, launcher: str) -> None:
     spread = ("-m", "shard=range(0,3)", f"hydra/launcher={launcher}")

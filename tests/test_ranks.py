@@ -37,6 +37,9 @@ SETTINGS = (
 )
 
 
+OTHER_WAYS = [("ddp", "adamw"), ("fsdp", "adamw"), ("fsdp", "muon")]
+
+
 def launch(ranks: int, *settings: str, cwd: Path) -> subprocess.Popen[str]:
     torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}")
     return begin(*torchrun, str(ROOT / "train.py"), *settings, cwd=cwd)
@@ -60,6 +63,7 @@ leave_ranks(int(sys.argv[1]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -> None:
     """Without `leave_ranks`, gloo's threads abort most of such processes."""
@@ -99,8 +103,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    ("parallel", "optimizer"),
+    [("ddp", "muon"), *(pytest.param(*each, marks=pytest.mark.long) for each in OTHER_WAYS)],
+)
 def test_two_ranks_match_one_rank(
     alone: Path, tmp_path: Path, parallel: str, optimizer: str
 ) -> None:
@@ -118,6 +124,7 @@ def test_two_ranks_match_one_rank(
     assert succeed("sample", f"run={run}", "max_new_tokens=5", cwd=tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_run_resumes_on_another_number_of_ranks(
     alone: Path, tmp_path: Path, parallel: str
@@ -146,6 +153,7 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     return [int(each) for each in path.read_text().split()] if path.exists() else []
 
 
+@pytest.mark.long
 def test_the_job_ends_when_a_rank_dies(tmp_path: Path) -> None:
     settings = (*SETTINGS, "trainer.max_steps=100000", "run_dir=run")
     process = launch(2, *settings, cwd=tmp_path)
@@ -162,6 +170,7 @@ def test_the_job_ends_when_a_rank_dies(tmp_path: Path) -> None:
     succeed("train", "resume=run", f"trainer.max_steps={step + 4}", cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> None:
     process = launch(2, *SETTINGS, "trainer.batch_size=6", cwd=tmp_path)
     _, errors = process.communicate(timeout=120)
@@ -171,6 +180,7 @@ def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> Non
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.long
 def test_histograms_of_two_ranks_match_one_rank(tmp_path: Path) -> None:
     """Logged gradients are averaged over the ranks."""
     settings = (*SETTINGS, "optimizer=adamw", "observe.histograms.every=6")
@@ -188,6 +198,7 @@ def test_histograms_of_two_ranks_match_one_rank(tmp_path: Path) -> None:
             assert squares == pytest.approx(others, rel=1e-2), tag
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late", [0, 1])
 def test_either_rank_can_start_first(alone: Path, tmp_path: Path, late: int) -> None:
     """Ranks are started without torchrun, as on a cluster, one of them seconds after the other."""
@@ -206,6 +217,7 @@ def test_either_rank_can_start_first(alone: Path, tmp_path: Path, late: int) -> 
     assert_close(losses(tmp_path / "run"), losses(alone / "muon"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_to_torchrun_stops_all_ranks_with_a_checkpoint(tmp_path: Path, name: str) -> None:
     settings = (*SETTINGS, "trainer.max_steps=100000", "trainer.checkpoint_every=0", "run_dir=run")

@@ -37,6 +37,7 @@ def test_temperature_zero_is_greedy(tiny: Path) -> None:
     assert greedy == succeed("sample", "top_p=1e-9", "seed=4", cwd=tiny)
 
 
+@pytest.mark.long
 def test_bfloat16_reads_other_weights(tiny: Path) -> None:
     settings = ("prompt=Once", "max_new_tokens=3000", "temperature=1")
     rounded = succeed("sample", *settings, "precision=bf16", cwd=tiny)
@@ -75,6 +76,7 @@ def test_interactive_mode_prompts_repeatedly(tiny: Path) -> None:
     assert "One" in output and "Two" in output
 
 
+@pytest.mark.long
 def test_an_interactive_prompt_that_is_not_utf8(tiny: Path) -> None:
     process = subprocess.run(
         [sys.executable, str(ROOT / "sample.py"), "interactive=true", "max_new_tokens=5"],

@@ -100,6 +100,7 @@ def assert_equal(run: Path, alone: Path) -> None:
     assert losses(run)[0]["train_loss"] - losses(run)[-2]["train_loss"] > 0.1  # it has learned
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 4])
 def test_any_number_of_ranks_trains_as_one(alone: Path, tmp_path: Path, n_ranks: int) -> None:
     finish(launch(n_ranks, *SHARDED, "run_dir=run", cwd=tmp_path))
@@ -126,6 +127,7 @@ def test_any_number_of_ranks_trains_as_one(alone: Path, tmp_path: Path, n_ranks:
         assert not theirs
 
 
+@pytest.mark.long
 def test_bfloat16_is_as_exact_as_that_of_ddp(tmp_path: Path) -> None:
     """Also if blocks are computed again, with the same dropout."""
     settings = (*SHARDED, "trainer.precision=bf16", "model.dropout=0.1")
@@ -137,6 +139,7 @@ def test_bfloat16_is_as_exact_as_that_of_ddp(tmp_path: Path) -> None:
         assert one[key] == pytest.approx(other[key], rel=1e-3), one["step"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "after", "parallel"),
     [(2, 4, "fsdp"), (3, 2, "fsdp"), (4, 1, "fsdp"), (2, 2, "ddp")],
@@ -150,6 +153,7 @@ def test_a_sharded_run_resumes_on_other_ranks(
     assert_equal(tmp_path / "run", alone)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -173,6 +177,7 @@ def test_scripts_read_shards(sharded: Path, arguments: tuple[str, ...]) -> None:
     assert outputs[0] == outputs[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["folder", "model.gguf"])
 def test_shards_are_converted(sharded: Path, tmp_path: Path, target: str) -> None:
     for run in ("parts", "whole"):
@@ -184,6 +189,7 @@ def test_shards_are_converted(sharded: Path, tmp_path: Path, target: str) -> Non
     assert mine == theirs and len(cards) == 2
 
 
+@pytest.mark.long
 def test_a_run_begins_with_the_weights_of_shards(sharded: Path, tmp_path: Path) -> None:
     steps = ("trainer.max_steps=2", "trainer.eval_every=1", "data.n_bytes=60000")
     for run in ("parts", "whole"):
@@ -192,6 +198,7 @@ def test_a_run_begins_with_the_weights_of_shards(sharded: Path, tmp_path: Path) 
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
 @pytest.mark.parametrize(
     "name", ["model-00002-of-00003.safetensors", "optimizer-00003-of-00003.safetensors"]
@@ -212,6 +219,7 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) ->
         time.sleep(0.0005)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("in_background", ["false", "true"])
 @pytest.mark.parametrize("victims", ["all", "one"])
 def test_ranks_that_are_killed_while_they_save(
@@ -250,6 +258,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("in_background", ["false", "true"])
 def test_a_full_disk_of_one_rank_ends_all(
     sharded: Path, tmp_path: Path, in_background: str
@@ -282,6 +291,7 @@ def launch_nodes(*settings: str, cwd: Path) -> list[subprocess.Popen[str]]:
     return [begin(*torchrun, *meet, *script, cwd=cwd) for _ in range(2)]
 
 
+@pytest.mark.long
 def test_two_nodes_that_each_shard_the_model(alone: Path, tmp_path: Path) -> None:
     """Every row is written once, although two ranks hold it."""
     for process in launch_nodes(*SHARDED, "trainer.parallel=hsdp", "run_dir=run", cwd=tmp_path):

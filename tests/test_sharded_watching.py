@@ -25,7 +25,10 @@ from tests.conftest import ROOT, TINY_MODEL, begin, command, finish, succeed
 from tests.test_ranks import launch, losses
 from tests.test_sharded import launch_nodes
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs torchrun on Linux")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs torchrun on Linux"),
+]
 
 SETTINGS = (
     *TINY_MODEL,

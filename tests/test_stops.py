@@ -62,6 +62,7 @@ def assert_stops(process: subprocess.Popen[str], number: int) -> None:
     assert errors.split() == ["stopped"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_main_rank_stops_while_it_waits_for_the_other(tmp_path: Path, number: int) -> None:
     port = free_port()
@@ -76,6 +77,7 @@ def test_the_main_rank_stops_while_it_waits_for_the_other(tmp_path: Path, number
         assert_stops(process, number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_rank_stops_while_it_waits_for_the_main_rank(tmp_path: Path, number: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -86,6 +88,7 @@ def test_a_rank_stops_while_it_waits_for_the_main_rank(tmp_path: Path, number: i
             assert_stops(process, number)
 
 
+@pytest.mark.long
 def test_a_rank_stops_while_the_main_rank_prepares_the_data(tmp_path: Path) -> None:
     pipe = tmp_path / "text"
     os.mkfifo(pipe)
@@ -102,6 +105,7 @@ def test_a_rank_stops_while_the_main_rank_prepares_the_data(tmp_path: Path) -> N
     assert errors == "rank 0: stopped, because another rank failed\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_a_step_that_another_rank_never_finishes(
     tmp_path: Path, number: int
@@ -117,6 +121,7 @@ def test_a_second_signal_ends_a_step_that_another_rank_never_finishes(
         assert_stops(main, number)
 
 
+@pytest.mark.long
 def test_a_signal_to_one_rank_stops_all_after_the_step(tmp_path: Path) -> None:
     with start_ranks(*ENDLESS, cwd=tmp_path, port=free_port()) as (main, other):
         run = tmp_path / "run"
@@ -130,6 +135,7 @@ def test_a_signal_to_one_rank_stops_all_after_the_step(tmp_path: Path) -> None:
     assert (run / "checkpoints/last").resolve().name == f"step-{int(step):06d}"
 
 
+@pytest.mark.long
 def test_nohup_is_respected(tmp_path: Path) -> None:
     process = subprocess.Popen(
         ["nohup", sys.executable, str(ROOT / "train.py"), *ENDLESS],
@@ -160,6 +166,7 @@ def test_a_stop_while_the_data_is_prepared_leaves_nothing_behind(tmp_path: Path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.long
 def test_a_sweep_stops_with_its_workers(tmp_path: Path) -> None:
     joblib = ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2")
     process = subprocess.Popen(
@@ -257,7 +264,13 @@ def check_two_interrupts(folder: Path, moment: str, rng: random.Random) -> int:
 MOMENTS = ("start", "data", "run", "loop", "step", "save", "end", "summary")
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        each if each in ("step", "save") else pytest.param(each, marks=pytest.mark.long)
+        for each in MOMENTS
+    ],
+)
 def test_two_interrupts_never_print_a_traceback(tmp_path: Path, moment: str) -> None:
     check_two_interrupts(tmp_path, moment, random.Random(MOMENTS.index(moment)))
 

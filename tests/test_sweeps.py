@@ -23,6 +23,7 @@ def runs(folder: Path) -> list[Path]:
     )
 
 
+@pytest.mark.long
 def test_two_parallel_jobs(tmp_path: Path) -> None:
     """Two runs in parallel with joblib give the same results as two sequential runs."""
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -74,6 +75,7 @@ def test_a_sweep_says_which_run_is_which(tmp_path: Path) -> None:
     assert lines[-1].startswith("Best of 4 runs: model.d_model=")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     version("sqlalchemy") >= "2", reason="install the sqlalchemy of constraints.txt"
 )
@@ -91,6 +93,7 @@ def test_an_optuna_study_continues(tmp_path: Path) -> None:
     assert finish(begin("-c", code, cwd=tmp_path)).strip() == "4"
 
 
+@pytest.mark.long
 def test_optuna_searches_three_settings(tmp_path: Path) -> None:
     succeed(
         "train",

@@ -180,6 +180,7 @@ def test_bf16(tmp_path: Path) -> None:
     assert "val: " in plain
 
 
+@pytest.mark.long
 def test_runs_on_the_former_tales_open_and_say_so(tmp_path: Path) -> None:
     assert "edition" not in succeed("train", *TINY, "run_dir=new", cwd=tmp_path)
     succeed("train", "data.edition=1", *TINY, "run_dir=old", cwd=tmp_path)
@@ -210,6 +211,7 @@ def test_a_text_is_found_from_another_folder(tmp_path: Path) -> None:
     succeed("train", "resume=there/run", "trainer.max_steps=8", cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
     """Importing it would take longer than everything else before the first step."""
     program = (
@@ -233,7 +235,7 @@ def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_compiled_model_learns_the_same(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     settings = [*TINY, f"cache_dir={tiny / '.cache'}", "run_dir=compiled", "trainer.compile=true"]
-    succeed("train", *settings, cwd=tmp_path)
+    finish(begin(str(ROOT / "train.py"), *settings, cwd=tmp_path))
     compiled, eager = metrics(tmp_path / "compiled"), metrics(tiny_run)
     assert [line["step"] for line in compiled] == [line["step"] for line in eager]
     for mine, theirs in zip(compiled, eager, strict=True):
@@ -281,6 +283,7 @@ def steps(run: Path) -> list[float]:
     return [line["step"] for line in metrics(run)]
 
 
+@pytest.mark.long
 def test_an_experiment_and_a_finetuned_run_continue(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Once there was a hen. It sang.\n" * 2000)
     succeed("train", *TINY, "run_dir=base", cwd=tmp_path)
@@ -294,6 +297,7 @@ def test_an_experiment_and_a_finetuned_run_continue(tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.startswith("error: init_from: run was not started")
 
 
+@pytest.mark.long
 def test_a_continued_run_waits_for_the_process_that_still_trains_it(
     tiny_run: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,8 @@ from playwright import sync_api
 
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log, shown_byte
 
+pytestmark = pytest.mark.long
+
 EMOJI = [
     "👩🏽\u200d🚀",
     "🇫🇷",

@@ -14,6 +14,8 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_attention import add_attention, encode, page
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log
 
+pytestmark = pytest.mark.long
+
 
 def test_the_view_survives_a_reload(logs: Path, open_tab: Callable[..., Tab]) -> None:
     """Also the zoom; and the address of a view of the last step leads to the last step."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
@@ -107,6 +108,7 @@ def test_heads_are_sorted_by_a_score(open_tab: Callable[..., Tab]) -> None:
     assert tab[".head .caption"].evaluate_all(read) == falling[::-1]
 
 
+@pytest.mark.long
 def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag="long", token=256)
     assert tab[".note >> nth=0"].inner_text() == (
@@ -137,6 +139,7 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     assert centred and abs(int(centred[1]) - 500) < 22  # of 45 that are seen
 
 
+@pytest.mark.long
 def test_two_fingers_zoom(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(width=400, run=ODD_RUN, tag="long")
     picture = tab["canvas.picture >> nth=0"]
@@ -181,6 +184,7 @@ def test_two_runs_are_compared_and_a_link_restores_the_view(
     again.close()
 
 
+@pytest.mark.long
 def test_lightness_alone_shows_the_weight(open_tab: Callable[..., Tab]) -> None:
     """Maps are readable without colour vision. No weight has the colour of the future."""
     code = """(_, dark) => import(new URL("colours.js", document.baseURI)).then(
@@ -204,17 +208,20 @@ def test_a_hostile_token_is_text(open_tab: Callable[..., Tab]) -> None:
     assert sorted(tab.listed("to")) == list(range(6)), "a map that is not causal"
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_shown_up_to_the_damage(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run="broken")
     assert tab.shown() == [["broken", "probe", 1]]
 
 
+@pytest.mark.long
 def test_a_link_to_missing_views_shows_the_nearest(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run="gone", step=4, layer=9, head=9, token=99, sort="luck")
     assert tab.shown() == [["trained", "attention", 3]]
     assert tab[".panel h2 >> nth=0"].inner_text() == "Layer 1, head 1"
 
 
+@pytest.mark.long
 def test_everything_fits_a_narrow_screen(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(width=400)
     assert tab["main"].evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
@@ -222,6 +229,7 @@ def test_everything_fits_a_narrow_screen(open_tab: Callable[..., Tab]) -> None:
     assert sorted(tab.listed("to")) == list(range(5))
 
 
+@pytest.mark.long
 def test_maps_of_transformers(
     site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
 ) -> None:

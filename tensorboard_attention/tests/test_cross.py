@@ -126,6 +126,7 @@ def logged(site: dict[str, str], address: tuple[str, Path]) -> str:
     return "translated"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("tag", "make"), [("bart", bart), ("t5", t5)])
 def test_cross_attention_of_transformers(
     logged: str, open_tab: Callable[..., Tab], tag: str, make: Any
@@ -150,6 +151,7 @@ def test_cross_attention_of_transformers(
     assert heading.all_text_contents() == ["s1 is attended to by"]
 
 
+@pytest.mark.long
 def test_texts_of_queries_and_keys_are_shown(logged: str, open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=logged, tag="bart", token=0)
     tokens = tab[".panel:not([hidden]) .token"].all_text_contents()
@@ -158,6 +160,7 @@ def test_texts_of_queries_and_keys_are_shown(logged: str, open_tab: Callable[...
     assert tab[".panel:not([hidden]) .lines .from"].count() == 0
 
 
+@pytest.mark.long
 def test_a_head_of_cross_attention_has_a_sentence(
     address: tuple[str, Path], open_tab: Callable[..., Tab]
 ) -> None:
@@ -176,6 +179,7 @@ def test_a_head_of_cross_attention_has_a_sentence(
     assert max(tab.listed("to")) == 4 + [3, 4, 0, 1][query]
 
 
+@pytest.mark.long
 def test_the_map_has_a_row_for_each_query(logged: str, open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=logged, tag="bart", token=0)
     canvas = tab[".panel:not([hidden]) canvas.picture"]
@@ -193,6 +197,7 @@ def test_the_map_has_a_row_for_each_query(logged: str, open_tab: Callable[..., T
     sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
 
 
+@pytest.mark.long
 def test_a_square_of_cross_attention_is_no_triangle(
     site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
 ) -> None:
@@ -205,6 +210,7 @@ def test_a_square_of_cross_attention_is_no_triangle(
     assert "2 others" in tab[".lists .rest:visible"].inner_text()
 
 
+@pytest.mark.long
 def test_the_keyboard_reaches_the_keys(logged: str, open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=logged, tag="bart", token=3)
     tab.page.keyboard.press("]")
@@ -214,11 +220,13 @@ def test_the_keyboard_reaches_the_keys(logged: str, open_tab: Callable[..., Tab]
     sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
 
 
+@pytest.mark.long
 def test_the_last_query_is_chosen_first(logged: str, open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=logged, tag="bart")
     assert "attends to" in tab[".lists h4:visible"].inner_text()
 
 
+@pytest.mark.long
 def test_cross_attention_beside_self_attention(logged: str, open_tab: Callable[..., Tab]) -> None:
     views = {"tag": "bart", "run2": logged, "tag2": "bart decoder", "step2": 1}
     tab = open_tab(run=logged, token=7, **views)
@@ -228,6 +236,7 @@ def test_cross_attention_beside_self_attention(logged: str, open_tab: Callable[.
     assert titles == ["t7 attends to", "t7 attends to", "t7 is attended to by"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "m"), [(2, 300), (300, 2), (40, 40)])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_long_and_narrow_maps_are_drawn(

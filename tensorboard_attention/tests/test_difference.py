@@ -14,6 +14,8 @@ from playwright import sync_api
 
 from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, log, shown_byte
 
+pytestmark = pytest.mark.long
+
 MINUS = "\u2212"
 
 

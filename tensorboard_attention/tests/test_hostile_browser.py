@@ -16,6 +16,8 @@ from tensorboard_attention import encode, page
 from tensorboard_attention.summary import attention_summary
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, tensorboard
 
+pytestmark = pytest.mark.long
+
 MAPS = [torch.eye(3)[None, None]]
 DAMAGED = "The maps of this step are damaged: they do not fit their header."
 # How many bytes the page has inflated. Streams of the browser's own are not counted.

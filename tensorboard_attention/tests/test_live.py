@@ -18,6 +18,8 @@ from tensorboard_attention import add_attention, encode, page
 from tensorboard_attention.scores import SCORES
 from tensorboard_attention.tests.conftest import Tab
 
+pytestmark = pytest.mark.long
+
 REFRESH = 10_000  # milliseconds between checks for new steps
 
 

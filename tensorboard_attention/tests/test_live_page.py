@@ -103,6 +103,7 @@ def test_what_is_no_regular_file_is_not_served(tmp_path: Path, kind: str) -> Non
     assert get("/live", run="run")[0] == 404
 
 
+@pytest.mark.long
 def test_the_link_opens_a_page_that_can_reach_nothing(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
@@ -124,12 +125,14 @@ def test_the_link_opens_a_page_that_can_reach_nothing(
     page.close()
 
 
+@pytest.mark.long
 def test_a_run_without_a_page_has_no_link(logs: Path, open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run="trained")
     assert tab["a:has-text('Live page')"].count() == 1
     assert not tab["a:has-text('Live page')"].is_visible()
 
 
+@pytest.mark.long
 def test_the_policy_is_sent_with_the_page(logs: Path, site: dict[str, str]) -> None:
     log(logs / "sent & served", 0)
     (logs / "sent & served/live.html").write_text("<p>")

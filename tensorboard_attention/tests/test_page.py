@@ -62,6 +62,7 @@ def test_a_page_has_a_heading(opened: Open) -> None:
     assert tab["img"].count() == 0
 
 
+@pytest.mark.long
 def test_a_page_with_one_step_has_no_control_that_does_nothing(opened: Open) -> None:
     tab = opened(ENTRIES[-1:])
     names = controls(tab)
@@ -92,6 +93,7 @@ def test_a_page_with_several_steps_plays(opened: Open) -> None:
     assert [json.loads(each)[0][2] for each in seen] == [0, 5, 10]
 
 
+@pytest.mark.long
 def test_a_page_with_several_probes(opened: Open) -> None:
     tab = opened([*ENTRIES[-1:], ("other", 3, ENTRIES[0][2])])
     names = controls(tab)
@@ -100,6 +102,7 @@ def test_a_page_with_several_probes(opened: Open) -> None:
     tab.shown([".", "other", 3])
 
 
+@pytest.mark.long
 def test_a_page_without_a_name_for_the_run_shows_none(opened: Open) -> None:
     tab = opened(ENTRIES)
     assert not tab[".field:has-text('Run') >> nth=0"].is_visible()
@@ -107,6 +110,7 @@ def test_a_page_without_a_name_for_the_run_shows_none(opened: Open) -> None:
     assert tab[".field:has-text('Run') select >> nth=0"].input_value() == "my run"
 
 
+@pytest.mark.long
 def test_a_link_can_be_copied_where_others_can_open_it(
     browser: sync_api.Browser, tmp_path: Path
 ) -> None:
@@ -121,6 +125,7 @@ def test_a_link_can_be_copied_where_others_can_open_it(
         server.shutdown()
 
 
+@pytest.mark.long
 def test_a_page_without_javascript_says_what_it_needs(
     browser: sync_api.Browser, tmp_path: Path
 ) -> None:
@@ -180,6 +185,7 @@ def test_headers_are_stored_once_and_come_back(opened: Open, tmp_path: Path) -> 
     assert note.inner_text() == ""
 
 
+@pytest.mark.long
 def test_the_selects_of_the_tab_show_a_single_run(
     browser: sync_api.Browser, tmp_path: Path
 ) -> None:

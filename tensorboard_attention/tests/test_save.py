@@ -32,6 +32,7 @@ def labels(text: str) -> tuple[list[str], list[str]]:
     return rows, columns
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exported", [False, True])
 def test_a_saved_map_has_every_label(
     logs: Path,
@@ -121,6 +122,7 @@ def test_saved_scores(logs: Path, open_tab: Callable[..., Tab]) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_png_that_is_too_large_is_refused(
     site: dict[str, str], open_tab: Callable[..., Tab], logs: Path
 ) -> None:

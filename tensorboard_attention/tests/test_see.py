@@ -127,6 +127,7 @@ def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
     )
 
 
+@pytest.mark.long
 def test_older_logs_open_on_the_highest_score(see: Callable[..., Tab]) -> None:
     tab = see(run="older log")
     assert heading(tab) == "Layer 1, head 0" and tab[".sentence >> nth=0"].inner_text() == ""
@@ -153,6 +154,7 @@ def test_an_order_chooses_its_first_head(see: Callable[..., Tab]) -> None:
     assert first.get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 1920, 400])
 def test_the_scores_of_many_sorted_heads_are_readable(see: Callable[..., Tab], width: int) -> None:
     tab = see(run="wide", width=width)
@@ -162,6 +164,7 @@ def test_the_scores_of_many_sorted_heads_are_readable(see: Callable[..., Tab], w
     assert tab[".caption"].evaluate_all(cut) == 0
 
 
+@pytest.mark.long
 def test_a_chosen_token_stays_when_heads_change(see: Callable[..., Tab]) -> None:
     tab = see()
     tab[".token[data-place='3'] >> nth=0"].click()
@@ -170,6 +173,7 @@ def test_a_chosen_token_stays_when_heads_change(see: Callable[..., Tab]) -> None
     assert focus(tab) == 3
 
 
+@pytest.mark.long
 def test_meanings_and_places_are_read_without_a_mouse(see: Callable[..., Tab]) -> None:
     tab = see()
     for score in [each for each in SCORES if each.needs not in ("losses", "random ids")]:
@@ -182,6 +186,7 @@ def test_meanings_and_places_are_read_without_a_mouse(see: Callable[..., Tab]) -
     assert tab[".differs"].count() == 0
 
 
+@pytest.mark.long
 def test_scores_of_different_texts_are_not_compared_silently(see: Callable[..., Tab]) -> None:
     tab = see(run2="z old", step2=5)
     copy = tab["[data-score=copy]"]
@@ -251,6 +256,7 @@ def test_a_sudden_rise_of_a_share_is_named(see: Callable[..., Tab], width: int) 
         sync_api.expect(tab[".sudden"]).to_have_count(0)
 
 
+@pytest.mark.long
 def test_sudden_rises_of_two_views_are_told_apart(see: Callable[..., Tab]) -> None:
     text = "induction rose from 0.08 to 0.61 between steps 500 and 750"
     tab = see(run="rising", layer=1, head=0, run2="new", step2=5)
@@ -259,17 +265,20 @@ def test_sudden_rises_of_two_views_are_told_apart(see: Callable[..., Tab]) -> No
     assert rises(tab)[0] == text, "both views have the same curve"
 
 
+@pytest.mark.long
 def test_older_logs_do_not_say_what_is_a_share(see: Callable[..., Tab]) -> None:
     tab = see(run="older log", layer=1, head=0)
     assert rises(tab) == []
 
 
+@pytest.mark.long
 def test_one_step_has_numbers_and_no_charts(see: Callable[..., Tab]) -> None:
     tab = see(run=r"one%20step", layer=1, head=0)
     assert tab["[data-score=copy] b"].inner_text() == "0.950"
     assert tab[".chart"].count() == tab[".axis"].count() == 0
 
 
+@pytest.mark.long
 def test_many_heads_fit(see: Callable[..., Tab]) -> None:
     """The map stays in view while the heads scroll."""
     tab = see(run="wide")
@@ -296,6 +305,7 @@ def test_many_heads_fit(see: Callable[..., Tab]) -> None:
     assert in_view(picture, False) and in_view(tab[".sorting"]), "heads stay while scores are read"
 
 
+@pytest.mark.long
 def test_a_small_thumbnail_shows_thin_lines(see: Callable[..., Tab]) -> None:
     """A browser that shrinks a picture leaves out pixels: it is made as small as it is shown."""
     sides = "node => [node.width, node.getBoundingClientRect().width]"
@@ -303,6 +313,7 @@ def test_a_small_thumbnail_shows_thin_lines(see: Callable[..., Tab]) -> None:
     assert pixels <= shown + 8
 
 
+@pytest.mark.long
 def test_the_chosen_head_comes_into_view_on_a_phone(see: Callable[..., Tab]) -> None:
     tab = see(width=400, run="wide")
     picture = tab["canvas.picture >> nth=0"]
@@ -339,6 +350,7 @@ DARKEST = """(canvas, [x, y]) => {
 }"""
 
 
+@pytest.mark.long
 def test_a_cell_marks_its_tokens(see: Callable[..., Tab]) -> None:
     tab = see(token=0)
     picture = tab["canvas.picture >> nth=0"]
@@ -361,6 +373,7 @@ def test_a_cell_marks_its_tokens(see: Callable[..., Tab]) -> None:
     assert "Hover over or tap a token" in tab[".lists >> nth=0"].inner_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["cell", "token"])
 def test_zoom_goes_to_what_is_chosen(see: Callable[..., Tab], how: str) -> None:
     tab = see()
@@ -388,6 +401,7 @@ def test_zoom_goes_to_what_is_chosen(see: Callable[..., Tab], how: str) -> None:
     assert f"→ {key} " in readout.inner_text()
 
 
+@pytest.mark.long
 def test_zoom_finds_what_is_out_of_sight(see: Callable[..., Tab]) -> None:
     tab = see(token=1)
     picture, readout = tab["canvas.picture >> nth=0"], tab[".readout >> nth=0"]

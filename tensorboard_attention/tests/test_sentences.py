@@ -249,6 +249,7 @@ def test_texts_longer_than_what_is_shown() -> None:
     assert "looks" in text and max(example) < 512
 
 
+@pytest.mark.long
 def test_a_really_trained_head() -> None:
     """Two layers that attend, trained to predict the second half of repeated random tokens: the
     sentences name the head that was found by an independent measure."""

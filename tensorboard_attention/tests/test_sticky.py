@@ -12,6 +12,8 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_attention import add_attention, encode, page
 from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, once, tensorboard
 
+pytestmark = pytest.mark.long
+
 TOKENS = [" once", " there", " was", " a", " hen", " that", " hopped", "."] * 6
 STEPS = (0, 5, 10)
 ALONE = "data/plugin_entry.html?name=attention"

@@ -11,6 +11,8 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_attention import add_attention, encode, page
 from tensorboard_attention.tests.conftest import Tab, causal_maps, tensorboard
 
+pytestmark = pytest.mark.long
+
 LOGGED = [(step, "abcabcabcabc" if step < 10 else "xyzxyzxy") for step in (0, 5, 10, 15, 20)]
 PLACE = {"elsewhere": "4 tales"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 import torch
 from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
@@ -17,6 +18,8 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_attention import add_attention, encode
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log, serve
 from tensorboard_attention.tests.events import HEADER, event, look, write
+
+pytestmark = pytest.mark.long
 
 
 def broken_maps() -> list[torch.Tensor]:

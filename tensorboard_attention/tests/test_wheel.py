@@ -72,6 +72,7 @@ def runs_after(example: str, python: Path, folder: Path) -> dict:
         return json.load(urlopen(f"{url}data/plugin/attention/runs"))["steps"]
 
 
+@pytest.mark.long
 def test_the_example_runs_where_only_the_wheel_is_installed(wheel: Path, tmp_path: Path) -> None:
     """In a new environment with this one's other packages, and a tiny model named gpt2."""
     from tokenizers import Tokenizer, models, pre_tokenizers

@@ -384,6 +384,7 @@ print(count[0], dataset.sha256)
 """
 
 
+@pytest.mark.long
 def test_a_killed_preparation_goes_on_where_it_was(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl.gz", draw_texts(3000))
     command = [sys.executable, "-c", KILLED, str(tmp_path / "a.jsonl.gz")]

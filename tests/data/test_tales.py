@@ -120,7 +120,10 @@ def reduced_grammar(plot: Option, seed: int) -> Grammar:
 PLOTS = NEWEST.rules["story"].options
 
 
-@pytest.mark.parametrize("plot", range(len(PLOTS)))
+@pytest.mark.parametrize(
+    "plot",
+    [n if n in (2, 3) else pytest.param(n, marks=pytest.mark.long) for n in range(len(PLOTS))],
+)
 def test_a_reduced_grammar_sums_to_one_and_has_the_generators_entropy(plot):
     # The first seed whose grammar is neither trivial nor too large to enumerate.
     for seed in itertools.count(100 * plot):

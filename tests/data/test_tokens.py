@@ -371,6 +371,7 @@ print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     """Training the tokenizer and encoding 90 MB takes little more memory than 30 MB do."""

@@ -143,6 +143,7 @@ def test_there_and_back(tales: Path, exported: Path, tmp_path: Path) -> None:
         assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes(), name
 
 
+@pytest.mark.long
 def test_names_of_targets(tales: Path, tmp_path: Path) -> None:
     """A GGUF file is known by its name in any case, folders on the way are made, and ~ is home."""
     for target in ("deep/er/a b.GGUF", "~/in home"):
@@ -171,6 +172,7 @@ def test_a_target_inside_the_source_is_refused(tales: Path) -> None:
     assert_refused(tales, "convert", *arguments, words="is inside source")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["there", "there.gguf"])
 def test_a_full_disk(tales: Path, tmp_path: Path, target: str) -> None:
     arguments = ["source=runs/tales", f"to={tmp_path / 'new' / target}"]
@@ -194,6 +196,7 @@ def test_a_full_disk(tales: Path, tmp_path: Path, target: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_two_conversions_to_one_target(tales: Path, tmp_path: Path) -> None:
     """One of them wins, and its files are not mixed with those of the other."""
     there = tmp_path / "new/there"
@@ -325,6 +328,7 @@ def test_added_tokens_that_are_not_special(tmp_path: Path) -> None:
         assert fast.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("theirs", "name"),
     [("gpt2", "hf g é"), ("llama", "it's $HOME ${x}"), ("qwen3", 'a,b=[c]{d} "e"')],
@@ -495,7 +499,7 @@ def pipe(folder: Path) -> None:
         (weights(lambda all: each(all, lambda one: one * torch.nan)), "not finite"),
         (settings(vocab_size=10**9), "has the shape"),
         (settings(model_type="bert"), "config.json: model_type: 'bert' cannot be converted"),
-        (settings(n_layer=999, num_hidden_layers=999), "is missing among the weights"),
+        (settings(n_layer=99, num_hidden_layers=99), "is missing among the weights"),
         (text("config.json", "[" * 10**5), "config.json: nested too deeply"),
         (text("config.json", "no"), "config.json: "),
         (text("tokenizer.json", "[" * 10**8), "tokenizer.json: "),

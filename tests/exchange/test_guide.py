@@ -11,6 +11,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -23,6 +24,7 @@ PAGE = (ROOT / "docs/hugging_face.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_guide(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     tokenizer = open_run(tiny_run, "best").tokenizer
     torch.manual_seed(0)

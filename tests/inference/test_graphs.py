@@ -60,6 +60,7 @@ def test_hidden_states_are_those_of_a_full_pass(make_model, family):
                 assert cache.length == n + 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_prompt", [1, 5, 12])
 def test_generated_tokens_are_the_same(make_model, family, readers, n_prompt, monkeypatch):
     """The window of 8 tokens moves on several times; all samples share one prompt."""

@@ -37,6 +37,7 @@ def test_opening_a_run_writes_nothing(tiny_run: Path) -> None:
     assert files(tiny_run) == before
 
 
+@pytest.mark.long
 def test_a_run_whose_checkpoints_are_replaced_meanwhile_opens(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

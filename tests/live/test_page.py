@@ -102,6 +102,7 @@ def test_the_page_can_request_nothing(tiny_run: Path, tmp_path: Path, opened: Op
     assert {*tried.values()} == {"refused"}, tried
 
 
+@pytest.mark.long
 def test_without_javascript_the_page_says_what_it_needs(
     tiny_run: Path, tmp_path: Path, opened: Open
 ) -> None:

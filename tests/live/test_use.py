@@ -201,6 +201,7 @@ def test_it_writes_the_same_with_the_same_seed(live: Live) -> None:
     assert "!" in live["textarea"].input_value()
 
 
+@pytest.mark.long
 def test_settings_that_sampling_does_not_know_are_said(live: Live) -> None:
     live[".settings summary"].click()
     wrong = {0: ["-1", "1e-7", "101", ""], 1: ["-1", "1.5"], 2: ["0", "1.1"], 3: ["-1"], 4: ["0"]}
@@ -227,6 +228,7 @@ def test_settings_that_sampling_does_not_know_are_said(live: Live) -> None:
     assert values == ["0.8", "0", "1", "1", "60"]
 
 
+@pytest.mark.long
 def test_half_a_character_becomes_a_replacement_character(live: Live, tiny_run: Path) -> None:
     live["textarea"].evaluate(
         "area => { area.value = 'Once \\ud83d there'; area.dispatchEvent(new Event('input')); }"
@@ -296,6 +298,7 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     assert live[".offlist li"].count() == 1
 
 
+@pytest.mark.long
 def test_the_heads_are_ranked_by_what_they_are_worth_here(live: Live, tiny_run: Path) -> None:
     live.type(TEXT)
     live[".by select"].select_option("zero")
@@ -318,6 +321,7 @@ def test_the_heads_are_ranked_by_what_they_are_worth_here(live: Live, tiny_run: 
     assert live[".sorting select"].input_value() == ""
 
 
+@pytest.mark.long
 def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path) -> None:
     live.type(TEXT)
     live[".grid .head >> nth=2"].click()
@@ -341,6 +345,7 @@ def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path)
             assert weight == pytest.approx(math.exp(score) / total, abs=1e-4)
 
 
+@pytest.mark.long
 def test_looks_inside(live: Live) -> None:
     live.type(TEXT)
     lens = live.open("What each layer would say")
@@ -364,6 +369,7 @@ def test_looks_inside(live: Live) -> None:
         assert live.saved(look, "CSV").decode().count("\n") > 5
 
 
+@pytest.mark.long
 def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Browser) -> None:
     live.type("A fox & 100% <b> 狐")
     live[".grid .head >> nth=3"].click()
@@ -394,6 +400,7 @@ def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Brows
     other.page.context.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fragment",
     [
@@ -419,6 +426,7 @@ def test_hostile_tokens_are_text(live: Live) -> None:
     live.saved(live[".panel >> nth=0"], "SVG")
 
 
+@pytest.mark.long
 def test_the_slider_goes_through_training(live: Live) -> None:
     assert live[".stepper output"].inner_text().startswith("6 ")
     at_end = live.losses()
@@ -432,6 +440,7 @@ def test_the_slider_goes_through_training(live: Live) -> None:
     assert live.losses() == at_end
 
 
+@pytest.mark.long
 def test_the_keyboard_alone_reaches_everything(live: Live) -> None:
     live.page.keyboard.press("Escape")
     seen = set()
@@ -460,6 +469,7 @@ def test_the_keyboard_alone_reaches_everything(live: Live) -> None:
     assert "(token 2)" in live[".next h2"].inner_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_screens_do_not_scroll_sideways(
     site: str, browser: sync_api.Browser, scheme: str
@@ -478,6 +488,7 @@ def test_narrow_screens_do_not_scroll_sideways(
     live.close()
 
 
+@pytest.mark.long
 def test_every_control_has_a_name(live: Live) -> None:
     nameless = live["button, input, select, textarea, summary, [role=option]"].evaluate_all(
         """all => all.filter((each) => !(each.ariaLabel || each.getAttribute("aria-label") ||

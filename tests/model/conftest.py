@@ -65,15 +65,6 @@ def make_model(make_config: Callable[..., ModelConfig]) -> Callable[..., GPT]:
     return make
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread, because a second one makes operations on tiny tensors slower."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def no_shape_checks() -> Iterator[None]:
     """Disable the shape checks of the tests, which torch.compile cannot trace."""

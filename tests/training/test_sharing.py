@@ -85,6 +85,7 @@ leave_ranks()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 4])
 def test_steps_match_torch(tmp_path: Path, n_ranks: int) -> None:
     script = tmp_path / "script.py"
