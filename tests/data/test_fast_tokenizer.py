@@ -76,6 +76,7 @@ def test_reading_what_was_written_changes_nothing(name: str, tmp_path: Path) -> 
     assert [loaded.encode(text) for text in STRINGS] == [tokenizer.encode(t) for t in STRINGS]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "step", [101, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"]
 )
@@ -123,6 +124,7 @@ def split(spelling: str, behavior: str = "isolated") -> Any:
 letters = st.text("abc", min_size=2, max_size=5)
 
 
+@pytest.mark.long
 @given(
     words=st.lists(letters, unique=True, max_size=12),
     texts=st.lists(st.text("abc", max_size=40), min_size=20, max_size=20),
@@ -143,6 +145,7 @@ def test_any_ranks_become_merges(words: list[str], texts: list[str], tmp_path_fa
     assert read_fast(folder, tokenizer.vocab_size).digest == tokenizer.digest
 
 
+@pytest.mark.long
 def test_merges_are_taken_only_if_they_give_the_same_tokens(tmp_path: Path) -> None:
     """Lists of merges at random: each is refused, or agrees on every text up to seven letters;
     most that are refused disagree."""
