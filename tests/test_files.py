@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from files import fsync, replace_folder, replace_link, replace_text
+from files import fsync, new_file, replace_folder, replace_link, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -60,6 +62,54 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
             (temporary / "a").write_text(text)
         assert (folder / "a").read_text() == text
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def write_file(path: Path) -> None:
+    with new_file(path) as temporary:
+        temporary.write_text("new")
+
+
+def write_folder(path: Path) -> None:
+    with replace_folder(path) as temporary:
+        (temporary / "a").write_text("new")
+
+
+def overwrite_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "a").write_text("old")
+    write_folder(path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda path: replace_text(path, "new"), write_file, write_folder, overwrite_folder],
+    ids=["text", "file", "folder", "over a folder"],
+)
+def test_a_loss_of_power_finds_whole_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], object]
+) -> None:
+    """What is moved into place was flushed before, with all that is in it, and the folder that it
+    is now in is flushed afterwards."""
+    flushed: list[int] = []
+    waiting: set[int] = set()  # folders whose new entries are not flushed yet
+
+    def flush(descriptor: int) -> None:
+        flushed.append(os.fstat(descriptor).st_ino)
+        waiting.discard(flushed[-1])
+        sync(descriptor)
+
+    def move(source: Path, target: Path, how: Callable[..., None]) -> None:
+        for each in (Path(source), *Path(source).rglob("*")):
+            assert each.stat().st_ino in flushed, f"{each} is moved before it is flushed"
+        how(source, target)
+        waiting.add(Path(target).parent.stat().st_ino)
+
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", flush)
+    for name in ("rename", "replace", "link"):
+        monkeypatch.setattr(os, name, partial(move, how=getattr(os, name)))
+    write(tmp_path / "path")
+    assert flushed and not waiting
 
 
 def test_flushing_where_folders_cannot_be_opened(
