@@ -217,6 +217,24 @@ def test_gradient_accumulation_matches_the_whole_batch(tmp_path: Path) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_every_step_draws_dropout_anew(tmp_path: Path) -> None:
+    """A pure function of the step: another run draws the same, however often it was cut."""
+    drawn = []
+    for name in ("one", "other"):
+        made, _ = trainer(tmp_path / name, dropout=0.2)
+        states: list[bytes] = []
+
+        def remember(module: GPT, inputs: object, states: list[bytes] = states) -> None:
+            if module.training:
+                states.append(torch.get_rng_state().numpy().tobytes())
+
+        made.model.register_forward_pre_hook(remember)
+        made.fit()
+        drawn.append(states)
+    assert len({*drawn[0]}) == CONFIG.max_steps
+    assert drawn[0] == drawn[1]
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_a_resumed_run_takes_the_same_steps(tmp_path: Path, dropout: float) -> None:
     straight, _ = trainer(tmp_path / "straight", dropout=dropout)
