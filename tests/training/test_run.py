@@ -95,6 +95,18 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
     assert load_progress(checkpoints.find("best", "run")).step == 1
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) -> None:
+    model, optimizer = parts()
+    checkpoints = Checkpoints(tmp_path)
+    for step in range(1, 7):
+        checkpoints.save(model, optimizer, Progress(step=step), is_best=step == 2, keep=keep)
+    steps = [2, *range(7 - keep, 7)]
+    names = {f"step-{step:06d}" for step in steps} | {"last", "best"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert load_progress(checkpoints.find("best", "run")).step == 2
+
+
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
