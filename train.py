@@ -59,7 +59,7 @@ log = logging.getLogger("training")
 AUTO = "auto"  # resume=auto
 # The ranks of a killed torchrun may be writing their last checkpoint; and of a node that was lost,
 # NFS releases the lock after 90 seconds.
-LOCK_SECONDS = 120
+LOCK_SECONDS = 120.0
 STARTS = ("experiment", "init_from")  # what only the start of a run reads
 
 
@@ -428,7 +428,7 @@ def resume_run(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> 
     found, refusal = "", None
     if ranks.is_main:
         try:
-            run.lock("resume", LOCK_SECONDS if settings.is_auto else 0)
+            run.lock("resume", LOCK_SECONDS if settings.is_auto else 0.0)
         except OSError as error:
             refusal = error  # such as a read-only disk, which does not matter to a finished run
         if run.checkpoints:

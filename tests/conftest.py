@@ -17,10 +17,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
@@ -182,3 +183,12 @@ def tiny_run(tiny: Path) -> Path:
     """The directory of the run in `tiny`."""
     (run,) = (path for path in (tiny / "runs").iterdir() if path.name != "latest")
     return run
+
+
+@pytest.fixture
+def no_shape_checks() -> Iterator[None]:
+    """Disable the shape checks of the tests, which torch.compile cannot trace, and which
+    read an item of every mapping."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

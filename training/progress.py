@@ -63,12 +63,13 @@ def _read_state(path: Path) -> Progress:
     if state.keys() != asdict(Progress()).keys():
         raise ValueError("unexpected content")
     for name, value in state.items():
-        kinds = (int, float) if name in ("seconds", "best_val_loss") else (int,)
+        kind = float if name in ("seconds", "best_val_loss") else int
         if value is None and name in ("best_val_loss", "best_val_tokens", "evaluated"):
             continue
-        if type(value) not in kinds:
+        if type(value) not in (int, kind):
             raise ValueError(f"{name} is not a number")
         check_range(name, value, 0, 10**15)
+        state[name] = kind(value)
     return Progress(**state)
 
 

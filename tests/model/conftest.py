@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import jaxtyping
 import pytest
 import torch
 
@@ -63,11 +62,3 @@ def make_model(make_config: Callable[..., ModelConfig]) -> Callable[..., GPT]:
         return model.eval()
 
     return make
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Disable the shape checks of the tests, which torch.compile cannot trace."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
