@@ -3,7 +3,7 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-# A file of tests stays on one core, so that what its tests share is made once.
+# All tests of a file run in one worker, so that their shared fixtures are made once.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -15,7 +15,7 @@ train: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(PYTEST) -m "not long" $(ARGS)
 
-# Shapes written in signatures are checked on every call, which takes as long as the tests themselves.
+# Also checks the shapes in all signatures at every call, which doubles the running time.
 test-long: $(VENV)/.installed-long
 	$(PYTEST) --jaxtyping-packages=data,model,training,inference,observe,live,beartype.beartype $(ARGS)
 

@@ -6,24 +6,29 @@ import os
 
 # Before PyTorch is imported, and also for the processes that tests start: operations on tiny
 # tensors are slower with two threads, above all if tests run on every core.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import openmp  # noqa: F401  # isort: skip
 
 import importlib
 import io
+import logging
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 from unittest import mock
 
 import jaxtyping
 import pytest
 import torch
+from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
 
 from configs.cli import run_script
@@ -34,6 +39,7 @@ from model import ModelConfig
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
+TIMEOUT = 300  # seconds, of a script
 ROOT = Path(__file__).resolve().parent.parent
 
 # A model that trains in a second or two.
@@ -95,8 +101,9 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python <script>.py <arguments>` in `cwd`.
 
-    In this process, which has already imported PyTorch, with everything restored that the script
-    changes; if `environment` sets variables, in a new interpreter.
+    In this process, which has already imported PyTorch; if `environment` sets variables, in a new
+    interpreter. The folder, arguments, streams, environment, log and settings of Hydra are restored
+    afterwards, and the state of random generators is not.
     """
     path = str(ROOT / f"{script}.py")
     if environment:
@@ -106,25 +113,72 @@ def command(
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=TIMEOUT,
             env={**os.environ, **environment},
         )
     streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
     given = io.TextIOWrapper(io.BytesIO(os.fsencode(stdin)), "utf-8")
     status: object = 0
-    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ):
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ), shown_warnings():
         patch.chdir(cwd)
         patch.setattr(sys, "argv", [path, *arguments])
         patch.setattr(threading, "excepthook", threading.excepthook)
         for name, stream in {**streams, "stdin": given}.items():
             patch.setattr(sys, name, stream)
         try:
-            run_script(script, importlib.import_module(script).main)
+            with time_limit():
+                run_script(script, importlib.import_module(script).main)
         except SystemExit as end:
             status = end.code
+        finally:
+            HydraConfig.instance().cfg = None
+            log = logging.getLogger("training")
+            log.propagate = True
+            for handler in log.handlers[:]:
+                log.removeHandler(handler)
+                handler.close()
     assert isinstance(status, int)
     printed = {name: decoded(stream) for name, stream in streams.items()}
     return subprocess.CompletedProcess([path, *arguments], status, **printed)
+
+
+@contextmanager
+def shown_warnings() -> Iterator[None]:
+    """Print warnings on standard error, and only those that Python shows by default."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        for hidden in (DeprecationWarning, PendingDeprecationWarning, ImportWarning):
+            warnings.simplefilter("ignore", hidden)
+        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def time_limit() -> Iterator[None]:
+    """Raise TimeoutError if the block hangs."""
+
+    def end(number: int, frame: object) -> None:
+        raise TimeoutError(f"the script takes more than {TIMEOUT} seconds")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(TIMEOUT)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def decoded(stream: io.TextIOWrapper) -> str:
@@ -187,8 +241,8 @@ def tiny_run(tiny: Path) -> Path:
 
 @pytest.fixture
 def no_shape_checks() -> Iterator[None]:
-    """Disable the shape checks of the tests, which torch.compile cannot trace, and which
-    read an item of every mapping."""
+    """Disable the shape checks: torch.compile cannot trace them, and they read an item of every
+    mapping."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

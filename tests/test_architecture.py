@@ -96,16 +96,22 @@ def declared(distribution: str, *extras: str) -> set[str]:
     return wanted
 
 
-def extras_needed(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """The extras whose packages a file may import.
+def declarations(parts: tuple[str, ...]) -> list[set[str]]:
+    """The lists of packages in all of which an import of this file must be.
 
-    What tests import or run must be in `test` alone, which is all that `make test` installs.
+    What tests import, and what they run of `docs`, must be in the extra `test`: it is all that
+    `make test` installs.
     """
+    tab, test = "tensorboard-attention", declared("glassgpt", "test")
     if parts[-1] == "test_llama_cpp.py":  # skipped where llama.cpp is not installed
-        return ("test", "llama")
-    if {"tests", "benchmarks", "docs"} & {*parts}:
-        return ("test",)
-    return () if parts[0] == "tensorboard_attention" else ("sweep", "convert", "scale")
+        return [declared("glassgpt", "test", "llama")]
+    if parts[0] == "docs":
+        return [test, test | declared("glassgpt", "docs")]
+    if parts[0] == "tensorboard_attention":
+        return [declared(tab, "test"), test] if "tests" in parts else [declared(tab)]
+    if {"tests", "benchmarks"} & {*parts}:
+        return [test]
+    return [declared("glassgpt", "sweep", "convert", "scale")]
 
 
 def test_every_imported_package_is_declared() -> None:
@@ -114,14 +120,14 @@ def test_every_imported_package_is_declared() -> None:
         parts = path.relative_to(ROOT).parts
         if any(part.startswith(".") for part in parts) or parts[0] in ("build", "site", "runs"):
             continue
-        is_tab = parts[0] == "tensorboard_attention"
-        distribution = "tensorboard-attention" if is_tab else "glassgpt"
-        known = declared(distribution, *extras_needed(parts))
+        lists = declarations(parts)
         for name in {each.split(".")[0] for each in imported(path, at_run_time=True)}:
             if name in OURS | {"openmp", "tests", "benchmarks"} | sys.stdlib_module_names:
                 continue
             providers = {each.lower().replace("_", "-") for each in DISTRIBUTIONS.get(name, [name])}
-            assert providers & known, f"{path.relative_to(ROOT)} imports {name}"
+            assert all(providers & known for known in lists), (
+                f"{path.relative_to(ROOT)} imports {name}"
+            )
 
 
 def test_no_config_names_code_to_execute() -> None:

@@ -1,6 +1,6 @@
 """The same on every device: each test runs on the CPU, and on a GPU where there is one.
 
-    make test-long ARGS="-k cuda"
+    .venv/bin/python -m pytest -k cuda tests
 
 The reference is a CPU in float64 or float32.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -88,9 +88,10 @@ def overwrite_folder(path: Path) -> None:
 def test_a_loss_of_power_finds_whole_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], object]
 ) -> None:
-    """What is moved into place was flushed before, with all that is in it, and the folder that it
-    is now in is flushed afterwards."""
+    """Everything is flushed before it is moved into place, and the folder that receives it
+    afterwards."""
     flushed: list[int] = []
+    moved: list[Path] = []
     waiting: set[int] = set()  # folders whose new entries are not flushed yet
 
     def flush(descriptor: int) -> None:
@@ -98,18 +99,21 @@ def test_a_loss_of_power_finds_whole_files(
         waiting.discard(flushed[-1])
         sync(descriptor)
 
-    def move(source: Path, target: Path, how: Callable[..., None]) -> None:
-        for each in (Path(source), *Path(source).rglob("*")):
+    def move(path: Path, other: Path, how: Callable[[Path, Path], object]) -> object:
+        source, target = (other, path) if how is link else (path, other)
+        for each in (source, *source.rglob("*")):
             assert each.stat().st_ino in flushed, f"{each} is moved before it is flushed"
-        how(source, target)
-        waiting.add(Path(target).parent.stat().st_ino)
+        moved.append(source)
+        result = how(path, other)
+        waiting.add(target.parent.stat().st_ino)
+        return result
 
-    sync = os.fsync
+    sync, link = os.fsync, Path.hardlink_to
     monkeypatch.setattr(os, "fsync", flush)
-    for name in ("rename", "replace", "link"):
-        monkeypatch.setattr(os, name, partial(move, how=getattr(os, name)))
+    for name in ("rename", "replace", "hardlink_to"):
+        monkeypatch.setattr(Path, name, partialmethod(move, how=getattr(Path, name)))
     write(tmp_path / "path")
-    assert flushed and not waiting
+    assert moved and not waiting
 
 
 def test_flushing_where_folders_cannot_be_opened(

@@ -179,7 +179,6 @@ def test_a_heading_of_a_run_with_other_files(run: Path, name: str, text: str | N
     assert ("trained on" in heading) == (name != "train.log")
 
 
-@pytest.mark.long
 def test_the_printed_link_opens_the_probe(run: Path, browser: sync_api.Browser) -> None:
     text = "A hen & a <b>50%</b> #1=ö?"
     odd = run.parent / "my run &#1%"

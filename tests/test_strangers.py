@@ -213,7 +213,13 @@ def test_settings_that_are_not_those_of_a_run(here: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("d_model", 32_000), ("n_layers", 90), ("d_mlp", 1000), ("tied_embeddings", None)],
+    [
+        ("d_model", 32_000),
+        ("n_layers", 90),
+        pytest.param("n_layers", 900, marks=pytest.mark.long),
+        ("d_mlp", 1000),
+        ("tied_embeddings", None),
+    ],
 )
 def test_sizes_are_compared_with_the_weights_before_memory_is_taken(
     here: Path, name: str, value: int | None

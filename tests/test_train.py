@@ -100,6 +100,11 @@ def test_the_same_settings_give_the_same_weights(tiny_run: Path, tmp_path: Path)
 
 def test_resume(tiny_run: Path, tmp_path: Path) -> None:
     """Three steps and three more give the result of six, and Hydra overwrites nothing."""
+
+    def succeed(*arguments: str, cwd: Path) -> None:
+        done = command(*arguments, cwd=cwd, OMP_NUM_THREADS="2")  # other tests have one thread
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+
     # Without a decay, the learning rate does not depend on max_steps.
     flat = [*TINY, "optimizer.decay_fraction=0"]
     succeed("train", *flat, cwd=tmp_path)

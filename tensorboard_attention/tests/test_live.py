@@ -18,8 +18,6 @@ from tensorboard_attention import add_attention, encode, page
 from tensorboard_attention.scores import SCORES
 from tensorboard_attention.tests.conftest import Tab
 
-pytestmark = pytest.mark.long
-
 REFRESH = 10_000  # milliseconds between checks for new steps
 
 
@@ -62,6 +60,7 @@ def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: Callable[..., Tab]) 
     tab.shown(["trained", "attention", 6])  # from the last step to the last step
 
 
+@pytest.mark.long
 def test_a_run_that_is_written_anew_is_not_shown_from_the_cache(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
@@ -78,6 +77,7 @@ def test_a_run_that_is_written_anew_is_not_shown_from_the_cache(
     sync_api.expect(tab[".notice"]).to_have_text("anew is no longer in the log.")
 
 
+@pytest.mark.long
 def test_scores_and_curves_are_those_that_were_logged(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
@@ -98,6 +98,7 @@ def test_scores_and_curves_are_those_that_were_logged(
     assert tab["[data-score='mean distance'] b"].inner_text() == "0.750"
 
 
+@pytest.mark.long
 def test_scores_that_failed_to_load_are_loaded_again(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
@@ -113,6 +114,7 @@ def test_scores_that_failed_to_load_are_loaded_again(
     tab["polyline >> nth=0"].wait_for(state="attached")
 
 
+@pytest.mark.long
 def test_a_longer_text_beside_a_shorter_one(logs: Path, open_tab: Callable[..., Tab]) -> None:
     log(logs / "long", to_itself(8, (2, 3))).close()
     log(logs / "short", uniform(4, (2, 3))).close()
@@ -126,6 +128,7 @@ def test_a_longer_text_beside_a_shorter_one(logs: Path, open_tab: Callable[..., 
     assert tab[".readout >> nth=1"].inner_text().startswith("Row:")
 
 
+@pytest.mark.long
 def test_playback_stops_with_the_comparison(logs: Path, open_tab: Callable[..., Tab]) -> None:
     log(logs / "played", *[uniform(4)] * 40).close()
     tab = open_tab(run="played", run2="played", step2=0)
@@ -137,6 +140,7 @@ def test_playback_stops_with_the_comparison(logs: Path, open_tab: Callable[..., 
     assert tab.shown() == [["played", "probe", 39]]
 
 
+@pytest.mark.long
 def test_an_empty_token_can_be_selected(logs: Path, open_tab: Callable[..., Tab]) -> None:
     writer = SummaryWriter(str(logs / "empty token"))
     add_attention(writer, "probe", uniform(3), ["", "b", ""], 0)
@@ -146,6 +150,7 @@ def test_an_empty_token_can_be_selected(logs: Path, open_tab: Callable[..., Tab]
     assert tab[".sorting select"].input_value() == ""
 
 
+@pytest.mark.long
 def test_a_page_in_a_page(browser: sync_api.Browser, tmp_path: Path) -> None:
     """In a sandboxed frame, with an odd tag, no meanings, and a score that the first step lacks."""
     mine = {"mine": [torch.tensor([0.5, 0.25])]}

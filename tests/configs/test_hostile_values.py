@@ -75,7 +75,7 @@ def check(setting: tuple[str, str], sign: str, value: str, folder: Path) -> None
 
 
 @settings(
-    max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(arguments)
 def test_hostile_values(tmp_path: Path, argument: tuple[tuple[str, str], str, str]) -> None:

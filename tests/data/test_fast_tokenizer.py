@@ -76,7 +76,6 @@ def test_reading_what_was_written_changes_nothing(name: str, tmp_path: Path) -> 
     assert [loaded.encode(text) for text in STRINGS] == [tokenizer.encode(t) for t in STRINGS]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "step", [101, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"]
 )

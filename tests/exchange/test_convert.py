@@ -500,6 +500,11 @@ def pipe(folder: Path) -> None:
         (settings(vocab_size=10**9), "has the shape"),
         (settings(model_type="bert"), "config.json: model_type: 'bert' cannot be converted"),
         (settings(n_layer=99, num_hidden_layers=99), "is missing among the weights"),
+        pytest.param(
+            settings(n_layer=999, num_hidden_layers=999),
+            "is missing among the weights",
+            marks=pytest.mark.long,
+        ),
         (text("config.json", "[" * 10**5), "config.json: nested too deeply"),
         (text("config.json", "no"), "config.json: "),
         (text("tokenizer.json", "[" * 10**8), "tokenizer.json: "),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 from playwright import sync_api
 
 from tensorboard_attention.tests.conftest import Tab, tensorboard
 from tests.conftest import succeed
 
 
-@pytest.mark.long
 def test_the_tab_opens_the_page_of_the_run(
     tiny: Path, tmp_path: Path, browser: sync_api.Browser
 ) -> None:

@@ -218,7 +218,7 @@ def test_gradient_accumulation_matches_the_whole_batch(tmp_path: Path) -> None:
 
 
 def test_every_step_draws_dropout_anew(tmp_path: Path) -> None:
-    """A pure function of the step: another run draws the same, however often it was cut."""
+    """A pure function of the step: two equal runs draw the same."""
     drawn = []
     for name in ("one", "other"):
         made, _ = trainer(tmp_path / name, dropout=0.2)
