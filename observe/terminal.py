@@ -44,7 +44,7 @@ class Terminal(Observer):
         self.watch = f"tensorboard --logdir {logdir}" if watch else ""
         # TensorBoard's own page has no tabs on a narrow screen.
         self.phone = f"http://{socket.gethostname()}:6006/{ATTENTION_PAGE}" if attention else ""
-        self.console = console or Console(
+        self.console = console or _Console(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
         self.live = self.console.is_terminal
@@ -77,7 +77,6 @@ class Terminal(Observer):
         self.bar.update(self.task, completed=step)
         if self.live:
             self.bar.start()
-            self.console.show_cursor()  # which a process that is killed could not do
 
     def on_step(self, step: int, metrics: StepMetrics | None) -> None:
         if metrics is not None:
@@ -91,7 +90,7 @@ class Terminal(Observer):
             return
         self.bar.update(self.task, completed=step)
         left = self.bar.tasks[0].time_remaining
-        self._show(step, self.measured + ("" if left is None else f"  {_left(left)}"))
+        self._show(step, self.measured + ("" if left is None else f"  {_left(float(left))}"))
 
     def on_eval_batch(self, step: int, done: int, total: int) -> None:
         if done == 1:
@@ -149,6 +148,12 @@ class Terminal(Observer):
             + (touch if self.observed.has_page else "")
             + (f"  {self.watch}\n" if self.watch else "")
         )
+
+
+class _Console(Console):
+    def show_cursor(self, show: bool = True) -> bool:
+        """Never hide the cursor: a process that is killed could not show it again."""
+        return False
 
 
 def _left(seconds: float) -> str:

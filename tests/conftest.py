@@ -42,6 +42,9 @@ settings.load_profile("no-deadline")
 TIMEOUT = 300  # seconds, of a script
 ROOT = Path(__file__).resolve().parent.parent
 
+# For `command`: a script whose own processes print, or that must free all that it has opened.
+NEW_INTERPRETER = {"OMP_NUM_THREADS": "1"}
+
 # A model that trains in a second or two.
 TINY_MODEL = (
     "model.n_layers=2",
@@ -187,9 +190,9 @@ def decoded(stream: io.TextIOWrapper) -> str:
     return stream.read()
 
 
-def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
+def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "", **environment: str) -> str:
     """Run a command that must succeed, and return its standard output."""
-    done = command(script, *arguments, cwd=cwd, stdin=stdin)
+    done = command(script, *arguments, cwd=cwd, stdin=stdin, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 
 from files import SUMS
-from tests.conftest import ROOT, TINY, TINY_MODEL, command, files, succeed
+from tests.conftest import NEW_INTERPRETER, ROOT, TINY, TINY_MODEL, command, files, succeed
 from training.checkpoint import FILES, MODEL
 
 
@@ -148,20 +148,20 @@ def test_a_small_disk(copied: Path) -> None:
         free = os.statvfs(disk)
         (disk / "filler").write_bytes(bytes(free.f_bavail * free.f_bsize - 8192))
         resume = ("resume=disk/run", "trainer.max_steps=60", "trainer.keep_checkpoints=3")
-        done = command("train", *resume, cwd=copied)
+        done = command("train", *resume, cwd=copied, **NEW_INTERPRETER)
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
         assert line.startswith("error: ") and "No space left" in line
         assert files(disk / "run/checkpoints") == before
         (disk / "filler").unlink()
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        done = command("train", *resume, cwd=copied)
+        done = command("train", *resume, cwd=copied, **NEW_INTERPRETER)
         assert done.returncode == 2 and "Read-only file system" in done.stderr
         assert done.stderr.count("\n") == 1
         finished = ("resume=disk/run", "trainer.max_steps=6")
-        assert "nothing to do" in succeed("train", *finished, cwd=copied)
+        assert "nothing to do" in succeed("train", *finished, cwd=copied, **NEW_INTERPRETER)
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(disk)], check=True)
-        succeed("train", "resume=disk/run", "trainer.max_steps=9", cwd=copied)
+        succeed("train", "resume=disk/run", "trainer.max_steps=9", cwd=copied, **NEW_INTERPRETER)
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 

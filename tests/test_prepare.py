@@ -12,7 +12,7 @@ from data import TokenizerConfig, open_corpus, prepare
 from data.prepared import assign
 from data.sources import Source
 from errors import UserError
-from tests.conftest import TINY_MODEL, command, succeed
+from tests.conftest import NEW_INTERPRETER, TINY_MODEL, command, succeed
 from tests.data.test_documents import documents, draw_texts, write_lines, write_table
 from tests.test_bad_input import in_new_interpreter
 
@@ -64,7 +64,7 @@ def test_shards_do_not_depend_on_each_other(folder: Path) -> None:
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_launchers_spread_the_shards(folder: Path, launcher: str) -> None:
     spread = ("-m", "shard=range(0,3)", f"hydra/launcher={launcher}")
-    output = succeed("prepare", *spread, f"to={launcher}", *SETTINGS, cwd=folder)
+    output = succeed("prepare", *spread, f"to={launcher}", *SETTINGS, cwd=folder, **NEW_INTERPRETER)
     assert contents(folder / launcher) == contents(folder / "whole"), output
     assert not (folder / "runs").exists()
 

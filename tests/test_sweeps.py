@@ -12,7 +12,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.plugins.hparams.api_pb2 import Experiment
 from tensorboard.util.tensor_util import make_ndarray
 
-from tests.conftest import TINY, begin, command, finish, succeed
+from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
 
@@ -27,7 +27,7 @@ def runs(folder: Path) -> list[Path]:
 def test_two_parallel_jobs(tmp_path: Path) -> None:
     """Two runs in parallel with joblib give the same results as two sequential runs."""
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path)
+    output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path, **NEW_INTERPRETER)
     *lines, last = output.splitlines()
     assert all(line.startswith(("run 0: ", "run 1: ")) for line in lines)
     assert {"run 0: seed=1", "run 1: seed=2"} <= set(lines)
