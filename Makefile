@@ -15,7 +15,7 @@ train: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(PYTEST) -m "not long" $(ARGS)
 
-# Also checks the shapes in all signatures at every call, which doubles the running time.
+# Also checks the shapes in all signatures at every call, which doubles the time of tests that run the model.
 test-long: $(VENV)/.installed-long
 	$(PYTEST) --jaxtyping-packages=data,model,training,inference,observe,live,beartype.beartype $(ARGS)
 
