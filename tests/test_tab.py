@@ -73,9 +73,8 @@ def check_sentences(header: dict[str, Any]) -> list[str]:
 
 @pytest.mark.long
 def test_the_sentences_of_the_default_run(tmp_path: Path) -> None:
-    """On two threads: what the heads become depends on rounding, and so on their number. With one,
-    no head of the second layer looks nearby."""
-    succeed("train", "run_dir=run", cwd=tmp_path, OMP_NUM_THREADS="2")
+    """Which other heads there are depends on rounding, and so on the machine: not tested."""
+    succeed("train", "run_dir=run", cwd=tmp_path)
     index = Index(str(tmp_path))
     assert index.refresh()
     step = max(index.steps()["run"]["attention"])
@@ -84,10 +83,10 @@ def test_the_sentences_of_the_default_run(tmp_path: Path) -> None:
     texts = check_sentences(header)
     copies = "ooks back at earlier mentions of the word that comes next: 0."
     assert any(text.startswith("No pattern that the scores know (") for text in texts[:4])
-    assert sum(copies in text for text in texts[4:]) >= 1
-    assert sum("looks nearby, at most 8 tokens away: 0." in text for text in texts[4:]) >= 1
-    text, (query, key), _ = max(header["sentences"][1], key=lambda each: each[2])
-    assert copies in text and " of its attention on 4 tales (here from '" in text
+    assert sum("ooks at what followed earlier occurrences" in text for text in texts[4:]) >= 1
+    copying = [each for each in header["sentences"][1] if copies in each[0]]
+    text, (query, key), _ = max(copying, key=lambda each: each[2])
+    assert " of its attention on 4 tales (here from '" in text
     assert header["tokens"][key] == header["tokens"][query + 1], "what comes next"
     # The head has learned it: at the first log, none had.
     first = json.loads(index.maps("run", "attention", 0)[0])
