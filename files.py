@@ -179,14 +179,12 @@ def _parents(path: Path) -> Iterator[None]:
 
 
 def replace_link(link: Path, target: str | Path) -> None:
-    """Point a symbolic link to `target`; a folder in its place (a copied link) is removed."""
+    """Point a symbolic link to `target`. Raises OSError if a folder is in its place."""
     if os.name == "nt":
         raise OSError(errno.ENOTSUP, "Windows cannot replace symbolic links to folders", str(link))
     temporary = _beside(link)
     temporary.symlink_to(target)
     try:
-        if link.is_dir() and not link.is_symlink():
-            shutil.rmtree(link)
         temporary.replace(link)
     except BaseException:
         temporary.unlink()

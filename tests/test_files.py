@@ -36,7 +36,7 @@ def test_a_text_that_cannot_be_written_changes_nothing(
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_replaces_a_link_and_a_copied_folder(tmp_path: Path) -> None:
+def test_a_link_replaces_a_link_and_no_folder(tmp_path: Path) -> None:
     link = tmp_path / "last"
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -45,8 +45,9 @@ def test_a_link_replaces_a_link_and_a_copied_folder(tmp_path: Path) -> None:
     link.unlink()
     link.mkdir()
     (link / "copied").touch()
-    replace_link(link, "one")
-    assert link.resolve() == (tmp_path / "one").resolve()
+    with pytest.raises(OSError):
+        replace_link(link, "one")
+    assert (link / "copied").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "one", "two"]
 
 

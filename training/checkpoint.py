@@ -7,25 +7,31 @@
                             evaluated.json         state.json after the evaluation at this step
     checkpoints/last -> step-000500                the newest
     checkpoints/best -> step-000400                the lowest validation loss
+    checkpoints/written.json                       the steps of the folders that the run wrote
 
 Of a sharded model, every rank writes what it holds: model-00001-of-00004.safetensors and
 optimizer-00001-of-00004.safetensors are the files of the first of four ranks.
 
 Where there are no symbolic links, `last` and `best` are files with the name of a folder. A folder
-under its final name is complete, also while it is deleted. Later damage is detected by checksums
+under its final name is complete, also while it is deleted. Only folders in written.json are ever
+deleted: whatever else lies beside them is the user's. Later damage is detected by checksums
 before any file is used.
 """
 
 from __future__ import annotations
 
+import filecmp
+import json
 import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -37,6 +43,7 @@ from files import (
     SUMS,
     find_damage,
     fsync,
+    read_json,
     real_path,
     remove,
     replace_folder,
@@ -53,6 +60,8 @@ from training.weights import MODEL, OPTIMIZER, file_names
 
 NAMES = ("best", "last")
 FILES = (MODEL, OPTIMIZER, STATE)
+STEP = r"step-\d+"
+WRITTEN = "written.json"
 
 State = Mapping[str, Mapping[str, Tensor]]  # MODEL and OPTIMIZER, by the names of their tensors
 # A folder that is a complete checkpoint when the context ends, and where to put the checksums of
@@ -146,6 +155,7 @@ class Checkpoints:
             (temporary / STATE).write_text(as_json(progress), encoding="utf-8")
             files = sorted(each.name for each in temporary.iterdir())
             write_sums(temporary, files, known)
+            self._record({*self._written(), _step(target)})  # before the folder has its name
         for each in target.iterdir():  # of the same step, by another number of ranks
             if each.name not in (*files, SUMS):
                 remove(each)
@@ -252,22 +262,48 @@ class Checkpoints:
 
     def _steps(self) -> list[Path]:
         """All checkpoint folders, oldest first."""
-        return sorted((path for path in self.folder.glob("step-*") if path.is_dir()), key=_step)
+        folders = (path for path in self.folder.glob("step-*") if re.fullmatch(STEP, path.name))
+        return sorted((path for path in folders if path.is_dir()), key=_step)
+
+    def _written(self) -> set[int]:
+        """The steps of the checkpoints that the run wrote and has not deleted."""
+        try:
+            return {step for step in read_json(self.folder / WRITTEN) if isinstance(step, int)}
+        except (OSError, ValueError, TypeError):
+            return set()
+
+    def _record(self, steps: Iterable[int]) -> None:
+        replace_text(self.folder / WRITTEN, json.dumps(sorted(steps)) + "\n")
 
     def _point(self, name: str, target: Path) -> None:
         """Make `last` or `best` a link to a checkpoint, or else a file with its name: some disks
         have no links, and on Windows they are not used."""
         link = self.folder / name
+        if link.is_dir() and not link.is_symlink():
+            self._set_aside(link)
         try:
             replace_link(link, target.name)
         except OSError:
             replace_text(link, target.name)
+
+    def _set_aside(self, folder: Path) -> None:
+        """Make room for a link: delete a folder whose files are those of a checkpoint (a link that
+        was copied), and rename any other."""
+        checkpoint = self.folder / f"step-{_step(folder):06d}"
+        names = os.listdir(folder)
+        if filecmp.cmpfiles(folder, checkpoint, names, shallow=False)[0] == names:
+            remove(folder)
+            return
+        free = (path for i in count(1) if not (path := Path(f"{folder}-{i}")).exists())
+        folder.rename(next(free))
 
     def _target(self, name: str) -> Path:
         """What `last` or `best` points to."""
         link = self.folder / name
         if link.is_file():
             return real_path(self.folder) / link.read_text(encoding="utf-8", errors="replace")
+        if not link.is_symlink() and (copied := self.folder / f"step-{_step(link):06d}").is_dir():
+            return real_path(copied)
         return real_path(link)
 
     def _prune(self, keep: int) -> None:
@@ -275,9 +311,13 @@ class Checkpoints:
         # Checkpoints after `last` are stale: the run was resumed from an earlier step.
         steps = [path for path in self._steps() if _step(path) <= _step(last)]
         kept = {self._target("best"), *(real_path(path) for path in steps[-keep:])}
-        for path in [*self._steps(), *self.folder.glob(".step-*")]:
-            if real_path(path) not in kept:
-                remove(path)
+        written = self._written()
+        gone = [
+            path for path in self._steps() if _step(path) in written and real_path(path) not in kept
+        ]
+        for path in [*gone, *self.folder.glob(".step-*")]:
+            remove(path)
+        self._record(written - {_step(path) for path in gone})
 
 
 def _state(model: nn.Module, optimizer: Optimizer) -> State:

@@ -172,14 +172,26 @@ class Run:
         """Make `runs/latest` a folder of links to the files of this run, or say why it is not.
 
         All but the TensorBoard events: with a link to the whole folder, `tensorboard --logdir runs`
-        would show the run twice.
+        would show the run twice. Only links are replaced: a copy of a run, or a link to one, is
+        the user's.
         """
         latest = RUNS / "latest"
+        if real_path(latest) == real_path(self.path):
+            return
+        entries = [latest / name for name in (*FILES, *FOLDERS)]
+        is_taken = latest.is_symlink() or (os.path.lexists(latest) and not latest.is_dir())
+        if is_taken or any(os.path.lexists(each) and not each.is_symlink() for each in entries):
+            print(
+                f"note: {latest} stays as it is, since this program did not make it, and does not "
+                f"lead to {self.path}; move it, and the next run is the latest again",
+                file=sys.stderr,
+            )
+            return
         try:
             latest.mkdir(parents=True, exist_ok=True)
-            for name in (*FILES, *FOLDERS):
-                target = os.path.relpath(real_path(self.path) / name, real_path(latest))
-                replace_link(latest / name, target)
+            for each in entries:
+                target = os.path.relpath(real_path(self.path) / each.name, real_path(latest))
+                replace_link(each, target)
         except OSError as error:
             print(
                 f"warning: {latest}: cannot be pointed to {self.path} ({error.strerror}); "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from configs.schema import preset
 from errors import UserError
 from model import GPT
-from tests.conftest import small_config
+from tests.conftest import files, small_config
 from training.checkpoint import Checkpoints
 from training.device import choose_device
 from training.optimizer import Optimizer
@@ -102,7 +104,7 @@ def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) 
     for step in range(1, 7):
         checkpoints.save(model, optimizer, Progress(step=step), is_best=step == 2, keep=keep)
     steps = [2, *range(7 - keep, 7)]
-    names = {f"step-{step:06d}" for step in steps} | {"last", "best"}
+    names = {f"step-{step:06d}" for step in steps} | {"last", "best", "written.json"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert load_progress(checkpoints.find("best", "run")).step == 2
 
@@ -115,7 +117,11 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
         (tmp_path / left / "model.safetensors").write_bytes(b"of another run")
     checkpoints.save(model, optimizer, Progress(step=2), is_best=False, keep=2)
     load_weights(model, checkpoints.find("last", "run"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step-000002"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "last",
+        "step-000002",
+        "written.json",
+    ]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
@@ -151,3 +157,66 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match=r"trainer\.device: cuda is not available"):
             choose_device("cuda")
+
+
+def test_only_what_the_run_wrote_is_deleted(tmp_path: Path) -> None:
+    model, optimizer = parts()
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(model, optimizer, Progress(step=1), is_best=True, keep=1)
+    mine = ("step-000001-good", "step-notes", "step-000005")  # copies, and a name of our own form
+    for name in mine:
+        shutil.copytree(tmp_path / "step-000001", tmp_path / name)
+    for step in (2, 3, 7):
+        checkpoints.save(model, optimizer, Progress(step=step), is_best=True, keep=1)
+    names = {"last", "best", "written.json", "step-000007", *mine}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert load_progress(checkpoints.find("last", "run")).step == 7
+
+
+def test_a_folder_in_the_place_of_a_link_is_deleted_only_if_it_is_a_copy(tmp_path: Path) -> None:
+    """As `cp -rL` copies them."""
+    model, optimizer = parts()
+    Checkpoints(tmp_path / "run").save(model, optimizer, Progress(step=1), is_best=True, keep=1)
+    run = tmp_path / "copied"
+    shutil.copytree(tmp_path / "run", run)
+    checkpoints = Checkpoints(run)
+    save = partial(checkpoints.save, model, optimizer, keep=1)
+    save(Progress(step=2), is_best=False)
+    names = {path.name for path in run.iterdir()}
+    assert names == {"last", "best", "written.json", "step-000001", "step-000002"}
+    assert (run / "last").is_symlink() and not (run / "best").is_symlink()
+    assert checkpoints.find("best", "run").name == "step-000001"
+    (run / "best/notes.txt").touch()
+    save(Progress(step=3), is_best=True)
+    names = {path.name for path in run.iterdir()}
+    assert names == {"last", "best", "best-1", "written.json", "step-000003"}
+    (run / "best").unlink()
+    (run / "step-000003").rename(run / "best")
+    save(Progress(step=4), is_best=True)
+    names = {path.name for path in run.iterdir()}
+    assert names == {"last", "best", "best-1", "best-2", "written.json", "step-000004"}
+    assert load_progress(checkpoints.find("best", "run")).step == 4
+
+
+@pytest.mark.parametrize("kind", ["a copy", "a link", "a link to nothing", "a file"])
+def test_what_the_user_put_in_the_place_of_latest_stays(
+    here: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    theirs = Run.create("runs/theirs", "a: 1\n", {}, "0", lambda folder: None).path
+    latest = Path("runs/latest")
+    if kind == "a copy":
+        shutil.copytree(theirs, latest)
+    elif kind == "a file":
+        latest.touch()
+    else:
+        latest.symlink_to("theirs" if kind == "a link" else "nowhere")
+    before = files(Path("runs"))
+    run = Run.create("elsewhere", "a: 2\n", {}, "0", lambda folder: None)
+    run.point_latest()
+    assert files(Path("runs")) == before
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "runs/latest stays as it is" in line and "elsewhere" in line
+    if kind in ("a copy", "a link"):  # they are runs, which can be trained and not moved
+        Run.open("runs/latest", "resume").point_latest()
+        assert files(Path("runs")) == before
+        assert capsys.readouterr().err == ""
