@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
-from training.signals import Stopped, stop_at_once
+from training.signals import Stopped, stop_at_once, stop_with_readers
 
 if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
@@ -104,6 +104,7 @@ def main(cfg: DictConfig) -> float | None:
 
 def train(cfg: DictConfig) -> float | None:
     """Train on every rank, from settings to summary; the main process alone writes to the run."""
+    stop_with_readers()
     resumed, settings = open_settings(cfg)
     config = settings.config
     device = choose_device(config.trainer.device)

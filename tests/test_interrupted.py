@@ -176,6 +176,20 @@ def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, s
     assert_same(run, whole)
 
 
+def test_the_end_of_its_reader_stops_a_run_with_a_checkpoint(tmp_path: Path) -> None:
+    """As in `train.py | head -1`."""
+    process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
+    assert process.stdout and process.stderr
+    assert process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert process.wait(60) == 129
+    found = re.search(r"stopped by SIGHUP after step (\d+)\. To continue: ", errors)
+    assert found and errors.count("\n") == 1, errors
+    state = json.loads((tmp_path / "run/checkpoints/last/state.json").read_text())
+    assert state["step"] == int(found[1]) < STEPS
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("every", [5, 0])
 def test_a_signal_stops_an_evaluation(tmp_path: Path, every: int) -> None:

@@ -1,6 +1,7 @@
 """Signals that ask a run to stop or to save.
 
-SIGTERM, SIGINT (Ctrl-C), SIGHUP   finish the step, write a checkpoint, stop; a second: stop at once
+SIGTERM, SIGINT (Ctrl-C), SIGHUP   finish the step, write a checkpoint, stop; a second SIGTERM or
+                                   SIGINT: stop at once
 SIGUSR1                            write a checkpoint after the step, and continue
 
 Outside the training loop there is nothing to finish: use `stop_at_once`.
@@ -17,16 +18,18 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO, cast
 
 from files import remove_unfinished
 
 # A second signal to stop within this time can be the first one again: torchrun forwards the SIGINT
-# that the terminal has already sent to every process, and a closing terminal repeats SIGHUP.
+# that the terminal has already sent to every process.
 ECHO_SECONDS = 1.0
 
 
@@ -50,6 +53,40 @@ def stop_at_once() -> None:
     atexit.register(listener.restore, signal.SIG_DFL)
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def stop_with_readers() -> None:
+    """From now on, the death of whoever reads standard output or standard error (`| head -1`, a
+    killed `tee`) is like SIGHUP, the death of the terminal. What is printed later is lost."""
+    sys.stdout = cast(TextIO, _LastingStream(sys.stdout))
+    sys.stderr = cast(TextIO, _LastingStream(sys.stderr))
+
+
+class _LastingStream:
+    """A stream that replaces its reader by nothing when that is gone, and raises SIGHUP."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._losing_its_reader():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._losing_its_reader():
+            self._stream.flush()
+
+    @contextmanager
+    def _losing_its_reader(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 class SignalMonitor:
@@ -79,7 +116,9 @@ class SignalMonitor:
             self.save = True
         elif not self.stop:
             self.stop, self._stopped_at = number, now
-        elif now - self._stopped_at > ECHO_SECONDS or _is_typed(number):
+        elif _is_typed(number) or (
+            number in (signal.SIGINT, signal.SIGTERM) and now - self._stopped_at > ECHO_SECONDS
+        ):
             _end(number)
 
 
