@@ -442,6 +442,11 @@ def resume_run(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> 
         )
     checkpoint = Path(found) if found else None
     progress = load_progress(checkpoint) if checkpoint else Progress()
+    if progress.step > (max_steps := config.trainer.max_steps):
+        raise UserError(
+            f"trainer.max_steps: {run.path} is already at step {progress.step}, and cannot end at "
+            f"step {max_steps}; give at least {progress.step}"
+        )
     if refusal and progress.step < config.trainer.max_steps:
         raise refusal
     return Start(run, progress, checkpoint)

@@ -123,6 +123,15 @@ def test_resume(tiny_run: Path, tmp_path: Path) -> None:
     assert "nothing to do" in done.stdout
 
 
+def test_a_run_does_not_end_before_the_step_it_has_reached(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    before = files(tmp_path)
+    done = command("train", "resume=run", "trainer.max_steps=5", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: trainer.max_steps: run is already at step 6")
+    assert {name: each for name, each in files(tmp_path).items() if ".cache" not in name} == before
+
+
 def test_a_sweep_creates_a_run_for_every_value(tmp_path: Path) -> None:
     succeed("train", "-m", "model.d_model=8,16", *TINY[:2], *TINY[3:], cwd=tmp_path)
     (sweep,) = (tmp_path / "runs").glob("sweep_*")
