@@ -290,7 +290,7 @@ class Checkpoints:
         """Make room for a link: delete a folder whose files are those of a checkpoint (a link that
         was copied), and rename any other."""
         checkpoint = self.folder / f"step-{_step(folder):06d}"
-        names = os.listdir(folder)
+        names = [each.name for each in folder.iterdir()]
         if filecmp.cmpfiles(folder, checkpoint, names, shallow=False)[0] == names:
             remove(folder)
             return
