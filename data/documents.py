@@ -9,10 +9,11 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from io import BufferedIOBase
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from rich.filesize import decimal
 from data.progress import Reading
 from data.remote import BLOCK
 from data.sources import NotText, Source, find, is_url, readable, require
-from data.text import Text, TextConfig
+from data.text import Text, TextConfig, note_on_json
 from errors import UserError, counted
 
 Document = str | Iterable[str]  # long ones come in parts, each read before the next is asked for
@@ -76,6 +77,7 @@ class Documents:
                 f" (note: the server gives neither a date nor a version of {unknown:,} of them, so "
                 "not every change is noticed)"
             )
+        self.description += note_on_json(each.name for each in sources)
 
     def fingerprint(self) -> str:
         """Changes when a file changes, or a setting that decides what a document is."""
@@ -140,29 +142,39 @@ def _single_text(sources: list[Source]) -> Source | None:
     if any(each.suffixes[0] in READERS for each in sources):
         return None
     if len(sources) > 1:
-        local = [each for each in sources[:SIBLINGS] if each.files is None]
-        sources = [each for each in local if _is_text(each)] if local == sources else []
+        if len(sources) > SIBLINGS or any(each.files for each in sources):
+            return None
+        sources = list(islice((each for each in sources if _is_text(each)), 2))
     return sources[0] if len(sources) == 1 else None
 
 
 def _is_text(source: Source) -> bool:
+    """Whether a file is UTF-8 to its end, and not empty."""
     with readable(source.name), source.open() as stored, suppress(NotText):
-        return next(_decoded(source, source.stream(stored)), None) is not None
+        return sum(map(len, _decoded(source.stream(stored)))) > 0
     return False
 
 
 def read_documents(
-    source: Source, config: TextConfig, reading: Reading | None = None
+    source: Source,
+    config: TextConfig,
+    reading: Reading | None = None,
+    skipped: dict[str, str] | None = None,
 ) -> Iterator[Document]:
     """The documents of one file that are not empty, in order.
 
-    Of a plain text that is not UTF-8, none: `NotText` is raised before the first, or, if the file
-    is long and only a later part is not UTF-8, UserError. Raises UserError for what is damaged.
+    Of a plain text that is not UTF-8, none: the reason is added to `skipped`, under the name of the
+    file. Raises UserError for what is damaged, and for a remote text that begins as UTF-8 and does
+    not go on so.
     """
     reader = READERS.get(source.suffixes[0], _texts)
     with readable(source.name), source.open() as stored:
         with reading.follow(source, stored) if reading else nullcontext():
-            yield from reader(source, stored, config)
+            try:
+                yield from reader(source, stored, config)
+            except NotText as error:
+                if skipped is not None:
+                    skipped[source.name] = str(error)
         source.check_unchanged()
 
 
@@ -231,35 +243,45 @@ def _rows(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterato
 
 
 def _texts(source: Source, stored: BufferedIOBase, config: TextConfig) -> Iterator[Document]:
-    """The documents of a plain text."""
-    stream = source.stream(stored)
-    texts = _decoded(source, stream)
-    first = next(texts, None)  # raises NotText before any document
+    """The documents of a plain text. Raises NotText before the first."""
+    if source.files is None:  # a remote file is not fetched twice
+        with source.open() as checked:
+            deque(_decoded(source.stream(checked)), maxlen=0)
+    texts = _decoded(source.stream(stored))
+    first = next(texts, None)
     if first is None:
         return
+    texts = chain([first], _rest(source, texts))
     if config.divider is not None:
-        yield from _divided(chain([first], texts), config.divider)
+        yield from _divided(texts, config.divider)
     else:
-        yield chain([first], texts)
+        yield texts
 
 
-def _decoded(source: Source, stream: BufferedIOBase) -> Iterator[str]:
-    """The text of a stream in blocks that are not empty, without a byte order mark."""
+def _rest(source: Source, texts: Iterator[str]) -> Iterator[str]:
+    try:
+        yield from texts
+    except NotText as error:
+        raise UserError(
+            f"data.path: {source.name} is not UTF-8 text ({error}); convert it, or leave it out "
+            "with data.exclude"
+        ) from error
+
+
+def _decoded(stream: BufferedIOBase) -> Iterator[str]:
+    """The text of a stream in blocks that are not empty, without a byte order mark. Raises NotText
+    where it is not UTF-8, or has a zero byte."""
     decoder, at, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
     while True:
         block = stream.read(BLOCK)
         is_last = len(block) < BLOCK
+        unfinished = len(decoder.getstate()[0])
         try:
-            if b"\0" in block:
-                raise NotText("a zero byte")
             text = decoder.decode(block, final=is_last)
-        except (UnicodeDecodeError, NotText) as error:
-            if not begun:
-                raise NotText("a zero byte" if isinstance(error, NotText) else "UTF-8") from None
-            raise UserError(
-                f"data.path: {source.name} is not UTF-8 text (after byte {at:,}); "
-                "convert it, or leave it out with data.exclude"
-            ) from error
+        except UnicodeDecodeError as error:
+            raise NotText(f"byte {at - unfinished + error.start:,}") from None
+        if b"\0" in block:
+            raise NotText("a zero byte")
         at += len(block)
         if not begun:
             text = text.removeprefix("\ufeff")

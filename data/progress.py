@@ -34,8 +34,10 @@ class Reading:
     def follow(self, source: Source, stored: BufferedIOBase) -> Iterator[None]:
         """Follow a file that has been opened, until the end of the block."""
         self._current = stored, source.size or 0
-        yield
-        self._current = None
+        try:
+            yield
+        finally:  # the file is closed
+            self._current = None
         self.skip([source])
 
     def skip(self, sources: Iterable[Source]) -> None:

@@ -34,7 +34,7 @@ from data.cache import publish
 from data.documents import FIRST, Document, Sides, digest_of, read_documents, repaired
 from data.pieces import PIECE, SPLITS, THREADS, ahead, cache_key, cut
 from data.progress import Reading
-from data.sources import NotText, Source
+from data.sources import Source
 from data.text import TextConfig
 from data.tokenizer import Tokenizer
 from files import SUMS, find_damage, read_json, read_text, remove, write_sums
@@ -127,10 +127,7 @@ class Encoder:
 
     def _documents(self, sources: Iterable[Source], skipped: dict[str, str]) -> Iterator[Document]:
         for source in sources:
-            try:
-                yield from read_documents(source, self.config, self.reading)
-            except NotText as error:
-                skipped[source.name] = str(error)
+            yield from read_documents(source, self.config, self.reading, skipped)
 
     def _batches(self, documents: Iterable[Document]) -> Iterator[_Batch]:
         """Pieces of text to encode, with the hash of the document that each one ends."""

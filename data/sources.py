@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from importlib import import_module
 from io import BufferedIOBase
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -104,8 +105,8 @@ class Source:
 
 
 def find(path: str, exclude: str | None = None) -> list[Source]:
-    """The files at `path`: a file, a folder (all files below it that are not hidden), a glob, or a
-    URL of one of these. `exclude` is as in `data.text.TextConfig`.
+    """The files at `path`: a file, a folder (all files below it that are neither hidden nor in a
+    run), a glob, or a URL of one of these. `exclude` is as in `data.text.TextConfig`.
 
     Raises UserError, naming `data.path`, if there are none, or if they cannot be listed.
     """
@@ -140,8 +141,14 @@ def find_files(path: str, exclude: str | None) -> list[Path]:
             problem = "is a device"
     globs = _globs(exclude)
     if found := [each for each in files if each.is_file()]:
-        problem += " that data.exclude leaves"
-    kept = [each for each in found if not _is_excluded(os.path.relpath(each, folder), globs)]
+        problem += ", apart from those of runs and those that data.exclude names"
+    runs = {each: _is_run(each) for file in found for each in _parents(file, chosen)}
+    kept = [
+        each
+        for each in found
+        if not _is_excluded(os.path.relpath(each, folder), globs)
+        and not any(runs[parent] for parent in _parents(each, chosen))
+    ]
     if not kept:
         raise UserError(
             f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
@@ -151,6 +158,19 @@ def find_files(path: str, exclude: str | None) -> list[Path]:
     for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):
         once.setdefault(real_path(file), file)
     return sorted(once.values(), key=lambda file: file.as_posix())
+
+
+def _parents(file: Path, chosen: Path) -> list[Path]:
+    """The folders that lead to a file from a chosen folder, or from the first `**` of a glob."""
+    parts = chosen.parts if chosen.is_dir() else takewhile(lambda each: each != "**", chosen.parts)
+    depth = len([*parts])
+    return [each for each in file.parents if len(each.parts) >= depth]
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, or of a sweep."""
+    run = ("config.yaml", "tokenizer/tokenizer.json")
+    return (folder / "multirun.yaml").is_file() or all((folder / each).is_file() for each in run)
 
 
 def _globs(exclude: str | None) -> list[str]:

@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as _field
 from pathlib import Path
@@ -26,15 +26,16 @@ from rich.filesize import decimal
 
 from data.remote import BLOCK
 from data.sources import NotText, Source, find_files, readable
-from errors import UserError, check_range
+from errors import UserError, check_range, counted
 
 
 @dataclass
 class TextConfig:
     """Which text, and how much of it is held out.
 
-    path: a file, a folder (all files below it that are not hidden), a glob (also `**`), a URL of
-        one of these that fsspec can open, `-` for standard input, or a folder that prepare.py made.
+    path: a file, a folder (all files below it that are neither hidden nor
+        in a run), a glob (also `**`), a URL of one of these that fsspec can open, `-` for standard
+        input, or a folder that prepare.py made.
     val_fraction: the fraction of the documents that is validation (1 holds out everything): of a
         single text that is not divided, the fraction of its bytes, at the end.
     separator: what divides a plain text into documents; None: each file is one.
@@ -126,9 +127,9 @@ class Text:
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
             before, cut = before[:-1], cut - 1
         self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
-        self.description = _describe(
-            len(files) + len(others), n_bytes, [*map(str, skipped), *others]
-        )
+        described = _describe(len(files) + len(others), n_bytes, [*map(str, skipped), *others])
+        names = [source.name] if source else map(str, files)
+        self.description = ((described or "") + note_on_json(names)).lstrip() or None
 
     def _check(
         self, files: Sequence[Path], separator: bytes, is_named: bool
@@ -274,6 +275,17 @@ def _describe(n_files: int, n_bytes: int, skipped: Sequence[str]) -> str | None:
         more = f" and {len(skipped) - 10:,} more" if len(skipped) > 10 else ""
         text += f"; skipped {len(skipped):,} that are not UTF-8: {', '.join(skipped[:10])}{more}"
     return text
+
+
+def note_on_json(names: Iterable[str]) -> str:
+    """What to say if there are `.json` files, in which one would expect documents."""
+    count = sum(name.lower().endswith(".json") for name in names)
+    if not count:
+        return ""
+    return (
+        f" (note: the content of {counted(count, '.json file')} is plain text here; for documents, "
+        "write one JSON object a line to a .jsonl file)"
+    )
 
 
 def _missing_end(separator: bytes, ending: bytes) -> bytes:

@@ -28,6 +28,8 @@ from data import Dataset, TextConfig, Tokenizer, TokenizerConfig, open_corpus, p
 from data.arrays import TokenArray
 from data.batches import Batches, permuted
 from data.documents import Documents
+from data.remote import BLOCK
+from data.text import Text
 from data.tokenizer import fixed_tokenizer
 from errors import UserError
 from tests.conftest import ROOT
@@ -312,11 +314,36 @@ def test_a_moved_folder_has_the_same_tokens(tmp_path: Path) -> None:
     assert read(tmp_path / "there", tmp_path / ".cache").sha256 == first.sha256
 
 
-def test_text_that_is_no_utf8_is_skipped_in_a_folder(tmp_path: Path) -> None:
-    for name, content in {"a": b"caf\xe9", "b": b"Once. " * 9, "c": b"The end. " * 9}.items():
-        (tmp_path / f"{name}.txt").write_bytes(content)
-    dataset = read(tmp_path, tmp_path / ".cache")
-    assert dataset.report and "a.txt" in dataset.report and "b.txt" not in dataset.report
+@pytest.mark.parametrize("count", [2, 200], ids=["a shard each", "shared shards"])
+@pytest.mark.parametrize("tokenizer", [BYTE, TokenizerConfig("bpe", 300)], ids=["byte", "bpe"])
+def test_files_that_are_not_utf8_to_their_end_are_skipped_and_listed(
+    tmp_path: Path, count: int, tokenizer: TokenizerConfig
+) -> None:
+    others = {
+        "0.txt": b"caf\xe9",
+        "1.png": b"\x89PNG\0",
+        "late.txt": b"Once. " * (BLOCK // 5) + b"\xff",
+        "zero.txt": b"Once. " * (BLOCK // 5) + b"\0",
+        "cut.txt": b"Once. " * (BLOCK // 5) + "é".encode()[:1],
+        "late.txt.gz": gzip.compress(b"Once. " * (BLOCK // 5) + b"\xff"),
+        "z.png": b"\x89PNG\0",
+    }
+    texts = draw_texts(count)
+    for number, text in enumerate(texts):
+        (tmp_path / f"m{number}.txt").write_text(text)
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    dataset = prepare(open_corpus(config(tmp_path)), tokenizer, tmp_path / ".cache", 8)
+    assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts)
+    assert dataset.report and "skipped 7 files (not UTF-8 text): " in dataset.report
+    assert all(f"/{name}" in dataset.report for name in others)
+
+
+def test_the_only_text_that_is_utf8_to_its_end_is_a_single_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Once. " * 9)
+    (tmp_path / "b.txt").write_bytes(b"Once. " * (BLOCK // 5) + b"\xff")
+    corpus = open_corpus(config(tmp_path))
+    assert isinstance(corpus, Text) and "b.txt" in (corpus.description or "")
 
 
 def test_what_was_encoded_before_an_error_stays(

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import data.text
 from configs.schema import preset
+from data.corpus import open_corpus
+from data.sources import find_files
 from data.text import Text, TextConfig
 from errors import UserError
 
@@ -278,8 +280,45 @@ def test_globs_exclude_files(tmp_path: Path, exclude: str | None, kept: str) -> 
         (tmp_path / name).write_text(Path(name).stem)
     config = text_config(path=str(tmp_path), exclude=exclude, separator="", val_fraction=1.0)
     assert "".join(Text(config).pieces("val")) == kept
-    with pytest.raises(UserError, match=r"contains no files that data\.exclude leaves"):
+    with pytest.raises(UserError, match=r"contains no files, apart from .* data\.exclude names"):
         Text(replace(config, exclude="*"))
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.*", "runs/**"])
+def test_runs_are_left_out(tmp_path: Path, pattern: str) -> None:
+    """Otherwise a run in a folder of texts would be trained on its own log."""
+    for name in ("config.yaml", "tokenizer/tokenizer.json", "train.log", "checkpoints/last/a.json"):
+        for run in ("runs/a", "runs/sweep/b"):
+            (tmp_path / run / name).parent.mkdir(exist_ok=True, parents=True)
+            (tmp_path / run / name).touch()
+    (tmp_path / "runs/latest").mkdir()
+    for each in ("config.yaml", "tokenizer", "train.log"):
+        (tmp_path / "runs/latest" / each).symlink_to(tmp_path / "runs/a" / each)
+    (tmp_path / "runs/sweep/multirun.yaml").touch()
+    for name in ("runs/notes.txt", "runs/docs/config.yaml", "runs/docs/a.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_files(str(tmp_path / pattern), None)
+    names = [str(each.relative_to(tmp_path / "runs")) for each in found]
+    assert names == ["docs/a.txt", "docs/config.yaml", "notes.txt"]
+    with pytest.raises(UserError, match=r"contains no files, apart from those of runs"):
+        find_files(str(tmp_path / "runs/sweep"), None)
+    named = tmp_path / "runs/a/train.log"
+    assert find_files(str(named), None) == [named]
+    assert find_files(str(tmp_path / "runs/*/train.log"), None) == [named]
+
+
+def test_json_is_plain_text_with_a_note(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"text": "Once."}]')
+    for path in (tmp_path, tmp_path / "a.json"):
+        description = open_corpus(text_config(path=str(path))).description
+        assert description and description.startswith("(note: the content of 1 .json file is plain")
+    (tmp_path / "b.txt").touch()
+    (tmp_path / "b.jsonl").touch()
+    description = open_corpus(text_config(path=str(tmp_path), field="text")).description
+    assert description and description.startswith("reading documents of 3 files, 19 bytes (note: ")
+    (tmp_path / "a.json").rename(tmp_path / "a.txt")
+    assert "note" not in (open_corpus(text_config(path=str(tmp_path))).description or "")
 
 
 def test_each_file_is_read_once_before_it_is_encoded(
