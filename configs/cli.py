@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -193,7 +193,8 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     parser = get_args_parser()
     parser.error = _refuse_flags  # type: ignore[method-assign]
     parser.allow_abbrev = False
-    known, unknown = parser.parse_known_args(arguments)
+    known, unknown = parser.parse_known_intermixed_args(arguments)
+    flags = _flags(arguments, known.overrides)  # Hydra takes no settings both before and after them
     if unknown:
         raise UserError(
             f"{unknown[0]}: no such flag; "
@@ -217,9 +218,20 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
             raise UserError(
                 f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations"
             )
-        arguments = [_settled(each) for each in arguments]
-        return [*arguments, *sweep_overrides(known.overrides)]
-    return [_quote(argument, groups, free_text) for argument in arguments]
+        settled = map(_settled, known.overrides)
+        return [*flags, *settled, *sweep_overrides(known.overrides)]
+    return [*flags, *(_quote(each, groups, free_text) for each in known.overrides)]
+
+
+def _flags(arguments: Iterable[str], settings: Iterable[str]) -> Iterator[str]:
+    """The arguments without the settings, of which each is one of them, in the same order."""
+    left = iter(settings)
+    following = next(left, None)
+    for each in arguments:
+        if each == following:
+            following = next(left, None)
+        else:
+            yield each
 
 
 def _settled(argument: str) -> str:

@@ -8,6 +8,7 @@ import traceback
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 # OmegaConf's messages for programmers, reworded for the command line.
 PLAIN = {
@@ -15,7 +16,14 @@ PLAIN = {
     r"^Value '(.*)' of type '.*' could not be converted to Float$": r"'\1' is not a number",
     r"^Value '(.*)' is not a valid bool.*$": r"'\1' is neither true nor false",
     r"^field '.*' is not Optional$": "cannot be null; give a value, or leave it out",
+    r"^Merge error: .* is not a subclass of .*\. value: (.*)$": r"has \1 in the place of settings",
+    r"^Cannot merge DictConfig with ListConfig$": "has a list in the place of settings",
 }
+# What Hydra says of the content of a file, such as that of an experiment.
+COMPOSED = re.compile(
+    r"In '(?P<group>.+)/(?P<name>.+?)(?:_schema)?': (?P<kind>\w+) raised while composing config:\n"
+    r"(?P<first>.*)\n\s*full_key: (?P<key>.*)"
+)
 
 
 def one_line(error: BaseException, sweeps: bool = False) -> str:
@@ -37,8 +45,10 @@ def one_line(error: BaseException, sweeps: bool = False) -> str:
             f"{'add -m to train once with each' if sweeps else 'give one of them'}, "
             "or quote a text that has a comma: 'setting=\"a, b\"'"
         )
-    if misplaced := re.match(r"In '(\w+)/(\w+?)(?:_schema)?': ValidationError", text):
-        return f"{misplaced[1]}={misplaced[2]}: cannot be used with this script; choose another"
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
+        return f"{mark.name}: line {mark.line + 1} is not YAML ({error.problem})"
+    if composed := COMPOSED.match(text):
+        return _in_file(**composed.groupdict())
     override = re.match(r"(?:Could not override|Error merging override) '?([^'\n]*)'?", text)
     cause = error.__cause__
     if override and isinstance(cause, OmegaConfBaseException):
@@ -52,8 +62,20 @@ def one_line(error: BaseException, sweeps: bool = False) -> str:
     return _first_line(error)
 
 
+def _in_file(group: str, name: str, kind: str, first: str, key: str) -> str:
+    """The message about the content of a file; the arguments are the groups of `COMPOSED`."""
+    if group != "experiment" and re.match("Merge error|Invalid type", first):
+        return f"{group}={name}: cannot be used with this script; choose another"
+    if key == group == "experiment":
+        return f"{group}={name}: the first line of the file must be: # @package _global_"
+    return f"{group}={name}: {key + ': ' if key else ''}{_plain(first)}"
+
+
 def unknown_setting(error: BaseException) -> str | None:
     """The name of the setting in an error about a setting that does not exist."""
+    composed = COMPOSED.match(str(error))
+    if composed and composed["kind"] == "ConfigKeyError" and composed["key"] != composed["group"]:
+        return composed["key"]
     override = re.match(r"Could not override '([^'=\n]*)", str(error))
     unknown = "not in" in str(error.__cause__) or "not in struct" in str(error)
     return override[1] if override and unknown else None
@@ -61,10 +83,13 @@ def unknown_setting(error: BaseException) -> str | None:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else type(error).__name__
+    return _plain(lines[0] if lines else type(error).__name__)
+
+
+def _plain(line: str) -> str:
     for pattern, plain in PLAIN.items():
-        first = re.sub(pattern, plain, first)
-    return first
+        line = re.sub(pattern, plain, line)
+    return line
 
 
 def is_users_mistake(error: BaseException) -> bool:
@@ -72,7 +97,7 @@ def is_users_mistake(error: BaseException) -> bool:
 
     Both libraries also let some exceptions of Python pass, such as those of int() and float().
     """
-    if isinstance(error, HydraException | OmegaConfBaseException):
+    if isinstance(error, HydraException | OmegaConfBaseException | MarkedYAMLError):
         return True
     names = [
         frame.f_globals.get("__name__", "").partition(".")[0]

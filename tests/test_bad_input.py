@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, TINY, command, files
+from tests.conftest import ROOT, TINY, command, files, succeed
 
 # (script, arguments, words that the error line must contain). `{tiny}` is replaced by the
 # directory of a trained run, `{here}` by the current directory of the command.
@@ -264,6 +264,42 @@ def test_a_mistake_ends_in_one_line(
     assert done.stdout == ""
     assert files(tmp_path) == before, "the command changed its folder"
     assert files(tiny_run) == run_before, "the command changed the run"
+
+
+HEAD = "# @package _global_\n"
+EXPERIMENTS = {
+    HEAD + "trainer:\n\tmax_steps: 3\n": ["mine.yaml", "line 3", "cannot start any token"],
+    HEAD + "trainer:\n  max_steps: [3\n": ["mine.yaml", "line 4", "expected"],
+    HEAD + "trainer:\n  seed: 3\n  seed: 4\n": ["mine.yaml", "line 4", "duplicate key seed"],
+    HEAD + "trainer:\n  max_step: 3\n": ["trainer.max_step: no such setting", "max_steps?"],
+    HEAD + "trainr:\n  max_steps: 3\n": ["trainr: no such setting", "trainer?"],
+    HEAD + "trainer:\n  max_steps: many\n": ["trainer.max_steps", "not an integer"],
+    HEAD + "trainer: 3\n": ["experiment=mine", "3 in the place of settings"],
+    HEAD + "- 3\n": ["experiment=mine", "list in the place of settings"],
+    HEAD + "defaults:\n  - override /optimizer: sgd\n": ["optimizer=sgd", "adamw"],
+    HEAD + "seed: ${nowhere}\n": ["seed", "nowhere"],
+    "trainer:\n  max_steps: 3\n": ["experiment=mine", "first line", "# @package _global_"],
+    "": ["experiment=mine", "first line", "# @package _global_"],
+}
+
+
+@pytest.mark.parametrize("text", EXPERIMENTS)
+def test_a_mistake_in_an_experiment_ends_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine/experiment").mkdir(parents=True)
+    (tmp_path / "mine/experiment/mine.yaml").write_text(text)
+    done = command("train", "experiment=mine", "--config-dir=mine", *TINY, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert all(word in done.stderr for word in EXPERIMENTS[text]), done.stderr
+
+
+def test_flags_can_stand_between_settings(tmp_path: Path) -> None:
+    (tmp_path / "mine/model").mkdir(parents=True)
+    (tmp_path / "mine/model/own.yaml").write_text("defaults: [nano, _self_]\nn_heads: 1\n")
+    arguments = ("model=own", "--config-dir", "mine", "seed=7", "--cfg", "job", "cache_dir=here")
+    printed = succeed("train", *arguments, cwd=tmp_path)
+    assert printed.startswith("seed: 7\n") and "\ncache_dir: here\n" in printed
+    assert "\n  n_heads: 1\n" in printed
 
 
 DAMAGES = [
