@@ -70,7 +70,10 @@ def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], f
     def apply(
         block: nn.Module, streams: Float[Tensor, "copy batch query d_model"]
     ) -> Float[Tensor, "copy batch query d_model"]:
-        masks = None if mask is None else mask.repeat(len(streams), 1, 1, 1)
+        if mask is None:
+            masks = None
+        else:  # that of a window may be (1, 1, query, key), for all sequences
+            masks = mask.expand(len(inputs), *mask.shape[1:]).repeat(len(streams), 1, 1, 1)
         # `block(x)` would gather a sharded block again.
         return block.forward(streams.flatten(0, 1), None, masks).unflatten(0, (len(streams), -1))
 

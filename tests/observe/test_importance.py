@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from configs.schema import preset
 from data import Dataset, open_corpus
 from data.tokenizer import fixed_tokenizer
-from model import GPT
+from model import GPT, causal_mask
 from model.block import Block
 from observe import importance as importance_module
 from observe.importance import N_TOKENS, held_out, importance
@@ -34,11 +34,15 @@ def model(context_length: int, **choices: object) -> GPT:
 
 
 @pytest.mark.parametrize("copies", [1, 2, 16])
-@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"document_mask": True}])
+@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"document_mask": True}, "window"])
 def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(
-    choices: dict[str, Any], copies: int, monkeypatch: pytest.MonkeyPatch
+    choices: dict[str, Any] | str, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importance_module, "COPIES", copies)
+    if isinstance(choices, str):  # one mask for all sequences, as a model of one's own may have
+        window = causal_mask(9, 9).triu(-2)
+        monkeypatch.setattr(GPT, "mask", lambda *_: window[None, None])
+        choices = {}
     gpt = model(16, **choices, dropout=0.5).train()
     inputs, targets = torch.randint(256, (2, 4, 9))
     inputs[:, 4] = END
