@@ -110,13 +110,11 @@ def fsync(path: Path) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write `text` to a file as UTF-8; a folder in its place is removed."""
+    """Write `text` to a file as UTF-8. Raises OSError if a folder is in its place."""
     temporary = _beside(path)
     try:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         fsync(temporary)
-        if path.is_dir() and not path.is_symlink():
-            remove(path)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -520,17 +520,22 @@ def run_trainer(trainer: Trainer, run: Run, floor_bpb: float | None) -> float:
     is_main = trainer.ranks.is_main
     try:
         summary = trainer.fit()
+        if is_main:
+            run.write_summary(summary, floor_bpb)
     except Stopped as stopped:
         if is_main:
             command = shlex.join(["python", "train.py", f"resume={run.path}"])
             print(f"{stopped}. To continue: {command}", file=sys.stderr)
         sys.exit(stopped.status)
-    except UserError:
-        if is_main:
+    except (UserError, OSError) as error:
+        if is_main and not run.config_file.exists():
+            raise UserError(
+                f"{run.path}: was deleted, moved or renamed while it was trained, which ends here; "
+                "if it was moved, continue from its last checkpoint with resume=NEW"
+            ) from error
+        if is_main or isinstance(error, OSError):
             raise
         sys.exit(2)  # the main process reports it
-    if is_main:
-        run.write_summary(summary, floor_bpb)
     return summary.val_bpb
 
 

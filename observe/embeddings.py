@@ -56,7 +56,8 @@ class Embeddings(Observer):
         if self.points is None:
             return
         row = "\t".join(["%.5g"] * self.points.shape[1])
-        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder.parent, self.folder):  # but not that of the run: it may be moved
+            folder.mkdir(exist_ok=True)
         # The projector opens the config first, so it is written last.
         for name, lines in (
             ("token_labels.tsv", self.labels),

@@ -190,6 +190,27 @@ def test_the_end_of_its_reader_stops_a_run_with_a_checkpoint(tmp_path: Path) -> 
     assert state["step"] == int(found[1]) < STEPS
 
 
+@pytest.mark.parametrize("what", ["moved", "deleted"])
+def test_a_run_that_is_moved_or_deleted_while_it_is_trained_ends_in_one_line(
+    tmp_path: Path, what: str
+) -> None:
+    process = start(*TINY_MODEL, *LONG, "trainer.max_steps=99999", "run_dir=run", cwd=tmp_path)
+    assert wait_for((tmp_path / "run/checkpoints/last").exists, process)
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    if what == "deleted":
+        shutil.rmtree(tmp_path / "elsewhere")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert (
+        errors.startswith("error: run: was deleted, moved or renamed") and errors.count("\n") == 1
+    )
+    assert not (tmp_path / "run").exists()
+    if what == "moved":
+        state = json.loads((tmp_path / "elsewhere/checkpoints/last/state.json").read_text())
+        resume = ("resume=elsewhere", f"trainer.max_steps={state['step'] + 1}")
+        succeed("train", *resume, cwd=tmp_path)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("every", [5, 0])
 def test_a_signal_stops_an_evaluation(tmp_path: Path, every: int) -> None:

@@ -150,6 +150,7 @@ class Checkpoints:
         """A NewFolder for a checkpoint, to which `names` point at its end."""
         remove(target / EVALUATED)  # of the step before a resume from earlier
         known: dict[str, str] = {}
+        self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
         with replace_folder(target) as temporary:
             yield temporary, known
             (temporary / STATE).write_text(as_json(progress), encoding="utf-8")

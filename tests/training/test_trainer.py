@@ -113,6 +113,7 @@ def trainer(
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT, dropout=dropout), VOCAB).to(device)
     optimizer = Optimizer(model, replace(ADAMW, lr=lr), max(6, config.max_steps))
+    folder.mkdir(exist_ok=True)
     checkpoints, progress, diary = Checkpoints(folder / "checkpoints"), Progress(), Diary()
     if resume:
         load_weights(model, checkpoints.find("last", "run"))
