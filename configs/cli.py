@@ -145,7 +145,7 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
 
 def _refusal(error: OSError, script: str) -> str | None:
     """What a file system refuses, and what to do; None for an error that may be a bug."""
-    file = f"{error.filename or 'disk'}: "
+    file = f"{error.filename or 'standard output or a file'}: "
     again = "then run the command again"
     if script == "train":
         again += "; a run that had already started continues with resume=..."

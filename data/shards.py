@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -241,7 +242,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout:
-            print(f"waiting for another process that writes {folder}", file=sys.stderr)
+            _say_waiting(folder.parent)
             lock.acquire(timeout=-1)
     except (OSError, NotImplementedError):  # a disk that refuses, or knows no locks
         yield
@@ -252,6 +253,12 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@cache
+def _say_waiting(folder: Path) -> None:
+    """Say once that another process encodes the same files: one may wait for it at each shard."""
+    print(f"waiting for another process that writes into {folder}", file=sys.stderr)
 
 
 def read_shards(folders: Iterable[Path]) -> list[list[Part]]:

@@ -36,7 +36,7 @@ from data.prepared import Prepared
 from data.progress import show_reading
 from data.shards import PART_BYTES, Encoder, Part, group, read_shards
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
-from errors import UserError
+from errors import UserError, counted
 from files import find_damage, read_json, remove, write_sums
 
 FILES = ("meta.json", *(f"{split}.bin" for split in SPLITS))
@@ -280,8 +280,10 @@ def check_length(n_tokens: Mapping[str, int], context_length: int) -> None:
     """Raise UserError for a split that has less than a window and its targets."""
     for split, count in n_tokens.items():
         if count <= context_length:
+            problem, advice = f"data: the {split} split has {counted(count, 'token')}", "more text"
+            if len(n_tokens) == 1:  # to evaluate
+                raise UserError(f"{problem}, but needs {context_length + 1}; give {advice}")
             raise UserError(
-                f"data: the {split} split has {count} tokens, but "
-                f"model.context_length={context_length} needs {context_length + 1}; "
-                "give more text, another data.val_fraction, or a smaller model.context_length"
+                f"{problem}, but model.context_length={context_length} needs {context_length + 1}; "
+                f"give {advice}, another data.val_fraction, or a smaller model.context_length"
             )

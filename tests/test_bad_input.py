@@ -202,7 +202,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("evaluate", ["run={tiny}", "batch_size=0"], ["batch_size"]),
     ("evaluate", ["run={tiny}", "precision=half"], ["precision", "bf16"]),
     ("evaluate", ["run={tiny}", "data=text", "data.path=nowhere.txt"], ["data.path", "nowhere"]),
-    ("evaluate", ["run={tiny}", "data=text", "data.path=one_letter.txt"], ["split", "2"]),
+    ("evaluate", ["run={tiny}", "data=text", "data.path=one_letter.txt"], ["1 token, but needs 2"]),
     ("shapes", ["model=huge"], ["model=huge"]),
     ("shapes", ["model.n_heads=7"], ["model.n_heads"]),
     ("train", ["model=nan"], ["model", "nan"]),

@@ -118,6 +118,29 @@ def limited(*settings: str, cwd: Path, file_size: int) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_output_on_a_full_disk(copied: Path) -> None:
+    def write_to_full_disk(script: str, *arguments: str) -> tuple[int, str]:
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [sys.executable, str(ROOT / f"{script}.py"), *arguments],
+                cwd=copied,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **NEW_INTERPRETER},
+            )
+        return done.returncode, done.stderr
+
+    status, errors = write_to_full_disk("sample", "run=run", "max_new_tokens=5")
+    assert status == 2 and errors.count("\n") == 1
+    assert errors.startswith("error: standard output or a file: cannot be written (No space left")
+    status, errors = write_to_full_disk("train", *TINY, "run_dir=full", "trainer.max_steps=99999")
+    assert status == 129 and errors.count("\n") == 2
+    assert errors.startswith("error: the output cannot be written (No space left")
+    assert (copied / "full/checkpoints/last").exists()
+
+
 @pytest.mark.parametrize(
     "file_size", [20_000, *(pytest.param(each, marks=pytest.mark.long) for each in (2_000, 100))]
 )

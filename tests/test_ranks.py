@@ -218,6 +218,17 @@ def test_either_rank_can_start_first(alone: Path, tmp_path: Path, late: int) -> 
 
 
 @pytest.mark.long
+def test_a_rank_says_that_it_waits(tmp_path: Path) -> None:
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "WORLD_SIZE": "2"}
+    process = begin(str(ROOT / "train.py"), cwd=tmp_path, **where, RANK="0", LOCAL_RANK="0")
+    assert process.stderr
+    line = process.stderr.readline()
+    process.kill()
+    process.communicate()
+    assert line == "rank 0 of 2 is waiting for the others, at 127.0.0.1:0\n"
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_to_torchrun_stops_all_ranks_with_a_checkpoint(tmp_path: Path, name: str) -> None:
     settings = (*SETTINGS, "trainer.max_steps=100000", "trainer.checkpoint_every=0", "run_dir=run")

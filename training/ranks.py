@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Timer
 from types import MethodType
 
 import torch
@@ -20,6 +21,7 @@ from errors import UserError, check_choice
 
 PARALLEL = ("ddp", "fsdp", "hsdp")
 CPU = torch.device("cpu")
+WAIT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,13 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         # With GPUs, what the hosts tell each other goes through gloo: no host waits for its GPU.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        with _note_on_waiting():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    except dist.DistError as error:  # after half an hour
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"WORLD_SIZE: not all ranks have come ({reason}); start all of them"
+        ) from error
     except ValueError as error:  # a variable that torchrun sets is missing or is not a number
         raise UserError(
             f"LOCAL_RANK: is set, but not as torchrun does ({error}); unset it, or use torchrun"
@@ -159,6 +167,23 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     yield Ranks(device, dist.get_rank(), dist.get_world_size())
     # Skipped after an exception: the other ranks may never get here.
     dist.destroy_process_group()
+
+
+@contextmanager
+def _note_on_waiting() -> Iterator[None]:
+    """Say on standard error if the block waits long for other ranks, which may never come."""
+    get = os.environ.get
+    note = (
+        f"rank {get('RANK')} of {get('WORLD_SIZE')} is waiting for the others, at "
+        f"{get('MASTER_ADDR')}:{get('MASTER_PORT')}"
+    )
+    timer = Timer(WAIT_SECONDS, print, [note], {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def leave_ranks(status: int = 0) -> None:

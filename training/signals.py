@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, TextIO, cast
+from typing import Any
 
 from files import remove_unfinished
 
@@ -57,13 +57,15 @@ def stop_at_once() -> None:
 
 def stop_with_readers() -> None:
     """From now on, the death of whoever reads standard output or standard error (`| head -1`, a
-    killed `tee`) is like SIGHUP, the death of the terminal. What is printed later is lost."""
-    sys.stdout = cast(TextIO, _LastingStream(sys.stdout))
-    sys.stderr = cast(TextIO, _LastingStream(sys.stderr))
+    killed `tee`), or a full disk in its place, is like SIGHUP, the death of the terminal. What is
+    printed later is lost."""
+    for name in ("stdout", "stderr"):
+        if not isinstance(stream := getattr(sys, name), _LastingStream):
+            setattr(sys, name, _LastingStream(stream))
 
 
 class _LastingStream:
-    """A stream that replaces its reader by nothing when that is gone, and raises SIGHUP."""
+    """A stream that is led to nowhere when it cannot be written any more, and raises SIGHUP."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -72,20 +74,22 @@ class _LastingStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with self._losing_its_reader():
+        with self._lasting():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._losing_its_reader():
+        with self._lasting():
             self._stream.flush()
 
     @contextmanager
-    def _losing_its_reader(self) -> Iterator[None]:
+    def _lasting(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
+        except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            if not isinstance(error, BrokenPipeError):
+                print(f"error: the output cannot be written ({error.strerror})", file=sys.stderr)
             signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
 
 

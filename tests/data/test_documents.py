@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from data.arrays import TokenArray
 from data.batches import Batches, permuted
 from data.documents import Documents
 from data.remote import BLOCK
+from data.shards import _locked
 from data.text import Text
 from data.tokenizer import fixed_tokenizer
 from errors import UserError
@@ -278,6 +280,29 @@ def test_two_processes_encode_the_same_files_once(
         assert len({each.result().sha256 for each in runs}) == 1
     assert len(encoded) == 300
     capsys.readouterr()
+
+
+def test_waiting_for_another_process_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / name for name in "abc"]
+
+    def encode() -> None:
+        for folder in folders:
+            with _locked(folder):
+                pass
+
+    locks = [FileLock(folder / ".lock") for folder in folders]
+    for folder, lock in zip(folders, locks, strict=True):
+        folder.mkdir()
+        lock.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(encode)
+        for lock in locks:
+            time.sleep(0.2)  # it waits for each
+            lock.release()
+        done.result()
+    assert capsys.readouterr().err.count("waiting for another process") == 1
 
 
 @pytest.mark.parametrize("name", ["train.bin", "val.docs", "meta.json", "SHA256SUMS"])
