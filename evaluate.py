@@ -66,15 +66,17 @@ def main(cfg: DictConfig) -> None:
     length = opened.config.model.context_length
     if config.stride is not None and config.stride > length:
         raise UserError(f"stride: {config.stride} is more than the context length of {length}")
-    batches = Windows(tokens, length, config.batch_size, starts, config.stride)
+    bits = dataset.val_bits if split == "val" else None
+    batches = Windows(tokens, length, config.batch_size, starts, config.stride, bits)
+    batches = batches.part(n_tokens(config.eval_tokens))
     measured = measure(
         opened.model,
-        show_progress(batches.part(n_tokens(config.eval_tokens))),
+        show_progress(batches),
         torch.from_numpy(opened.tokenizer.token_bytes),
         device,
         autocast(device, config.precision),
     )
-    floor = dataset.floor_bpb if split == "val" else None
+    floor = replace(measured, bits=batches.bits).floor_bpb
     print(
         f"{split}: {measured.loss:.4f} nats per token, {against_floor(measured.bpb, floor)} "
         f"({measured.tokens:,} tokens, {measured.bytes:,} bytes)"

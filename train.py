@@ -158,7 +158,7 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
         start.progress,
         ranks,
     )
-    val_bpb = run_trainer(trainer, start.run, dataset.floor_bpb)
+    val_bpb = run_trainer(trainer, start.run)
     log.info("maps, scores, samples, embeddings and histograms took %s", observed.cost)
     return val_bpb
 
@@ -380,7 +380,8 @@ def training_data(config: TrainConfig, dataset: Dataset) -> TrainingData:
     find_starts = partial(
         document_starts, tokenizer=tokenizer, document_end=config.data.document_end
     )
-    whole = Windows(dataset.val, length, trainer.batch_size, find_starts(dataset.val))
+    starts = find_starts(dataset.val)
+    whole = Windows(dataset.val, length, trainer.batch_size, starts, bits=dataset.val_bits)
     return TrainingData(
         config.seed,
         Batches(
@@ -515,13 +516,13 @@ def make_sampler(
     return lambda: sample_at(progress.step)
 
 
-def run_trainer(trainer: Trainer, run: Run, floor_bpb: float | None) -> float:
+def run_trainer(trainer: Trainer, run: Run) -> float:
     """Train to the end and write the summary; a signal or divergence ends the process."""
     is_main = trainer.ranks.is_main
     try:
         summary = trainer.fit()
         if is_main:
-            run.write_summary(summary, floor_bpb)
+            run.write_summary(summary)
     except Stopped as stopped:
         if is_main:
             command = shlex.join(["python", "train.py", f"resume={run.path}"])

@@ -7,12 +7,13 @@ sampler state; evaluation scores every target exactly once. Knows nothing of tex
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, UInt, UInt64
+from jaxtyping import Float64, Int, Int64, UInt, UInt64
 from torch import Tensor
 
 from data.arrays import TokenArray, Tokens
@@ -139,10 +140,12 @@ class Windows:
     starts: the first token of every document. A document is read from its beginning, in a window
         that begins with the token before it (that of the first document: the last token of all). By
         default, `tokens` are one document, whose first token is not scored.
+    bits: the information of each document, if it is known.
     stride: a document longer than a window continues in windows that begin `stride` tokens apart,
         and score only what no earlier one has. By default, windows of documents overlap by half,
         and those of a single stretch of tokens not at all.
 
+    `bits` is the information of the documents that are scored, or None if it is unknown.
     Iterating yields inputs and targets, int64. Windows of similar length are in one batch, in which
     shorter ones are padded; padding and targets that are not scored are `UNSCORED`.
     """
@@ -154,6 +157,7 @@ class Windows:
         batch_size: int,
         starts: Int64[np.ndarray, " document"] | None = None,
         stride: int | None = None,
+        bits: Float64[np.ndarray, " document"] | None = None,
     ) -> None:
         self._tokens, self._batch_size = tokens, batch_size
         stride = stride or (context_length if starts is None else -(-context_length // 2))
@@ -166,7 +170,13 @@ class Windows:
         scored = begin + np.where(place > 0, context_length - stride, 0)
         end = np.minimum(begin + context_length, end[document])
         # The targets of each window: from `begin` to `end`, of which those from `scored` on count.
-        self._spans = np.stack([begin, scored, end], axis=1)[np.argsort(begin - end, kind="stable")]
+        order = np.argsort(begin - end, kind="stable")
+        self._spans = np.stack([begin, scored, end], axis=1)[order]
+        # What `part` chooses: documents, or if there are none, windows.
+        self._units = np.arange(len(order)) if starts is None else document[order]
+        self.bits = None if bits is None else math.fsum(bits)
+        is_of_each = bits is not None and starts is not None and len(bits) == len(starts)
+        self._bits = bits if is_of_each else None
 
     def __len__(self) -> int:
         """The number of batches."""
@@ -191,12 +201,17 @@ class Windows:
         return int((self._spans[:, 2] - self._spans[:, 1]).sum())
 
     def part(self, n_targets: int | None) -> Windows:
-        """Evenly spread windows that score about `n_targets` tokens (None: all), at least one."""
+        """Whole documents, or windows of a single stretch of tokens, that score about `n_targets`
+        tokens (None: all), at least one. They are evenly spread, the longest ones first."""
         if n_targets is None or n_targets >= self.n_targets:
             return self
-        count = max(1, len(self._spans) * n_targets // self.n_targets)
-        chosen = copy.copy(self)
-        chosen._spans = self._spans[(2 * np.arange(count) + 1) * len(self._spans) // (2 * count)]
+        units, first = np.unique(self._units, return_index=True)
+        units = units[np.argsort(first)]  # in the order of their first windows
+        count = max(1, len(units) * n_targets // self.n_targets)
+        units = units[(2 * np.arange(count) + 1) * len(units) // (2 * count)]
+        chosen, is_chosen = copy.copy(self), np.isin(self._units, units)
+        chosen._spans, chosen._units = self._spans[is_chosen], self._units[is_chosen]
+        chosen.bits = None if self._bits is None else math.fsum(self._bits[units])
         return chosen
 
 

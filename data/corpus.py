@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -35,8 +35,8 @@ class Corpus(Protocol):
     def pieces(self, split: str) -> Iterator[str]:
         """The text of `split` in pieces of moderate size."""
 
-    def floor_bits(self, split: str) -> float | None:
-        """The information of the text of `split` in bits, where it is known."""
+    def document_bits(self, split: str) -> Sequence[float] | None:
+        """The information of each document of `split` in bits, where it is known."""
 
     @property
     def description(self) -> str | None:

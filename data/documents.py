@@ -113,9 +113,9 @@ class Documents:
                 if left < 0:
                     break
 
-    def floor_bits(self, split: str) -> float | None:
+    def document_bits(self, split: str) -> None:
         """None: the information of free text is unknown."""
-        return None
+        return
 
 
 def open_text(config: TextConfig) -> Text | Documents:

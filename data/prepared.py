@@ -98,7 +98,7 @@ class Prepared:
     def pieces(self, split: str) -> Iterator[str]:
         raise UserError(f"data.path: {self.folder} has tokens only; give the files themselves")
 
-    def floor_bits(self, split: str) -> float | None:
+    def document_bits(self, split: str) -> None:
         return None
 
     def check_tokenizer(self, tokenizer: TokenizerConfig | Tokenizer) -> None:

@@ -17,6 +17,7 @@ import json
 import math
 import random
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
@@ -206,7 +207,7 @@ class Tales:
         self.config = config
         self._grammar = read_edition(config.edition)
         self._kept: dict[str, list[str]] = {}
-        self._bits: dict[str, float] = {}
+        self._bits: dict[str, array[float]] = {}
 
     @property
     def description(self) -> str | None:
@@ -239,10 +240,10 @@ class Tales:
         if is_kept:
             self._kept = kept
 
-    def floor_bits(self, split: str) -> float:
-        """The information of the whole split in bits (the separators have none)."""
+    def document_bits(self, split: str) -> array[float]:
+        """The information of each tale of `split` in bits (the separators have none)."""
         if split not in self._bits:
-            self._bits[split] = math.fsum(tale.bits for tale in self.tales(split))
+            self._bits[split] = array("d", (tale.bits for tale in self.tales(split)))
         return self._bits[split]
 
     def tales(self, split: str) -> Iterator[Tale]:
@@ -264,7 +265,7 @@ class Tales:
         rng = random.Random(self.config.seed)
         val_bytes = self.config.n_bytes * self.config.val_fraction
         seen: set[bytes] = set()
-        bits: list[float] = []
+        bits = array("d")
         written = 0
         while written < (val_bytes if last == "val" else self.config.n_bytes):
             drawn = tale(rng, self._grammar)
@@ -278,4 +279,4 @@ class Tales:
                 bits.append(drawn.bits)
             yield split, drawn
             written += len(drawn.text) + len(self.config.document_end)
-        self._bits["val"] = math.fsum(bits)
+        self._bits["val"] = bits

@@ -163,9 +163,9 @@ class Text:
         for block in self._read(*self._bounds[split]):
             yield decoder.decode(block)
 
-    def floor_bits(self, split: str) -> float | None:
+    def document_bits(self, split: str) -> None:
         """None: the information of free text is unknown."""
-        return None
+        return
 
     def _read(self, start: int, stop: int) -> Iterator[bytes]:
         """The bytes from `start` to `stop` of the whole text, in blocks."""

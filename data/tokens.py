@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 
 from data.arrays import Tokens
 from data.cache import publish
@@ -39,7 +38,8 @@ from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bp
 from errors import UserError, counted
 from files import find_damage, read_json, remove, write_sums
 
-FILES = ("meta.json", *(f"{split}.bin" for split in SPLITS))
+BITS = "val.bits"
+FILES = ("meta.json", BITS, *(f"{split}.bin" for split in SPLITS))
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Dataset:
     """The tokens of both splits, read from disk when they are used.
 
     train, val: token ids, uint16 or uint32.
-    floor_bpb: bits per byte of the validation text that no model can beat; None if unknown.
+    val_bits: the information of each validation document, which no model can beat; None if unknown.
     sha256: of the tokens of both splits, to detect a changed text.
     report: what was found in a corpus of documents.
     """
@@ -55,7 +55,7 @@ class Dataset:
     tokenizer: Tokenizer
     train: Tokens
     val: Tokens
-    floor_bpb: float | None
+    val_bits: Float64[np.ndarray, " document"] | None
     sha256: str
     report: str | None = None
 
@@ -82,7 +82,7 @@ def prepare(
     if isinstance(tokenizer, TokenizerConfig):
         texts = partial(corpus.pieces, "train")
         tokenizer, untrained = open_tokenizer(tokenizer, texts, cache, fingerprint)
-    folder = cache / f"tokens-{cache_key(fingerprint, tokenizer.digest)}"
+    folder = cache / f"tokens-{cache_key(fingerprint, tokenizer.digest, *FILES)}"
     about = _read_about(folder)
     if about is None:
         with publish(folder) as temporary:
@@ -94,14 +94,8 @@ def prepare(
         with publish(untrained) as temporary:
             tokenizer.save(temporary)
     train, val = (_open_tokens(folder, split, about) for split in SPLITS)
-    floor = about["val_floor_bits"]
-    return Dataset(
-        tokenizer,
-        train,
-        val,
-        floor_bpb=None if floor is None else floor / about["val"]["bytes"],
-        sha256=about["sha256"],
-    )
+    bits = None if about["val_documents"] is None else np.fromfile(folder / BITS, "<f8")
+    return Dataset(tokenizer, train, val, bits, about["sha256"])
 
 
 def _prepare_documents(
@@ -228,7 +222,7 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
     """Write the token files of both splits and `meta.json`; return the content of the latter."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     digest = hashlib.sha256()
-    about: dict[str, Any] = {"dtype": dtype, "val_floor_bits": corpus.floor_bits("val")}
+    about: dict[str, Any] = {"dtype": dtype}
 
     def encode(piece: str) -> tuple[bytes, int]:
         tokens = tokenizer.encode_array(piece)
@@ -247,6 +241,9 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
             tokens = n_data // np.dtype(dtype).itemsize
             about[split] = {"tokens": tokens, "bytes": n_bytes}
     about["sha256"] = digest.hexdigest()
+    bits = corpus.document_bits("val")
+    about["val_documents"] = None if bits is None else len(bits)
+    np.array([] if bits is None else bits, "<f8").tofile(folder / BITS)
     (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
     write_sums(folder, FILES)
     return about
@@ -268,8 +265,8 @@ def _read_about(folder: Path) -> dict[str, Any] | None:
 
 def _is_whole(about: dict[str, Any], folder: Path) -> bool:
     """Whether the metadata fit the files. Raises KeyError or TypeError if a part is missing."""
-    floor, width = about["val_floor_bits"], {"<u2": 2, "<u4": 4}[about["dtype"]]
-    return (floor is None or 0 <= floor < math.inf) and all(
+    documents, width = about["val_documents"] or 0, {"<u2": 2, "<u4": 4}[about["dtype"]]
+    return (folder / BITS).stat().st_size == 8 * documents and all(
         (folder / f"{split}.bin").stat().st_size == width * about[split]["tokens"]
         and about[split]["tokens"] <= about[split]["bytes"]
         for split in SPLITS

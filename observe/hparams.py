@@ -48,7 +48,7 @@ METRICS = {
 }
 
 
-def result(summary: Summary, floor_bpb: float | None) -> dict[str, float]:
+def result(summary: Summary) -> dict[str, float]:
     """The metrics of a finished run by tag, as scalars, from which the tab reads them."""
     found = {
         "result/bpb": summary.val_bpb,
@@ -57,8 +57,8 @@ def result(summary: Summary, floor_bpb: float | None) -> dict[str, float]:
         "result/seconds": summary.seconds,
         "result/tokens_per_second": summary.tokens_per_second,
     }
-    if floor_bpb:
-        found["result/percent_above_floor"] = 100 * (summary.val_bpb / floor_bpb - 1)
+    if summary.floor_bpb:
+        found["result/percent_above_floor"] = 100 * (summary.val_bpb / summary.floor_bpb - 1)
     return found
 
 

@@ -25,7 +25,7 @@ class MetricsFile(Observer):
 
     def __init__(self, observed: ObservedRun) -> None:
         self.path = observed.folder / "metrics.jsonl"
-        self.observed, self.floor_bpb = observed, observed.dataset.floor_bpb
+        self.observed = observed
 
     def on_start(self, step: int) -> None:
         self.first_step = step
@@ -39,7 +39,7 @@ class MetricsFile(Observer):
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         if step == self.first_step:
             self._keep(lambda line: line["step"] < step or "val_loss" not in line)
-        self._append(step, {**asdict(metrics), "floor_bpb": self.floor_bpb})
+        self._append(step, asdict(metrics))
 
     def on_checkpoint(self, step: int, path: Path) -> None:
         fsync(self.path)

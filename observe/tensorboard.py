@@ -34,7 +34,6 @@ class TensorBoard(Observer):
 
     def __init__(self, observed: ObservedRun) -> None:
         self.writer, self.observed = observed.events, observed
-        self.floor_bpb = observed.dataset.floor_bpb
 
     def on_start(self, step: int) -> None:
         self.writer.add_custom_scalars(LAYOUT)
@@ -52,14 +51,14 @@ class TensorBoard(Observer):
         }
         for name, value in speeds(self.observed, metrics.tokens_per_second).items():
             scalars[f"speed/{name}"] = value
-        if self.floor_bpb is not None:
-            scalars["loss_bpb/val_floor"] = self.floor_bpb
         add_scalars(self.writer, scalars, step)
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
+        if metrics.floor_bpb is not None:
+            scalars["loss_bpb/val_floor"] = metrics.floor_bpb
         add_scalars(self.writer, scalars, step)
         if self.observed.logs_sample(step):
             self.writer.add_text("sample", preformatted(self.observed.sample()), step)
@@ -72,7 +71,7 @@ class TensorBoard(Observer):
 
     def on_end(self, step: int, summary: Summary | None) -> None:
         if summary is not None:
-            add_scalars(self.writer, result(summary, self.floor_bpb), step)
+            add_scalars(self.writer, result(summary), step)
             # Not `add_hparams`, which would create a folder, and so a run, of its own, and writes
             # booleans as numbers.
             self.writer._get_file_writer().add_summary(hparams_events(self.observed), step)

@@ -39,7 +39,6 @@ class Terminal(Observer):
     ) -> None:
         """watch: whether TensorBoard shows the run; attention: also in its Attention tab."""
         self.observed, self.max_steps = observed, observed.max_steps
-        self.floor_bpb = observed.dataset.floor_bpb
         logdir = shlex.quote(str(observed.folder.parent))
         self.watch = f"tensorboard --logdir {logdir}" if watch else ""
         # TensorBoard's own page has no tabs on a narrow screen.
@@ -118,7 +117,7 @@ class Terminal(Observer):
     def on_eval(self, step: int, metrics: EvalMetrics) -> None:
         self.console.print(
             f"step {step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats per token, "
-            f"{against_floor(metrics.val_bpb, self.floor_bpb)} ({metrics.val_tokens:,} tokens)"
+            f"{against_floor(metrics.val_bpb, metrics.floor_bpb)} ({metrics.val_tokens:,} tokens)"
         )
 
     def on_end(self, step: int, summary: Summary | None) -> None:
@@ -128,7 +127,7 @@ class Terminal(Observer):
             self.console.print()
         if summary is None:
             return
-        result = against_floor(summary.val_bpb, self.floor_bpb)
+        result = against_floor(summary.val_bpb, summary.floor_bpb)
         seconds = f"{summary.seconds:.{0 if summary.seconds >= 10 else 1}f}"
         self.console.print(
             f"Validation  {result} ({summary.val_tokens:,} tokens)\n"

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Measurement:
-    """Sums over targets: the loss in `nats`, and the number of `tokens` and of their `bytes`."""
+    """Sums over targets: the loss in `nats`, the number of `tokens` and of their `bytes`, and their
+    information in `bits`, if it is known."""
 
     nats: float
     tokens: int
     bytes: int
+    bits: float | None = None
 
     @property
     def loss(self) -> float:
@@ -30,6 +32,11 @@ class Measurement:
     def bpb(self) -> float:
         """Bits per byte, which unlike the loss per token does not depend on the tokenizer."""
         return self.nats / math.log(2) / self.bytes
+
+    @property
+    def floor_bpb(self) -> float | None:
+        """The bits per byte that no model can beat on these tokens."""
+        return None if self.bits is None else self.bits / self.bytes
 
 
 @torch.no_grad()

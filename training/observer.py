@@ -31,21 +31,22 @@ class StepMetrics:
 @dataclass(frozen=True)
 class EvalMetrics:
     """The loss over `val_tokens` tokens of the validation split, in nats per token and in bits per
-    byte."""
+    byte, of which no model can have fewer than `floor_bpb` on these tokens (None: unknown)."""
 
     val_loss: float
     val_bpb: float
     val_tokens: int
+    floor_bpb: float | None = None
 
 
 @dataclass(frozen=True)
 class Summary:
     """The result of a run.
 
-    `val_loss` and `val_bpb` are those of the last evaluation, which scored `val_tokens` tokens; the
-    best values are the lowest of the evaluations during training. `seconds` is wall-clock time in
-    the training loop without evaluations; `bad_steps` were skipped because their loss or gradient
-    was not finite.
+    `val_loss`, `val_bpb` and `floor_bpb` are those of the last evaluation, which scored
+    `val_tokens` tokens (see `EvalMetrics`); the best values are the lowest of the evaluations
+    during training. `seconds` is wall-clock time in the training loop without evaluations;
+    `bad_steps` were skipped because their loss or gradient was not finite.
     """
 
     val_loss: float
@@ -59,6 +60,7 @@ class Summary:
     tokens_per_second: float
     parameters: int
     bad_steps: int
+    floor_bpb: float | None = None
 
 
 class Observer:

@@ -229,10 +229,9 @@ class Run:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
-    def write_summary(self, summary: Summary, floor_bpb: float | None) -> None:
+    def write_summary(self, summary: Summary) -> None:
         """Replace summary.json."""
-        contents = {**asdict(summary), "floor_bpb": floor_bpb}
-        replace_text(self.summary_file, json.dumps(contents, indent=2) + "\n")
+        replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
 
 
 class _LogFile(logging.FileHandler):

@@ -15,7 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -233,7 +233,7 @@ class Trainer:
             log.info("evaluations score %d tokens from now on; the best is new", measured.tokens)
             best = None  # of other tokens
         log.info("step %d: validation loss %.4f, %.4f bpb", step, measured.loss, measured.bpb)
-        metrics = EvalMetrics(measured.loss, measured.bpb, measured.tokens)
+        metrics = EvalMetrics(measured.loss, measured.bpb, measured.tokens, measured.floor_bpb)
         self.reports.send("on_eval", step, metrics)
         progress.evaluated = step
         # A skipped step has no checkpoint.
@@ -260,6 +260,7 @@ class Trainer:
             totals = torch.tensor(sums, dtype=torch.float64)
             nats, tokens, n_bytes = ranks.all_reduce_sum(totals).tolist()
             measured = Measurement(nats, int(tokens), int(n_bytes))
+        measured = replace(measured, bits=batches.bits)
         if not math.isfinite(measured.nats):
             raise self._diverged(f"the validation loss is {measured.nats}")
         return measured
@@ -375,6 +376,7 @@ class Trainer:
             tokens_per_second=round(progress.tokens / max(progress.seconds, 1e-9), 1),
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             bad_steps=progress.bad_steps,
+            floor_bpb=final.floor_bpb,
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from data.batches import UNSCORED, Batches, Windows
@@ -186,6 +187,35 @@ def test_a_part_is_fixed_and_evenly_spread(n: int, n_targets: int, context_lengt
     share = len(found) / (n - 1)
     gaps = np.diff([0, *(target for target, _ in found), n])
     assert gaps.max() <= context_length * (2 / share + 2)
+
+
+@given(split=splits(), n_targets=st.integers(0, 400), context_length=st.integers(1, 20))
+def test_a_part_of_documents_scores_whole_ones_and_has_their_bits(
+    split: tuple[int, np.ndarray | None], n_targets: int, context_length: int
+) -> None:
+    n, starts = split
+    assume(starts is not None)
+    assert starts is not None
+    bits = 2.0 ** -np.arange(len(starts))  # every sum is of one set of documents
+    whole = Windows(counting(n), context_length, 4, starts, bits=bits)
+    assert whole.bits == math.fsum(bits)
+    part = whole.part(n_targets)
+    targets = {target for target, _ in scored(part)}
+    lengths = np.diff([*starts, n])
+    scored_bits = 0.0
+    for start, length, own in zip(starts, lengths, bits, strict=True):
+        document = set(range(start, start + length))
+        assert document <= targets or not document & targets
+        scored_bits += own if document <= targets else 0.0
+    assert part.bits == scored_bits
+    count = max(1, min(len(starts), len(starts) * n_targets // n))
+    assert len(set(np.searchsorted(starts, [*targets], "right"))) == count
+    # Without the bits of each document, those of a part are unknown.
+    for other in (bits[:-1], np.append(bits, 1.0)) if len(bits) > 1 else ():
+        mismatched = Windows(counting(n), context_length, 4, starts, bits=other)
+        assert mismatched.bits == math.fsum(other)
+        if part is not whole:
+            assert mismatched.part(n_targets).bits is None
 
 
 def test_memory_mapped_tokens_work_like_arrays(tmp_path: Path) -> None:

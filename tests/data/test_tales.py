@@ -197,20 +197,18 @@ def test_repeated_tales_are_skipped(monkeypatch):
     assert len(pieces) == len(set(pieces)) == 15
 
 
-def test_floor_is_the_sum_of_the_parsed_tales_information():
+def test_the_bits_are_those_of_the_parsed_tales():
     corpus = Tales(preset("data", "tales", n_bytes=20_000, seed=2, val_fraction=0.5))
     for split in ("train", "val"):
-        bits = 0.0
-        for text in tales_of("".join(corpus.pieces(split))):
-            (parsed,) = derivations(NEWEST, text)
-            bits += parsed.bits
-        assert corpus.floor_bits(split) == pytest.approx(bits, rel=1e-12)
+        parsed = [derivations(NEWEST, each) for each in tales_of("".join(corpus.pieces(split)))]
+        bits = [only.bits for (only,) in parsed]
+        assert list(corpus.document_bits(split)) == pytest.approx(bits, rel=1e-12)
 
 
 def test_the_default_corpus_has_a_useful_floor_and_size():
     corpus = Tales(preset("data", "tales", n_bytes=200_000))
     text = "".join(corpus.pieces("train"))
-    assert 0.3 < corpus.floor_bits("train") / len(text) < 0.75
+    assert 0.3 < sum(corpus.document_bits("train")) / len(text) < 0.75
     assert 350 < len(text) / len(tales_of(text)) < 750
     assert preset("data", "tales").n_bytes >= 1_000_000
 
@@ -265,8 +263,8 @@ def test_the_floor_does_not_depend_on_what_was_read_before():
     deque(second.pieces("train"), maxlen=0)
     next(second.tales("val"))
     for split in ("train", "val"):
-        bits = math.fsum(drawn.bits for drawn in Tales(config).tales(split))
-        assert first.floor_bits(split) == second.floor_bits(split) == bits
+        bits = [drawn.bits for drawn in Tales(config).tales(split)]
+        assert list(first.document_bits(split)) == list(second.document_bits(split)) == bits
 
 
 def test_former_editions_are_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -35,9 +36,9 @@ class StubCorpus:
 
     description = None
 
-    def __init__(self, train: str = STORY, val: str = STORY[:500], floor: float | None = None):
+    def __init__(self, train: str = STORY, val: str = STORY[:500], bits: list[float] | None = None):
         self.texts = {"train": train, "val": val}
-        self.floor = floor
+        self.bits = bits
         self.reads = 0
 
     def fingerprint(self) -> str:
@@ -48,9 +49,9 @@ class StubCorpus:
         text = self.texts[split]
         return (text[i : i + 7] for i in range(0, len(text), 7))
 
-    def floor_bits(self, split: str) -> float | None:
+    def document_bits(self, split: str) -> list[float] | None:
         self.reads += 1
-        return self.floor
+        return self.bits
 
 
 def nasty_tokenizers() -> dict[str, Tokenizer]:
@@ -162,22 +163,24 @@ def test_the_token_files_have_names_of_tokens(tmp_path: Path) -> None:
 def test_the_bytes_of_a_normalized_text_are_counted(tmp_path: Path) -> None:
     """Its normal form can be longer."""
     text = "\u0958 e\u0301 \n" * 50
-    dataset = prepare(StubCorpus(text, text, floor=700.0), TOKENIZERS["NFC"], tmp_path, 8)
+    dataset = prepare(StubCorpus(text, text), TOKENIZERS["NFC"], tmp_path, 8)
     normal = unicodedata.normalize("NFC", text)
     assert dataset.tokenizer.decode(dataset.val[:].tolist()) == normal
-    assert dataset.floor_bpb == pytest.approx(700.0 / len(normal.encode()))
-    again = prepare(StubCorpus(text, text, floor=700.0), TOKENIZERS["NFC"], tmp_path, 8)
+    (folder,) = tmp_path.glob("tokens-*")
+    assert json.loads((folder / "meta.json").read_text())["val"]["bytes"] == len(normal.encode())
+    again = prepare(StubCorpus(text, text), TOKENIZERS["NFC"], tmp_path, 8)
     assert (again.val[:] == dataset.val).all()
 
 
 @pytest.mark.parametrize("config", [TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)])
 def test_the_token_files_hold_the_encoded_text(tmp_path: Path, config: TokenizerConfig) -> None:
-    corpus = StubCorpus(floor=1234.5)
+    corpus = StubCorpus(bits=[1234.5, 0.1])
     dataset = prepare(corpus, config, tmp_path, context_length=8)
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
         assert tokens.dtype == np.uint16
         assert tokens[:].tolist() == dataset.tokenizer.encode(corpus.texts[split])
-    assert dataset.floor_bpb == pytest.approx(1234.5 / len(corpus.texts["val"].encode()))
+    assert dataset.val_bits is not None and dataset.val_bits.tolist() == [1234.5, 0.1]
+    assert prepare(StubCorpus(val=STORY), config, tmp_path, 8).val_bits is None
     if config.name == "bpe":
         assert dataset.tokenizer.digest == train_bpe([corpus.texts["train"]], 300).digest
 
@@ -196,15 +199,15 @@ def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> No
 
 def test_a_warm_cache_reads_no_text(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
-    first = prepare(StubCorpus(floor=9.0), config, tmp_path, context_length=8)
-    corpus = StubCorpus(floor=9.0)
+    first = prepare(StubCorpus(bits=[9.0]), config, tmp_path, context_length=8)
+    corpus = StubCorpus(bits=[9.0])
     second = prepare(corpus, config, tmp_path, context_length=8)
     third = prepare(corpus, first.tokenizer, tmp_path, context_length=8)
     assert corpus.reads == 0
     for again in (second, third):
         assert (again.train[:] == first.train[:]).all()
         assert (again.val[:] == first.val[:]).all()
-        assert again.floor_bpb == first.floor_bpb
+        assert again.val_bits is not None and again.val_bits.tolist() == [9.0]
         assert again.tokenizer.digest == first.tokenizer.digest
 
 
@@ -258,9 +261,9 @@ def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None
     class Overtaken(StubCorpus):
         """While this corpus is being encoded, another process finishes the same work."""
 
-        def floor_bits(self, split: str) -> float | None:
+        def document_bits(self, split: str) -> list[float] | None:
             prepare(StubCorpus(), config, tmp_path, context_length=8)
-            return super().floor_bits(split)
+            return super().document_bits(split)
 
     dataset = prepare(Overtaken(), config, tmp_path, context_length=8)
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
@@ -339,13 +342,13 @@ def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tales_have_a_floor(tmp_path: Path) -> None:
+def test_tales_have_their_bits(tmp_path: Path) -> None:
     config = preset("data", "tales", n_bytes=20_000)
     dataset: Dataset = prepare(open_corpus(config), TokenizerConfig("byte", None), tmp_path, 8)
     corpus: Corpus = open_corpus(config)
-    bits = corpus.floor_bits("val")
-    assert bits is not None
-    assert dataset.floor_bpb == pytest.approx(bits / len(dataset.val))
+    bits = corpus.document_bits("val")
+    assert bits is not None and dataset.val_bits is not None
+    assert dataset.val_bits.tolist() == list(bits)
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
         assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(corpus.pieces(split))
 

@@ -23,7 +23,6 @@ def observed_run(
     model: GPT | None = None,
     max_steps: int = 100,
     pauses: tuple[int, ...] = (),
-    floor_bpb: float | None = None,
     sample: Callable[[], str] = lambda: "",
     has_page: bool = True,
 ) -> ObservedRun:
@@ -37,7 +36,7 @@ def observed_run(
         changed=frozenset(),
         model=model or GPT(small_config(1, 1, 4, 8), 256),
         corpus=open_corpus(preset("data", "text", path=__file__)),
-        dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, floor_bpb, "0"),
+        dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, None, "0"),
         device=torch.device("cpu"),
         first_step=0,
         max_steps=max_steps,

@@ -21,11 +21,11 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
     file.on_start(0)
     file.on_step(9, None)
     file.on_step(10, METRICS)
-    file.on_eval(10, EvalMetrics(1.5, 0.55, 60))
+    file.on_eval(10, EvalMetrics(1.5, 0.55, 60, 0.4))
     first, second = map(json.loads, file.path.read_text().splitlines())
     assert first["step"] == second["step"] == 10
     assert (first["train_loss"], first["tokens_per_second"]) == (2.0, 3200.0)
-    assert (second["val_loss"], second["val_bpb"], second["floor_bpb"]) == (1.5, 0.55, None)
+    assert (second["val_loss"], second["val_bpb"], second["floor_bpb"]) == (1.5, 0.55, 0.4)
 
 
 def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
@@ -42,12 +42,12 @@ def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
 
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
-    observed = observed_run(tmp_path, floor_bpb=0.5, sample=lambda: "Once *upon*\na time")
+    observed = observed_run(tmp_path, sample=lambda: "Once *upon*\na time")
     board = TensorBoard(observed)
     board.on_start(0)
     board.on_step(9, None)
     board.on_step(10, METRICS)
-    board.on_eval(10, EvalMetrics(1.5, 0.55, 60))
+    board.on_eval(10, EvalMetrics(1.5, 0.55, 60, 0.5))
     board.on_end(10, None)
     events = EventAccumulator(str(tmp_path)).Reload()
     scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
@@ -82,7 +82,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
 
 def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
     board = TensorBoard(observed_run(tmp_path))
-    board.on_step(10, METRICS)
+    board.on_eval(10, EvalMetrics(1.5, 0.55, 60))
     board.on_end(10, None)
     assert "loss_bpb/val_floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
 

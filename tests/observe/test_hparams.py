@@ -58,10 +58,9 @@ SETTINGS = {
 
 def logged(folder: Path, floor_bpb: float | None = 0.5, **changes: Any) -> EventAccumulator:
     """What the end of a run with these settings logs."""
-    observed = observed_run(folder, floor_bpb=floor_bpb)
-    board = TensorBoard(replace(observed, settings=SETTINGS, **changes))
+    board = TensorBoard(replace(observed_run(folder), settings=SETTINGS, **changes))
     board.on_start(0)
-    board.on_end(7, SUMMARY)
+    board.on_end(7, replace(SUMMARY, floor_bpb=floor_bpb))
     return EventAccumulator(str(folder)).Reload()
 
 

@@ -11,18 +11,18 @@ from observe.terminal import Terminal, against_floor
 from tests.observe.conftest import observed_run
 from training.observer import EvalMetrics, StepMetrics, Summary
 
-SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
+SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0, 0.5)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
 def shown(live: bool, run: str = "runs/my run", has_page: bool = True) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
-    observed = observed_run(Path(run), None, 1000, (), 0.5, lambda: "Once [red] a hen.", has_page)
+    observed = observed_run(Path(run), None, 1000, (), lambda: "Once [red] a hen.", has_page)
     terminal = Terminal(observed, True, console, attention=True)
     terminal.on_start(0)
     terminal.on_step(10, METRICS)
-    terminal.on_eval(10, EvalMetrics(1.5, 0.55, 5000))
+    terminal.on_eval(10, EvalMetrics(1.5, 0.55, 5000, 0.44))
     terminal.on_end(1000, SUMMARY)
     return out.getvalue()
 
@@ -33,7 +33,8 @@ def test_the_summary_shows_results_and_the_next_commands() -> None:
         for words in (
             "text, byte of 256 tokens, model of ",
             "parameters, adamw, cpu",
-            "0.5500 bits per byte, 10.0% above the floor of 0.5000",
+            "25.0% above",
+            "Validation  0.5500 bits per byte, 10.0% above the floor of 0.5000",
             "1,000 steps",
             "Once [red] a hen.",
             "python sample.py run='runs/my run'",
