@@ -75,7 +75,8 @@ def autocast(
     """A context for the forward pass: bfloat16 matrix products, or none for float32.
 
     `auto` is bf16 on GPUs that support it. For a `model` in training, it is also bf16 on CPUs that
-    have instructions for it, if the model is wide; an evaluation there is exact instead.
+    have instructions for it, if the model is wide; an evaluation there is in float32, as that of
+    evaluate.py, unless the model is sharded.
     """
     is_bf16 = uses_bf16(device, precision, model)
     return torch.autocast(device.type, torch.bfloat16) if is_bf16 else nullcontext()

@@ -1,4 +1,4 @@
-"""Exact loss over batches of tokens, each target counted once."""
+"""The loss over batches of tokens, each target counted once."""
 
 from __future__ import annotations
 

@@ -103,6 +103,7 @@ class Trainer:
         self.model: nn.Module = getattr(model, "module", model)
         self.token_bytes = data.token_bytes.to(self.ranks.device)
         self.autocast = autocast(self.ranks.device, config.precision, self.model)
+        self.exact = autocast(self.ranks.device, config.precision)  # for evaluations
         self.loss = torch.compile(self._loss) if config.compile else self._loss
         self.feed = Feed(data.batch, self.ranks.device)
         self.runs_ahead = self.ranks.device.type == "cuda"  # a CPU has nothing to wait for
@@ -254,7 +255,7 @@ class Trainer:
         # Under fsdp all ranks must call the model equally often: each evaluates all batches.
         share = ranks.world_size if self.config.parallel == "ddp" else 1
         mine = self._watched(batches, share)
-        measured = measure(self.model, mine, self.token_bytes, ranks.device, self.autocast)
+        measured = measure(self.model, mine, self.token_bytes, ranks.device, self.exact)
         if share > 1:
             sums = [measured.nats, measured.tokens, measured.bytes]
             totals = torch.tensor(sums, dtype=torch.float64)

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -321,6 +321,21 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
     whole = Windows(tokens(101), CONTEXT, 4)
     expected = measure(made.model, whole, TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
+
+
+def test_an_evaluation_on_a_cpu_is_in_float32_although_steps_are_in_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.device.trains_faster_in_bf16", lambda _: True)
+    losses = []
+    for precision in ("auto", "fp32"):
+        made, diary = trainer(tmp_path / precision, replace(CONFIG, precision=precision))
+        summary = made.fit()
+        whole = Windows(tokens(101), CONTEXT, 4)
+        expected = measure(made.model, whole, TOKEN_BYTES, CPU, nullcontext())
+        assert summary.val_loss == diary.evals[6].val_loss == expected.loss
+        losses.append(diary.metrics[6].train_loss)
+    assert losses[0] != losses[1]
 
 
 def test_evaluations_take_a_twentieth_of_the_time_by_default() -> None:
