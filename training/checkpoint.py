@@ -185,6 +185,7 @@ class Checkpoints:
             if is_best:
                 self._point("best", target)
                 fsync(self.folder)
+            remove(target / EVALUATED)  # it may be a folder
             replace_text(target / EVALUATED, as_json(progress))
         except OSError as error:
             raise self._refused(error) from error
