@@ -169,7 +169,7 @@ def score_texts(observed: ObservedRun) -> tuple[list[Texts], dict[str, str]]:
             inputs["tokens"] = (
                 np.where(tales.songs, tales.tokens, -1 - np.arange(tales.tokens.shape[1])),
             )
-            where["tokens"] = f"the songs of {N_TEXTS} tales"
+            where["tokens"] = f"the songs of {N_TEXTS} tales, where they say what comes next"
         texts.append(Texts(torch.from_numpy(tales.tokens), inputs, tales.recalled))
     if "tokens" not in where:
         own = random_words(observed.validation_tokens(N_WORDS), tokenizer, half)

@@ -137,19 +137,22 @@ SCORES = (
     Score(
         "copy",
         share,
-        "share of attention on earlier mentions of the word that comes next",
+        "share of attention on earlier mentions of the word that comes next, from tokens before "
+        "such a word",
         "targets",
     ),
     Score(
         "induction",
         induction,
-        "share of attention on tokens that followed earlier occurrences of the same token",
+        "share of attention on tokens that followed earlier occurrences of the same token, from "
+        "tokens that occurred before",
         "tokens",
     ),
     Score(
         "duplicate token",
         duplicate_token,
-        "share of attention on earlier occurrences of the same token",
+        "share of attention on earlier occurrences of the same token, from tokens that occurred "
+        "before",
         "tokens",
     ),
     Score(
@@ -167,7 +170,12 @@ SCORES = (
     Score("previous token", previous_token, "share of attention on the token directly before"),
     Score("first token", first_token, "share of attention on the first token (attention sink)"),
     Score("same token", same_token, "share of attention on the query's own position"),
-    Score("nearby", nearby, f"share of attention on tokens at most {NEAR} away"),
+    Score(
+        "nearby",
+        nearby,
+        f"share of attention on tokens at most {NEAR} away, from tokens at more than "
+        f"{2 * NEAR} from the first",
+    ),
     Score(
         "entropy",
         entropy,
@@ -221,6 +229,7 @@ class Rule(NamedTuple):
     interest: float
     keys: Callable[..., np.ndarray]
     least: float = 0.25
+    counted: str = ""  # of its attention: which queries count, if not all
     also: str = ""  # what an example has in common, said after it
 
 
@@ -230,6 +239,7 @@ RULES = (
         "looks back at earlier mentions of the word that comes next",
         0.99,  # induction is one way to copy, and tells more
         mentions,
+        counted=" from tokens before such a word",
         also=", which comes next",
     ),
     Rule(
@@ -237,12 +247,14 @@ RULES = (
         "looks at what followed earlier occurrences of the same token",
         1,
         lambda ids, _: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
+        counted=" from tokens that occurred before",
     ),
     Rule(
         "duplicate token",
         "looks back at earlier occurrences of the same token",
         1,
         lambda ids, _: np.tril(_same(ids), -1),
+        counted=" from tokens that occurred before",
     ),
     Rule(
         "previous token",
@@ -265,6 +277,7 @@ RULES = (
         0.2,
         lambda ids, _: _near(len(ids)),
         least=MOSTLY,
+        counted=f" from tokens at more than {2 * NEAR} from the first",
     ),
 )
 
@@ -283,7 +296,13 @@ def _at(place: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
 # Of cross attention, whose keys are the tokens of another text. Their shares are not in SCORES, but
 # are measured for the sentences.
 CROSS_RULES = (
-    Rule("same token", "looks at the same token in the other text", 1, _same_text),
+    Rule(
+        "same token",
+        "looks at the same token in the other text",
+        1,
+        _same_text,
+        counted=" from tokens that are there",
+    ),
     Rule("first token", "rests on the first token of the other text", 0.3, _at(0)),
     Rule("last token", "rests on the last token of the other text", 0.3, _at(-1)),
 )

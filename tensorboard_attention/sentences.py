@@ -134,13 +134,13 @@ def _texts(
         elif rule < 0:
             found.append((UNKNOWN, "for example, ", ""))
         else:
-            score, phrase, *_, also = patterns.rules[rule]
+            score, phrase, *_, counted, also = patterns.rules[rule]
             value, where = values[rule, head], measured.get(score, THIS_TEXT)
             degree = "Mostly " if value >= MOSTLY else "Partly " if value < PARTLY else ""
-            text = f"{degree}{phrase}: {value:.2f} of its attention"
+            text = f"{degree}{phrase}: {value:.2f} of its attention{counted}"
             text = text[0].upper() + text[1:]
             given = where != THIS_TEXT
-            found.append((text + f" on {where}" * given, "here " * given, also))
+            found.append((text + f", on {where}" * given, "here " * given, also))
     return found
 
 

@@ -64,7 +64,8 @@ def check_sentences(header: dict[str, Any]) -> list[str]:
         for head, (text, example, _) in enumerate(heads):
             for name in [each.score for each in RULES if each.phrase in text.lower()]:
                 value = header["scores"][name][layer][head]
-                assert f": {value:.2f} of its attention on {header['measured'][name]}" in text
+                assert f": {value:.2f} of its attention" in text
+                assert f", on {header['measured'][name]} (" in text
             if example:
                 assert all(header["tokens"][each].strip() in text for each in example)
             found.append(text)
@@ -86,7 +87,7 @@ def test_the_sentences_of_the_default_run(tmp_path: Path) -> None:
     assert sum("ooks at what followed earlier occurrences" in text for text in texts[4:]) >= 1
     copying = [each for each in header["sentences"][1] if copies in each[0]]
     text, (query, key), _ = max(copying, key=lambda each: each[2])
-    assert " of its attention on 4 tales (here from '" in text
+    assert " of its attention from tokens before such a word, on 4 tales (here from '" in text
     assert header["tokens"][key] == header["tokens"][query + 1], "what comes next"
     # The head has learned it: at the first log, none had.
     first = json.loads(index.maps("run", "attention", 0)[0])

@@ -18,27 +18,33 @@ const SPREAD = "Spreads its attention almost evenly over the tokens";
 const NOT_NUMBERS = "Has weights that are not finite";
 
 // Shares of attention, in the order of their sentences. marks(ids, query, key, mentions): whether the
-// key counts for the query; mentions: whether each token is a word, of three letters or more; phrase, interest and least as in RULES of scores.py.
+// key counts for the query; mentions: whether each token is a word, of three letters or more; the others as in RULES of scores.py.
 export const SHARES = [
   {
     name: "copy",
-    meaning: "share of attention on earlier mentions of the word that comes next",
+    meaning:
+      "share of attention on earlier mentions of the word that comes next, from tokens before such a word",
     phrase: "looks back at earlier mentions of the word that comes next",
     interest: 0.99, // induction is one way to copy, and tells more
+    counted: " from tokens before such a word",
     also: ", which comes next",
     marks: (ids, query, key, mentions) => mentions[query + 1] && ids[query + 1] === ids[key],
   },
   {
     name: "induction",
-    meaning: "share of attention on tokens that followed earlier occurrences of the same token",
+    meaning:
+      "share of attention on tokens that followed earlier occurrences of the same token, from tokens that occurred before",
     phrase: "looks at what followed earlier occurrences of the same token",
+    counted: " from tokens that occurred before",
     interest: 1,
     marks: (ids, query, key) => key > 0 && ids[key - 1] === ids[query],
   },
   {
     name: "duplicate token",
-    meaning: "share of attention on earlier occurrences of the same token",
+    meaning:
+      "share of attention on earlier occurrences of the same token, from tokens that occurred before",
     phrase: "looks back at earlier occurrences of the same token",
+    counted: " from tokens that occurred before",
     interest: 1,
     marks: (ids, query, key) => key < query && ids[key] === ids[query],
   },
@@ -65,8 +71,9 @@ export const SHARES = [
   },
   {
     name: "nearby",
-    meaning: `share of attention on tokens at most ${NEAR} away`,
+    meaning: `share of attention on tokens at most ${NEAR} away, from tokens at more than ${2 * NEAR} from the first`,
     phrase: `looks nearby, at most ${NEAR} tokens away`,
+    counted: ` from tokens at more than ${2 * NEAR} from the first`,
     interest: 0.2,
     least: MOSTLY,
     marks: (ids, query, key) => query > 2 * NEAR && query - key <= NEAR,
@@ -171,7 +178,7 @@ class TextAtHand {
     if (rule) {
       const share = scores[rule.name];
       const degree = share >= MOSTLY ? "Mostly " : share < PARTLY ? "Partly " : "";
-      text = `${degree}${rule.phrase}: ${share.toFixed(2)} of its attention`;
+      text = `${degree}${rule.phrase}: ${share.toFixed(2)} of its attention${rule.counted ?? ""}`;
       text = text[0].toUpperCase() + text.slice(1);
       prefix = "";
     }

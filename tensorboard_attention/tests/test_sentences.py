@@ -46,12 +46,12 @@ DUPLICATE = [*[0] * (N // 2), *(query - N // 2 for query in range(N // 2, N))]
         (
             INDUCTION,
             "Mostly looks at what followed earlier occurrences of the same token: 1.00 of its "
-            "attention (from ",
+            "attention from tokens that occurred before (from ",
         ),
         (
             DUPLICATE,
             "Mostly looks back at earlier occurrences of the same token: 1.00 of its attention "
-            "(from ",
+            "from tokens that occurred before (from ",
         ),
     ],
 )
@@ -73,7 +73,10 @@ def test_a_head_without_another_pattern_that_looks_nearby() -> None:
     near = 0.95 * np.eye(n)[np.maximum(0, queries - away)] + 0.05 * even
     found = told(near, even, tokens=tokens)
     text, (query, key), tells = found[0]
-    assert text.startswith("Mostly looks nearby, at most 8 tokens away: 0.96 of its attention")
+    assert text.startswith(
+        "Mostly looks nearby, at most 8 tokens away: 0.96 of its attention from tokens at more "
+        "than 16 from the first ("
+    )
     assert query - key == away[query] and 0 < tells < 0.25
     assert found[1][0].startswith("Spreads its attention almost evenly")
 
@@ -132,7 +135,11 @@ SAME = [OTHER.index(word) if word in OTHER else 4 for word in HALF]
 @pytest.mark.parametrize(
     ("targets", "sentence"),
     [
-        (SAME, "Mostly looks at the same token in the other text: 0.92 of its attention (from '"),
+        (
+            SAME,
+            "Mostly looks at the same token in the other text: 0.92 of its attention "
+            "from tokens that are there (from '",
+        ),
         ([0] * 6, "Mostly rests on the first token of the other text: 0.92 of its attention ("),
         ([5] * 6, "Mostly rests on the last token of the other text: 0.92 of its attention ("),
         ([4, 4, 1, 1, 3, 2], "No pattern that the scores know (for example, from '"),
@@ -192,8 +199,8 @@ def test_a_given_score_says_where_it_was_measured() -> None:
     scores = {"copy": [[0.56, 0.02]], "induction": [[0.1, 0.1]]}
     first, second = told(*heads, scores=scores, measured={"copy": "4 tales"})
     assert first[0].startswith(
-        "Looks back at earlier mentions of the word that comes next: 0.56 of its attention on "
-        "4 tales (here from '"
+        "Looks back at earlier mentions of the word that comes next: 0.56 of its attention from "
+        "tokens before such a word, on 4 tales (here from '"
     )
     query, key = first[1]
     assert TOKENS[key] == TOKENS[query + 1] and key < query
@@ -208,7 +215,8 @@ def test_a_given_score_says_where_it_was_measured() -> None:
 def test_a_copying_head_without_repeated_words_has_no_example() -> None:
     tokens = [f" w{i}" for i in range(N)]
     ((text, example, tells),) = told(pointing(PREVIOUS), tokens=tokens, scores={"copy": [[0.9]]})
-    assert text.endswith(": 0.90 of its attention") and example is None and tells > 0.5
+    assert text.endswith(": 0.90 of its attention from tokens before such a word")
+    assert example is None and tells > 0.5
 
 
 def test_the_highest_score_that_means_something() -> None:
