@@ -28,7 +28,7 @@ LABELS, TITLE, BANNER, SIDE = 72, 36, 40, TOKENS * CELL
 INK, PALE, FUTURE, WHITE = (30, 30, 30), (110, 110, 110), (230, 230, 230), (255, 255, 255)
 SMALL, MEDIUM, LARGE = (ImageFont.truetype(str(FONT), size) for size in (10, 13, 19))
 # The scores that are not shares of attention, and a share that all heads have.
-OTHER = ("importance", "entropy", "mean distance", "nearby")
+OTHER = ("importance", "importance, error", "entropy", "mean distance", "nearby")
 NOTE = "row: a token    column: what it attends to, in the same order    grey: later tokens"
 
 

@@ -121,6 +121,7 @@ class HeadScores:
             "entropy": max(1.0, math.log2(length)),
             "mean distance": length / 2,
             "importance": 0.5,
+            "importance, error": 0.5,
         }
 
     def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:

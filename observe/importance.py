@@ -21,23 +21,28 @@ from tensorboard_attention.scores import measure
 if TYPE_CHECKING:
     from observe.observed import ObservedRun
 
-# Heads that matter differ by more than the error of so few tokens, and one look takes little time.
-N_TOKENS = 256
-COPIES = 16  # of these tokens in one call: more take memory, and not less time
+# More tokens give less of an error, and one look takes longer: about as long as this many products
+# of a weight, with a token, for each head.
+PRODUCTS = 10**11
+FEWEST, MOST = 256, 1024
+COPIES = 4  # of these tokens in one call: more take memory, and not less time
 
 Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
 
 def held_out(observed: ObservedRun) -> Batch:
-    """About N_TOKENS tokens of the validation split and their targets: the windows of medium
-    length, which are whole documents where the corpus has any."""
-    dataset = observed.dataset
+    """From FEWEST to MOST tokens of the validation split, fewer of a larger model, and their
+    targets: the windows of medium length, which are whole documents where the corpus has any."""
+    dataset, model = observed.dataset, observed.model
+    heads = model.config.n_layers * model.config.n_heads
+    weights = sum(each.numel() for each in model.parameters())
+    n_tokens = min(MOST, max(FEWEST, PRODUCTS // (heads * weights)))
     starts = observed.document_starts(dataset.val)
-    length = observed.model.config.context_length
+    length = model.config.context_length
     if starts is None:
-        length = min(length, N_TOKENS)
+        length = min(length, n_tokens // 4)  # several, for the error
     whole = Windows(dataset.val, length, 1, starts)
-    count = max(1, round(N_TOKENS * len(whole) / whole.n_targets))
+    count = max(1, round(n_tokens * len(whole) / whole.n_targets))
     windows = Windows(dataset.val, length, count, starts)
     inputs, targets = windows.batch(len(windows) // 2)
     # Without padding, which would be a part of the means.
@@ -52,18 +57,23 @@ def importance(model: GPT, batch: Batch) -> dict[str, Float[np.ndarray, "layer h
     model.eval()
     without, loss = losses(model, batch)
     model.train(was_training)
-    found = measure("losses", list(without), np.array(loss))
+    found = measure("losses", list(without), loss, (batch[1] != UNSCORED).sum(1).numpy())
     return {name: np.stack(values) for name, values in found.items()}
 
 
 @torch.no_grad()
-def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], float]:
-    """The losses in nats per token without each head, and that of the model."""
+def losses(
+    model: GPT, batch: Batch
+) -> tuple[Float[np.ndarray, "layer head batch"], Float[np.ndarray, " batch"]]:
+    """The losses in nats without each head, summed over the tokens of each sequence, and those of
+    the model."""
     device = next(model.parameters()).device
     inputs, targets = (each.to(device) for each in batch)
 
-    def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, ""]:
-        return linear_cross_entropy(model.final_norm(x), model.unembedding.weight, targets)
+    def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, " batch"]:
+        weight = model.unembedding.weight
+        pairs = zip(model.final_norm(x).split(1), targets.split(1), strict=True)
+        return torch.stack([linear_cross_entropy(one, weight, y, "sum") for one, y in pairs])
 
     mask = model.mask(inputs)
 
@@ -89,5 +99,6 @@ def losses(model: GPT, batch: Batch) -> tuple[Float[np.ndarray, "layer head"], f
                     after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
             streams = torch.cat(after)
         # One transfer for all: each waits for a GPU.
-        intact, *without = torch.stack([*map(loss, streams)]).tolist()
-    return np.array(without).reshape(model.config.n_layers, model.config.n_heads), intact
+        intact, *without = torch.stack([*map(loss, streams)]).double().cpu().numpy()
+    shape = (model.config.n_layers, model.config.n_heads, len(inputs))
+    return np.reshape(without, shape), intact

@@ -105,16 +105,29 @@ def _earlier(tokens: np.ndarray) -> np.ndarray:
     return np.tril(tokens[:, :, None] == tokens[:, None], -1)
 
 
-def loss_rise(without: np.ndarray, loss: np.ndarray) -> np.ndarray:
-    """How much larger the losses without each head, shape (head,), are than that of the model
-    (Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 3.2)."""
-    return without - loss
+def loss_rise(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """How much larger the mean losses without each head are than that of the model (Michel et al.
+    2019, "Are Sixteen Heads Really Better than One?", section 3.2).
+
+    without: losses without each head, summed over the tokens of each text, shape (head, text).
+    loss: the same of the model, shape (text,). counts: the tokens of each text.
+    """
+    return (without - loss).sum(-1) / counts.sum()
+
+
+def loss_rise_error(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The standard error of `loss_rise`, which takes the same arguments: that of a ratio of two
+    means (Cochran 1977, "Sampling Techniques", chapter 6). NaN for a single text."""
+    n, rises = len(counts), without - loss
+    apart = rises - loss_rise(without, loss, counts)[:, None] * counts
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt((apart**2).sum(-1) * n / np.float64(n - 1)) / counts.sum()
 
 
 class Score(NamedTuple):
     """One head score. `measure` takes the maps and, if `needs` says so, token ids of shape
     (batch, key), those of a text or random ones, or targets as for `share`. A score that needs
-    losses takes these instead of the maps: pattern scores cannot say whether the model uses a head.
+    losses takes these and the numbers of tokens instead of the maps: pattern scores cannot say whether the model uses a head.
     `cross`: queries and keys need not be the same tokens."""
 
     name: str
@@ -131,6 +144,13 @@ SCORES = (
         "importance",
         loss_rise,
         "rise of the loss in nats per token when the head's output is replaced by its mean",
+        "losses",
+        unit="nats per token",
+    ),
+    Score(
+        "importance, error",
+        loss_rise_error,
+        "standard error of the importance: what a head differs by on other texts",
         "losses",
         unit="nats per token",
     ),

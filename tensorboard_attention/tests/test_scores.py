@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from tensorboard_attention import scores
+from tensorboard_attention.scores import loss_rise, loss_rise_error
 
 LENGTHS = st.integers(2, 12)
 
@@ -95,7 +96,7 @@ def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
         "tokens": (maps, tokens),
         "random ids": (maps, tokens),
         "targets": (maps, targets),
-        "losses": (np.array([1.0, 1.5, 0.5]), np.array(1.0)),
+        "losses": (np.array([[1.0, 2], [1.5, 3], [0.5, 9]]), np.array([1.0, 3]), np.array([2, 3])),
     }[score.needs]
     exact = score.measure(first, *more)
     assert exact.shape == (3,) and np.isfinite(exact).all()
@@ -103,10 +104,24 @@ def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
 
 
 def test_importance_is_how_much_the_loss_rises() -> None:
-    found = scores.measure("losses", [np.array([1.5, 0.75]), np.array([1.0])], np.array(1.0))
-    assert {name: [each.tolist() for each in layers] for name, layers in found.items()} == {
-        "importance": [[0.5, -0.25], [0.0]]
-    }
+    losses, counts = np.array([3.0, 5.0]), np.array([1, 4])
+    without = [np.array([[4.0, 6.5], [3.0, 3.75]]), losses[None]]
+    found = scores.measure("losses", without, losses, counts)
+    assert [each.tolist() for each in found["importance"]] == [[0.5, -0.25], [0.0]]
+
+
+def test_the_error_of_importance_is_the_spread_over_samples() -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.integers(50, 200, (400, 30))
+    rises = counts * rng.normal(0.3, 0.2, counts.shape)
+    means, errors = np.array(
+        [
+            [measure(one[None], np.zeros(30), n)[0] for measure in (loss_rise, loss_rise_error)]
+            for one, n in zip(rises, counts, strict=True)
+        ]
+    ).T
+    assert errors.mean() == pytest.approx(means.std(), rel=0.1)
+    assert np.isnan(loss_rise_error(np.ones((2, 1)), np.ones(1), np.ones(1))).all()
 
 
 def test_the_readme_explains_every_score() -> None:

@@ -17,7 +17,7 @@ from data.tokenizer import fixed_tokenizer
 from model import GPT, causal_mask
 from model.block import Block
 from observe import importance as importance_module
-from observe.importance import N_TOKENS, held_out, importance
+from observe.importance import FEWEST, MOST, held_out, importance
 from tests.conftest import small_config
 from tests.observe.conftest import observed_run
 
@@ -49,7 +49,7 @@ def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(
     targets[0, :3] = -100  # not scored
     before = {name: each.clone() for name, each in gpt.state_dict().items()}
     found = importance(gpt, (inputs, targets))
-    assert found.keys() == {"importance"} and gpt.training
+    assert found.keys() == {"importance", "importance, error"} and gpt.training
     assert all(torch.equal(each, before[name]) for name, each in gpt.state_dict().items())
     gpt.eval()
 
@@ -81,6 +81,7 @@ def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(
             handle.remove()
             assert found["importance"][layer, head] == pytest.approx(rise, abs=1e-5)
     assert np.ptp(found["importance"]) > 0.01
+    assert 0 < found["importance, error"].min() < np.ptp(found["importance"])
 
 
 def test_tales_are_read_whole(tmp_path: Path) -> None:
@@ -99,8 +100,8 @@ def test_tales_are_read_whole(tmp_path: Path) -> None:
     )
     inputs, targets = held_out(observed)
     assert (targets >= 0).all() and torch.equal(inputs[:, 1:], targets[:, :-1])
-    assert targets.numel() > N_TOKENS / 2
-    assert targets.numel() < 2 * N_TOKENS or len(targets) == 1
+    assert targets.numel() > MOST / 2
+    assert targets.numel() < 2 * MOST or len(targets) == 1
     for row, window in enumerate(targets.tolist()):
         assert inputs[row, 0] == ord("\n")
         whole = [tale for tale in tales if (tale + b"\n\n").startswith(bytes(window))]
@@ -115,9 +116,19 @@ def test_other_texts_give_about_as_many_tokens(tmp_path: Path, context_length: i
     tokens = (np.arange(100_000) % 251).astype(np.uint16)
     observed = replace(observed, dataset=replace(observed.dataset, val=tokens))
     inputs, targets = held_out(observed)
-    assert targets.numel() == N_TOKENS and (targets >= 0).all()
+    assert targets.numel() == MOST and (targets >= 0).all()
     assert torch.equal((inputs + 1) % 251, targets)
-    assert inputs.shape[1] == min(N_TOKENS, context_length)
+    assert inputs.shape[1] == min(MOST // 4, context_length)
+
+
+def test_a_large_model_reads_fewer_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = observed_run(tmp_path, model(64))
+    tokens = np.arange(100_000).astype(np.uint16)
+    observed = replace(observed, dataset=replace(observed.dataset, val=tokens))
+    size = 6 * sum(each.numel() for each in observed.model.parameters())
+    for products, expected in ((size * 512, 512), (size * 9, FEWEST), (size * 10**6, MOST)):
+        monkeypatch.setattr(importance_module, "PRODUCTS", products)
+        assert held_out(observed)[1].numel() == expected
 
 
 def test_a_short_split_is_read_whole(tmp_path: Path) -> None:
