@@ -127,7 +127,8 @@ def loss_rise_error(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -
 class Score(NamedTuple):
     """One head score. `measure` takes the maps and, if `needs` says so, token ids of shape
     (batch, key), those of a text or random ones, or targets as for `share`. A score that needs
-    losses takes these and the numbers of tokens instead of the maps: pattern scores cannot say whether the model uses a head.
+    losses takes these and the numbers of tokens instead of the maps: pattern scores cannot say
+    whether the model uses a head.
     `cross`: queries and keys need not be the same tokens."""
 
     name: str

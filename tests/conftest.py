@@ -72,23 +72,13 @@ TINY = (
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")
 ON_GPU = pytest.param("cuda", marks=NEEDS_GPU)
 every_device = pytest.mark.parametrize("device", ["cpu", ON_GPU])
+NEEDS_COMPILER = pytest.mark.skipif(
+    not shutil.which("g++") or " " in torch.__file__,
+    reason="PyTorch compiles with a C++ compiler, and only where its own path has no space",
+)
 # Compiling takes long on a CPU, for which most runs are not compiled.
 every_compiled_device = pytest.mark.parametrize(
-    "device",
-    [
-        pytest.param(
-            "cpu",
-            marks=[
-                pytest.mark.long,
-                pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler"),
-                pytest.mark.skipif(
-                    " " in torch.__file__,
-                    reason="PyTorch compiles for CPUs only where its own path has no space",
-                ),
-            ],
-        ),
-        ON_GPU,
-    ],
+    "device", [pytest.param("cpu", marks=[pytest.mark.long, NEEDS_COMPILER]), ON_GPU]
 )
 
 

@@ -18,7 +18,7 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY, begin, command, files, finish, succeed
+from tests.conftest import NEEDS_COMPILER, ROOT, TINY, begin, command, files, finish, succeed
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
@@ -246,6 +246,7 @@ def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@NEEDS_COMPILER
 @pytest.mark.long
 def test_a_compiled_model_learns_the_same(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     settings = [*TINY, f"cache_dir={tiny / '.cache'}", "run_dir=compiled", "trainer.compile=true"]
