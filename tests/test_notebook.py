@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -9,6 +10,8 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from configs.schema import preset
+from data.tales import Tales
 from tests.conftest import ROOT, TINY, succeed
 
 NOTEBOOK = ROOT / "notebooks/attention.ipynb"
@@ -43,6 +46,17 @@ def test_it_runs_and_its_checks_pass(
     printed = execute(read(), tmp_path)
     assert "2 layers of 2 heads, each 8 wide" in printed
     assert "300 tokens" in printed
+
+
+@pytest.mark.long
+def test_heads_of_the_default_run_copy_in_songs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeed("train", "run_dir=run", cwd=tmp_path)
+    monkeypatch.setenv("GLASSGPT_RUN", str(tmp_path / "run"))
+    (line,) = re.findall("layer 1: induction in songs, (.*)", execute(read(), tmp_path))
+    shares = [int(each.rstrip("%")) for each in line.split()]
+    assert len(shares) == 4 and max(shares) > 50
 
 
 @pytest.mark.long
@@ -104,3 +118,6 @@ def test_it_is_stored_with_its_outputs() -> None:
     assert all(output.get("name") != "stderr" for output in outputs)
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 6
     assert sum(cell.source.count("assert") for cell in cells) >= 20
+    printed = "".join(each.text for each in outputs if each.output_type == "stream")
+    tale = next(Tales(preset("data", "tales")).tales("val")).text
+    assert tale in printed.replace("\n", " "), "the outputs are of the former tales"
