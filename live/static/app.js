@@ -50,11 +50,15 @@ class LivePage {
     this.#listen();
     this.address = new LiveAddress(this);
     this.say("Unpacking the model …");
+    const others = [...this.main.children].filter((part) => part !== this.notice);
+    const wait = (waits) => others.forEach((part) => (part.inert = waits));
+    wait(true); // what is typed now would be lost
     try {
       await this.study.load();
     } catch (error) {
       return this.say(error.message);
     }
+    wait(false);
     this.main.dataset.ready = "";
     await this.#restore();
     addEventListener("hashchange", () => this.#restore());

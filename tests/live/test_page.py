@@ -51,9 +51,12 @@ TRIES = """async () => {
 class Opened:
     """A page in a browser, as a file."""
 
-    def __init__(self, browser: sync_api.Browser, file: Path, **options: object) -> None:
+    def __init__(
+        self, browser: sync_api.Browser, file: Path, script: str = "", **options: object
+    ) -> None:
         self.context = browser.new_context(**options)  # type: ignore[arg-type]
         self.page = self.context.new_page()
+        self.page.add_init_script(script)
         self.errors: list[str] = []
         self.asked: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -75,7 +78,7 @@ def opened(browser: sync_api.Browser) -> Iterator[Open]:
     pages = []
 
     def open_it(file: Path, **options: object) -> Opened:
-        pages.append(Opened(browser, file, **options))
+        pages.append(Opened(browser, file, **options))  # type: ignore[arg-type]
         return pages[-1]
 
     yield open_it
@@ -91,6 +94,31 @@ def test_the_page_of_a_run_loads(
     output = succeed("look", f"run={tiny_run}", *settings, cwd=tmp_path)
     assert "Wrote live.html" in output
     opened(tmp_path / "live.html").ready()
+
+
+SLOW = """
+const post = Worker.prototype.postMessage;
+Worker.prototype.postMessage = function (...given) {
+    setTimeout(() => post.apply(this, given), 1000);
+};
+"""
+
+
+def test_nothing_can_be_typed_before_the_model_is_unpacked(
+    tiny_run: Path, tmp_path: Path, opened: Open
+) -> None:
+    succeed("look", f"run={tiny_run}", "html=live.html", cwd=tmp_path)
+    slow = opened(tmp_path / "live.html", script=SLOW)
+    text = slow.page.locator("textarea")
+    text.evaluate("node => node.focus()")
+    slow.page.keyboard.type("lost")
+    assert text.input_value() == ""
+    assert "Unpacking the model" in slow.page.locator("main").inner_text()
+    slow.ready()
+    text.press_sequentially("kept")
+    assert text.input_value().endswith("kept")
+    slow.page.locator("main[aria-busy=false]").wait_for()
+    assert not slow.errors
 
 
 def test_the_page_can_request_nothing(tiny_run: Path, tmp_path: Path, opened: Open) -> None:
