@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 
 from files import SUMS
-from tests.conftest import NEW_INTERPRETER, ROOT, TINY, TINY_MODEL, command, files, succeed
+from tests.conftest import NEW_INTERPRETER, ROOT, TINY, TINY_MODEL, begin, command, files, succeed
 from training.checkpoint import FILES, MODEL
 
 
@@ -122,15 +122,11 @@ def limited(*settings: str, cwd: Path, file_size: int) -> subprocess.CompletedPr
 def test_output_on_a_full_disk(copied: Path) -> None:
     def write_to_full_disk(script: str, *arguments: str) -> tuple[int, str]:
         with Path("/dev/full").open("wb") as full:
-            done = subprocess.run(
-                [sys.executable, str(ROOT / f"{script}.py"), *arguments],
-                cwd=copied,
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={**os.environ, **NEW_INTERPRETER},
+            process = begin(
+                str(ROOT / f"{script}.py"), *arguments, cwd=copied, stdout=full.fileno()
             )
-        return done.returncode, done.stderr
+            _, errors = process.communicate(timeout=120)
+        return process.returncode, errors
 
     status, errors = write_to_full_disk("sample", "run=run", "max_new_tokens=5")
     assert status == 2 and errors.count("\n") == 1
