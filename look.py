@@ -236,7 +236,7 @@ def about(opened: OpenRun) -> str:
     try:
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))
-        if math.isfinite(loss + bpb + step):
+        if math.isfinite(loss + bpb) and step == opened.step:
             parts.append(
                 f"validation loss {loss:.3f} nats per token ({bpb:.3f} bits per byte) at step "
                 f"{step:,.0f}"

@@ -191,14 +191,12 @@ def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "", **environm
     return done.stdout
 
 
-def begin(
-    *arguments: str, cwd: Path, stdout: int = subprocess.PIPE, **environment: str
-) -> subprocess.Popen[str]:
+def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     """Start Python in the background."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
-        stdout=stdout,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},

@@ -121,11 +121,10 @@ def limited(*settings: str, cwd: Path, file_size: int) -> subprocess.CompletedPr
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_output_on_a_full_disk(copied: Path) -> None:
     def write_to_full_disk(script: str, *arguments: str) -> tuple[int, str]:
-        with Path("/dev/full").open("wb") as full:
-            process = begin(
-                str(ROOT / f"{script}.py"), *arguments, cwd=copied, stdout=full.fileno()
-            )
-            _, errors = process.communicate(timeout=120)
+        code = "import os, runpy, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); "
+        code += "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+        process = begin("-c", code, str(ROOT / f"{script}.py"), *arguments, cwd=copied)
+        _, errors = process.communicate(timeout=120)
         return process.returncode, errors
 
     status, errors = write_to_full_disk("sample", "run=run", "max_new_tokens=5")
