@@ -14,11 +14,12 @@ if __name__ == "__main__":
     stop_at_once()  # the imports below take a second or two
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import track
@@ -42,13 +43,22 @@ def main(cfg: DictConfig) -> None:
     device = choose_device(config.device, "device")
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
-    data: Any = config.data or opened.config.data
+    own = opened.config.data
+    data: Any = config.data or own
+    given = [each.lstrip("+").partition("=")[0] for each in HydraConfig.get().overrides.task]
+    if "data.path" in given and split != "all" and own and data.name == own.name:
+        # Its text, moved: the defaults of the other settings may not be the run's.
+        names = [each.name for each in fields(data) if f"data.{each.name}" in given]
+        data = replace(own, **{name: getattr(data, name) for name in names})
     if data is None:
         raise UserError(
             "data: this run was converted and has no corpus; give one, such as data=text "
             "data.path=notes.txt"
         )
     if split == "all" and not isinstance(data, TalesConfig):
+        if config.data is None:
+            whole = prepare(open_corpus(data, False), opened.tokenizer, config.cache_dir, 1, ())
+            opened.run.check_tokens(whole.sha256, "run")
         data = replace(data, val_fraction=1.0)  # one stream of tokens
     needed = ("train",) if split == "train" else ("val",)
     corpus = open_corpus(data, trusted=config.data is not None)

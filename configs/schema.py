@@ -410,6 +410,8 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
     # Not the run's: it may come from somebody else, and must not decide where files are written.
     settings.cache_dir = today.cache_dir
     for name in overrides:
+        if name == "data" and today.data.name == settings.data.name:
+            continue  # for the sake of data.path: the defaults of the others may not be the run's
         value = OmegaConf.select(today, name)
         value = literal(value) if isinstance(value, str) else value
         OmegaConf.update(settings, name, value, merge=False)

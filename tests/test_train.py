@@ -329,10 +329,13 @@ def test_a_continued_run_waits_for_the_process_that_still_trains_it(
 
 def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A hen sat on the hill and looked at the sea.\n" * 400)
-    settings = ["data=text", "data.path=text.txt", "run_dir=run"]
+    settings = ["data=text", "data.path=text.txt", "data.val_fraction=0.3", "run_dir=run"]
     ours = [each for each in TINY if not each.startswith("data.")]
     succeed("train", *ours, *settings, cwd=tmp_path)
+    evaluation = succeed("evaluate", "run=run", "checkpoint=last", cwd=tmp_path)
     (tmp_path / "text.txt").rename(tmp_path / "moved.txt")
+    moved = ("data=text", "data.path=moved.txt", "split=val")
+    assert succeed("evaluate", "run=run", "checkpoint=last", *moved, cwd=tmp_path) == evaluation
     more = ["resume=run", "trainer.max_steps=8"]
     done = command("train", *more, cwd=tmp_path)
     assert done.returncode == 2 and "text.txt" in done.stderr
@@ -340,6 +343,12 @@ def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("A cow sat on the hill and looked at the sea.\n" * 400)
     other = ["trainer.max_steps=9", "data=text", "data.path=other.txt"]
     done = command("train", "resume=run", *other, cwd=tmp_path)
+    assert done.returncode == 2 and "has changed" in done.stderr
+    (tmp_path / "moved.txt").rename(tmp_path / "text.txt")
+    succeed("evaluate", "run=run", "split=all", cwd=tmp_path)
+    with (tmp_path / "text.txt").open("a") as text:
+        text.write("The end.\n")
+    done = command("evaluate", "run=run", "split=all", cwd=tmp_path)
     assert done.returncode == 2 and "has changed" in done.stderr
 
 
