@@ -327,6 +327,20 @@ def test_a_continued_run_waits_for_the_process_that_still_trains_it(
     assert "continuing run from step 6\n" in finish(process)
 
 
+@pytest.mark.parametrize("lost", ["checkpoints", "checkpoints/step-*"])
+def test_a_run_that_has_lost_its_checkpoints_does_not_begin_again(
+    tiny_run: Path, tmp_path: Path, lost: str
+) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+    for folder in (tmp_path / "run").glob(lost):
+        shutil.rmtree(folder)
+    before = (tmp_path / "run/metrics.jsonl").read_bytes()
+    done = command("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "run/checkpoints has lost its checkpoints" in done.stderr
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+
+
 def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A hen sat on the hill and looked at the sea.\n" * 400)
     settings = ["data=text", "data.path=text.txt", "data.val_fraction=0.3", "run_dir=run"]

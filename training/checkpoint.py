@@ -61,6 +61,7 @@ from training.weights import MODEL, OPTIMIZER, file_names
 NAMES = ("best", "last")
 FILES = (MODEL, OPTIMIZER, STATE)
 STEP = r"step-\d+"
+UNFINISHED = rf"\.{STEP}\.[0-9a-f]{{16}}"  # of a process that was killed; see `files`
 WRITTEN = "written.json"
 
 State = Mapping[str, Mapping[str, Tensor]]  # MODEL and OPTIMIZER, by the names of their tensors
@@ -317,7 +318,8 @@ class Checkpoints:
         gone = [
             path for path in self._steps() if _step(path) in written and real_path(path) not in kept
         ]
-        for path in [*gone, *self.folder.glob(".step-*")]:
+        hidden = self.folder.glob(".step-*")
+        for path in [*gone, *(each for each in hidden if re.fullmatch(UNFINISHED, each.name))]:
             remove(path)
         self._record(written - {_step(path) for path in gone})
 

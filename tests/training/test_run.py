@@ -112,7 +112,7 @@ def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
-    for left in ("step-000002", ".step-000001.77"):
+    for left in ("step-000002", ".step-000001.0123456789abcdef"):
         (tmp_path / left).mkdir()
         (tmp_path / left / "model.safetensors").write_bytes(b"of another run")
     checkpoints.save(model, optimizer, Progress(step=2), is_best=False, keep=2)
@@ -163,7 +163,8 @@ def test_only_what_the_run_wrote_is_deleted(tmp_path: Path) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(model, optimizer, Progress(step=1), is_best=True, keep=1)
-    mine = ("step-000001-good", "step-notes", "step-000005")  # copies, and a name of our own form
+    # Copies, and a name of our own form.
+    mine = ("step-000001-good", "step-notes", "step-000005", ".step-000001", ".step-000001.bak")
     for name in mine:
         shutil.copytree(tmp_path / "step-000001", tmp_path / name)
     for step in (2, 3, 7):
