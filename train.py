@@ -437,8 +437,8 @@ def resume_run(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> 
             found = str(run.checkpoints.find("last", "resume"))
         elif os.path.lexists(run.checkpoints.folder / "last") or run.summary_file.exists():
             raise UserError(
-                f"resume: {run.checkpoints.folder} has lost its checkpoints; put one back, or start "
-                "a new run"
+                f"resume: {run.checkpoints.folder} has lost its checkpoints; put one back, or "
+                "start a new run"
             )
     found = ranks.broadcast(found)
     if not found and config.init_from is not None:
