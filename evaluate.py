@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from configs.cli import run_script
+from configs.cli import overridden, run_script
 from configs.schema import EvaluateConfig, build
 from data import TalesConfig, open_corpus, prepare
 from data.batches import Windows
@@ -43,18 +42,7 @@ def main(cfg: DictConfig) -> None:
     device = choose_device(config.device, "device")
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
-    own = opened.config.data
-    data: Any = config.data or own
-    given = [each.lstrip("+").partition("=")[0] for each in HydraConfig.get().overrides.task]
-    if "data.path" in given and split != "all" and own and data.name == own.name:
-        # Its text, moved: the defaults of the other settings may not be the run's.
-        names = [each.name for each in fields(data) if f"data.{each.name}" in given]
-        data = replace(own, **{name: getattr(data, name) for name in names})
-    if data is None:
-        raise UserError(
-            "data: this run was converted and has no corpus; give one, such as data=text "
-            "data.path=notes.txt"
-        )
+    data = choose_data(config.data, opened.config.data, split)
     if split == "all" and not isinstance(data, TalesConfig):
         if config.data is None:
             whole = prepare(open_corpus(data, False), opened.tokenizer, config.cache_dir, 1, ())
@@ -91,6 +79,22 @@ def main(cfg: DictConfig) -> None:
         f"{split}: {measured.loss:.4f} nats per token, {against_floor(measured.bpb, floor)} "
         f"({measured.tokens:,} tokens, {measured.bytes:,} bytes)"
     )
+
+
+def choose_data(given: Any, own: Any, split: str) -> Any:
+    """The settings of the text to score: those `given`, or the run's `own`. A text that has moved
+    keeps the others of the run, whose splits depend on them. Raises UserError if there are none."""
+    data = given or own
+    if data is None:
+        raise UserError(
+            "data: this run was converted and has no corpus; give one, such as data=text "
+            "data.path=notes.txt"
+        )
+    names = overridden()
+    if "data.path" not in names or split == "all" or own is None or data.name != own.name:
+        return data
+    new = [each.name for each in fields(data) if f"data.{each.name}" in names]
+    return replace(own, **{name: getattr(data, name) for name in new})
 
 
 def show_progress(batches: Windows) -> Iterable[tuple[Tensor, Tensor]]:

@@ -26,7 +26,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from configs.cli import run_script
+from configs.cli import overridden, run_script, setting_name
 from configs.defaults import changed
 from configs.finetuning import experiment_settings, finetuned_config
 from configs.schema import TrainConfig, build, flat, literal, resumed_config
@@ -230,16 +230,6 @@ def check_first_command(run: Run) -> None:
                 f"{name}: {run.path} was not started with this value, and cannot change it; "
                 "give the value of the first start, or another run_dir"
             )
-
-
-def setting_name(override: str) -> str:
-    """The name of the setting, or group, that an argument of the command line sets."""
-    return override.lstrip("+~").partition("=")[0]
-
-
-def overridden() -> list[str]:
-    """The names of the settings, and of their groups, that the command line sets."""
-    return [setting_name(each) for each in HydraConfig.get().overrides.task]
 
 
 def given_settings() -> set[str]:

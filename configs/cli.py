@@ -23,6 +23,7 @@ from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from configs.messages import is_users_mistake, one_line, unknown_setting
@@ -232,6 +233,16 @@ def _flags(arguments: Iterable[str], settings: Iterable[str]) -> Iterator[str]:
             following = next(left, None)
         else:
             yield each
+
+
+def setting_name(override: str) -> str:
+    """The name of the setting, or group, that an argument of the command line sets."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def overridden() -> list[str]:
+    """The names of the settings, and of their groups, that the command line sets."""
+    return [setting_name(each) for each in HydraConfig.get().overrides.task]
 
 
 def _settled(argument: str) -> str:

@@ -56,16 +56,16 @@ def stop_at_once() -> None:
 
 
 def stop_with_readers() -> None:
-    """From now on, the death of whoever reads standard output or standard error (`| head -1`, a
-    killed `tee`), or a full disk in its place, is like SIGHUP, the death of the terminal. What is
-    printed later is lost."""
+    """From now on, stop as for SIGHUP when standard output or standard error can no longer be
+    written: the program that reads it has ended (`| head -1`, a killed `tee`), or the disk is full.
+    What is printed later is lost."""
     for name in ("stdout", "stderr"):
         if not isinstance(stream := getattr(sys, name), _LastingStream):
             setattr(sys, name, _LastingStream(stream))
 
 
 class _LastingStream:
-    """A stream that is led to nowhere when it cannot be written any more, and raises SIGHUP."""
+    """A stream that raises SIGHUP when it can no longer be written, and then discards its text."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
