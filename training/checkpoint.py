@@ -321,7 +321,8 @@ class Checkpoints:
         hidden = self.folder.glob(".step-*")
         for path in [*gone, *(each for each in hidden if re.fullmatch(UNFINISHED, each.name))]:
             remove(path)
-        self._record(written - {_step(path) for path in gone})
+        if gone:
+            self._record(written - {_step(path) for path in gone})
 
 
 def _state(model: nn.Module, optimizer: Optimizer) -> State:
