@@ -233,7 +233,7 @@ def test_a_signal_stops_an_evaluation(tmp_path: Path, every: int) -> None:
     evaluated = [line["step"] for line in lines(run) if "val_loss" in line]
     assert evaluated == [5, 6]
     summary = json.loads((run / "summary.json").read_text())
-    assert 0 < summary["val_tokens"] <= 100 + 32
+    assert 0 < summary["val_tokens"] < 1000  # one tale, which is scored whole
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
