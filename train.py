@@ -141,13 +141,13 @@ def fit(settings: Settings, resumed: Run | None, ranks: Ranks) -> float | None:
         load_optimizer(optimizer, start.checkpoint)
 
     if ranks.is_main:
-        start.run.point_latest()
         start.run.start_log()
         if settings.is_auto:
             print(printable(f"continuing {start.run.path} from step {start.progress.step}"))
         if settings.base:
             report_start(config, weights)
         start.run.store_settings(settings.yaml)
+        start.run.point_latest()
     observed = observe_run(settings, start, model, corpus, dataset, ranks)
     trainer = Trainer(
         config.trainer,
@@ -524,11 +524,8 @@ def run_trainer(trainer: Trainer, run: Run) -> float:
             print(f"{stopped}. To continue: {command}", file=sys.stderr)
         sys.exit(stopped.status)
     except (UserError, OSError) as error:
-        if is_main and not run.config_file.exists():
-            raise UserError(
-                f"{run.path}: was deleted, moved or renamed while it was trained, which ends here; "
-                "if it was moved, continue from its last checkpoint with resume=NEW"
-            ) from error
+        if is_main:
+            run.check_in_place()
         if is_main or isinstance(error, OSError):
             raise
         sys.exit(2)  # the main process reports it

@@ -73,8 +73,9 @@ NewFolder = AbstractContextManager[tuple[Path, dict[str, str]]]
 class Checkpoints:
     """The checkpoints of one run, in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, check: Callable[[], None] = lambda: None) -> None:
+        """`check` raises UserError where nothing may be written, and is called before."""
+        self.folder, self._check = folder, check
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._group: ProcessGroup | None = None
 
@@ -149,6 +150,9 @@ class Checkpoints:
         self, target: Path, progress: Progress, names: Sequence[str], keep: int
     ) -> Iterator[tuple[Path, dict[str, str]]]:
         """A NewFolder for a checkpoint, to which `names` point at its end."""
+        self._check()
+        if target.exists() and _step(target) not in self._written():  # put there by the user
+            _set_aside(target)
         remove(target / EVALUATED)  # of the step before a resume from earlier
         known: dict[str, str] = {}
         self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
@@ -283,22 +287,21 @@ class Checkpoints:
         have no links, and on Windows they are not used."""
         link = self.folder / name
         if link.is_dir() and not link.is_symlink():
-            self._set_aside(link)
+            self._make_room(link)
         try:
             replace_link(link, target.name)
         except OSError:
             replace_text(link, target.name)
 
-    def _set_aside(self, folder: Path) -> None:
+    def _make_room(self, folder: Path) -> None:
         """Make room for a link: delete a folder whose files are those of a checkpoint (a link that
         was copied), and rename any other."""
         checkpoint = self.folder / f"step-{_step(folder):06d}"
         names = [each.name for each in folder.iterdir()]
         if filecmp.cmpfiles(folder, checkpoint, names, shallow=False)[0] == names:
             remove(folder)
-            return
-        free = (path for i in count(1) if not (path := Path(f"{folder}-{i}")).exists())
-        folder.rename(next(free))
+        else:
+            _set_aside(folder)
 
     def _target(self, name: str) -> Path:
         """What `last` or `best` points to."""
@@ -328,6 +331,12 @@ class Checkpoints:
 def _state(model: nn.Module, optimizer: Optimizer) -> State:
     weights = {name: each.detach() for name, each in model.named_parameters()}
     return {MODEL: weights, OPTIMIZER: optimizer.state_tensors()}
+
+
+def _set_aside(folder: Path) -> None:
+    """Rename a folder of the user's."""
+    free = (path for i in count(1) if not os.path.lexists(path := Path(f"{folder}-{i}")))
+    folder.rename(next(free))
 
 
 def _files(folder: Path) -> list[str]:

@@ -69,11 +69,11 @@ class TrainerConfig:
         """How many tokens an evaluation during training scores; None: all.
 
         `auto` keeps evaluations below a twentieth of the time of a run. A step is a forward and a
-        backward pass, which takes twice as long as the forward pass of an evaluation.
+        backward pass, which takes twice as long as the forward pass of an evaluation. A run that is
+        extended scores the same tokens as before, so that its `best` stays comparable.
         """
         if self.eval_tokens == "auto":
-            n_evaluations = (self.max_steps - 1) // self.eval_every if self.eval_every else 0
-            return 3 * tokens_per_step * self.max_steps // (19 * max(1, n_evaluations))
+            return 3 * tokens_per_step * (self.eval_every or self.max_steps) // 19
         return n_tokens(self.eval_tokens)
 
 

@@ -54,6 +54,7 @@ class Summary:
     val_tokens: int
     best_val_loss: float
     best_val_bpb: float
+    best_val_tokens: int
     steps: int
     tokens: int
     seconds: float

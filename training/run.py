@@ -44,6 +44,7 @@ from training.observer import Summary
 RUNS = Path("runs")
 FILES = ("config.yaml", "resumed.yaml", "data.json", "train.log", "metrics.jsonl", "summary.json")
 FOLDERS = (".hydra", "tokenizer", "checkpoints", "profile")
+RARE = ("resumed.yaml", "profile")  # most runs never have them
 
 
 class Run:
@@ -57,8 +58,9 @@ class Run:
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
         self._lock = filelock.FileLock(path / "lock")
+        self._locked: os.stat_result | None = None
         self.tokenizer_folder = path / "tokenizer"
-        self.checkpoints = Checkpoints(path / "checkpoints")
+        self.checkpoints = Checkpoints(path / "checkpoints", self.check_in_place)
 
     @classmethod
     def create(
@@ -123,7 +125,7 @@ class Run:
         for folder, folders, names in os.walk(self.path):
             for path in (Path(folder, name) for name in (*folders, *names)):
                 name = path.name if path.parent == self.path else ""
-                if path.is_symlink() and not real_path(path).is_relative_to(root):
+                if path.is_symlink() and not _target(path).is_relative_to(root):
                     problem = "is a link that leads out of the run"
                 elif name in (*FILES, "lock") and not path.is_file():
                     problem = "is not a file"
@@ -155,6 +157,22 @@ class Run:
             raise UserError(
                 f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
+        self._locked = (self.path / "lock").stat()
+
+    def check_in_place(self) -> None:
+        """Raise UserError if the folder that this process locked is no longer at its path: it was
+        deleted or moved, or another one, which nobody locked, has taken its place."""
+        if self._locked is None:
+            return
+        try:
+            is_in_place = os.path.samestat(self._locked, (self.path / "lock").stat())
+        except OSError:
+            is_in_place = False
+        if not (is_in_place and self.config_file.exists()):
+            raise UserError(
+                f"{self.path}: was deleted, moved, renamed or replaced while it was trained, which "
+                "ends here; if it was moved, continue from its last checkpoint with resume=NEW"
+            )
 
     def check_tokens(self, tokens_sha256: str, setting: str) -> None:
         """Raises UserError, naming `setting`, unless the run was trained on these tokens."""
@@ -190,8 +208,11 @@ class Run:
         try:
             latest.mkdir(parents=True, exist_ok=True)
             for each in entries:
-                target = os.path.relpath(real_path(self.path) / each.name, real_path(latest))
-                replace_link(each, target)
+                target = real_path(self.path) / each.name
+                if each.name in RARE and not target.exists():
+                    each.unlink(missing_ok=True)
+                else:
+                    replace_link(each, os.path.relpath(target, real_path(latest)))
         except OSError as error:
             print(
                 f"warning: {latest}: cannot be pointed to {self.path} ({error.strerror}); "
@@ -230,13 +251,19 @@ class Run:
             return False
 
     def write_summary(self, summary: Summary) -> None:
-        """Replace summary.json."""
+        """Replace summary.json. Raises UserError if another folder has taken the run's place."""
+        self.check_in_place()
         replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
 
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         raise  # a full disk is reported once, not with a traceback for each line
+
+
+def _target(link: Path) -> Path:
+    """Where a link leads, without following the links that it leads to."""
+    return Path(os.path.normpath(real_path(link.parent) / link.readlink()))
 
 
 def check_new(path: str | None) -> None:

@@ -371,6 +371,7 @@ class Trainer:
             best_val_loss=best,
             # Every evaluation during training scores the same tokens and bytes.
             best_val_bpb=part.bpb * best / part.loss,
+            best_val_tokens=part.tokens,
             steps=progress.step,
             tokens=progress.tokens,
             seconds=round(progress.seconds, 3),

@@ -25,6 +25,7 @@ SUMMARY = Summary(
     val_tokens=900,
     best_val_loss=1.1,
     best_val_bpb=0.7,
+    best_val_tokens=100,
     steps=7,
     tokens=4096,
     seconds=2.5,

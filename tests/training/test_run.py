@@ -29,6 +29,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def create(path: str) -> Run:
+    return Run.create(path, "a: 1\n", {}, "0", lambda folder: None)
+
+
 def parts() -> tuple[GPT, Optimizer]:
     model = GPT(small_config(1, 2, 8, 4), 5)
     return model, Optimizer(model, ADAMW, max_steps=10)
@@ -59,9 +63,33 @@ def test_latest_points_to_a_run_elsewhere(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "run"
-    run = Run.create(str(elsewhere), "a: 1\n", {}, "0", lambda folder: None)
+    run = create(str(elsewhere))
     run.point_latest()
     assert Run.open("runs/latest", "run").path == elsewhere
+
+
+def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
+    run = create("run")
+    run.check_in_place()
+    shutil.copytree("run", "copy")
+    Path("run").rename("elsewhere")
+    for what in ("nothing", "copy"):
+        if what == "copy":
+            Path("copy").rename("run")
+        model, optimizer = parts()
+        with pytest.raises(UserError, match=r"^run: was deleted, moved, renamed or replaced"):
+            run.checkpoints.save(model, optimizer, Progress(step=1), is_best=True, keep=1)
+        assert not Path("run/checkpoints").exists()
+
+
+def test_a_link_within_a_linked_folder_is_not_the_one_to_move(here: Path) -> None:
+    run = create("run")
+    Path("run/checkpoints").mkdir()
+    Path("elsewhere").mkdir()
+    Path("run/checkpoints/step-000001").symlink_to(here / "elsewhere")
+    Path("run/checkpoints/best").symlink_to("step-000001")
+    with pytest.raises(UserError, match=r"^resume: run/checkpoints/step-000001 is a link that"):
+        run.check_contents("resume")
 
 
 def test_an_existing_folder_is_rejected(here: Path) -> None:
@@ -112,9 +140,9 @@ def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
-    for left in ("step-000002", ".step-000001.0123456789abcdef"):
-        (tmp_path / left).mkdir()
-        (tmp_path / left / "model.safetensors").write_bytes(b"of another run")
+    left = tmp_path / ".step-000001.0123456789abcdef"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"")
     checkpoints.save(model, optimizer, Progress(step=2), is_best=False, keep=2)
     load_weights(model, checkpoints.find("last", "run"))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -167,9 +195,10 @@ def test_only_what_the_run_wrote_is_deleted(tmp_path: Path) -> None:
     mine = ("step-000001-good", "step-notes", "step-000005", ".step-000001", ".step-000001.bak")
     for name in mine:
         shutil.copytree(tmp_path / "step-000001", tmp_path / name)
-    for step in (2, 3, 7):
+    for step in (2, 3, 5, 7):
         checkpoints.save(model, optimizer, Progress(step=step), is_best=True, keep=1)
-    names = {"last", "best", "written.json", "step-000007", *mine}
+    names = {"last", "best", "written.json", "step-000007", "step-000005-1", *mine}
+    names.remove("step-000005")  # renamed, since the run needed its name
     assert {path.name for path in tmp_path.iterdir()} == names
     assert load_progress(checkpoints.find("last", "run")).step == 7
 
