@@ -157,7 +157,7 @@ class Windows:
         batch_size: int,
         starts: Int64[np.ndarray, " document"] | None = None,
         stride: int | None = None,
-        bits: Float64[np.ndarray, " document"] | None = None,
+        bits: Float64[np.ndarray, " _document"] | None = None,
     ) -> None:
         self._tokens, self._batch_size = tokens, batch_size
         stride = stride or (context_length if starts is None else -(-context_length // 2))
