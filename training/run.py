@@ -58,9 +58,11 @@ class Run:
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
         self._lock = filelock.FileLock(path / "lock")
-        self._locked: os.stat_result | None = None
+        self._place = _Place(path)
+        self.check_in_place = self._place.check
         self.tokenizer_folder = path / "tokenizer"
-        self.checkpoints = Checkpoints(path / "checkpoints", self.check_in_place)
+        # Not a method of this object: a cycle of references would keep the lock.
+        self.checkpoints = Checkpoints(path / "checkpoints", self._place.check)
 
     @classmethod
     def create(
@@ -157,22 +159,7 @@ class Run:
             raise UserError(
                 f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
-        self._locked = (self.path / "lock").stat()
-
-    def check_in_place(self) -> None:
-        """Raise UserError if the folder that this process locked is no longer at its path: it was
-        deleted or moved, or another one, which nobody locked, has taken its place."""
-        if self._locked is None:
-            return
-        try:
-            is_in_place = os.path.samestat(self._locked, (self.path / "lock").stat())
-        except OSError:
-            is_in_place = False
-        if not (is_in_place and self.config_file.exists()):
-            raise UserError(
-                f"{self.path}: was deleted, moved, renamed or replaced while it was trained, which "
-                "ends here; if it was moved, continue from its last checkpoint with resume=NEW"
-            )
+        self._place.remember()
 
     def check_tokens(self, tokens_sha256: str, setting: str) -> None:
         """Raises UserError, naming `setting`, unless the run was trained on these tokens."""
@@ -254,6 +241,32 @@ class Run:
         """Replace summary.json. Raises UserError if another folder has taken the run's place."""
         self.check_in_place()
         replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
+
+
+class _Place:
+    """The folder of a run at its path, as this process has locked it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._locked: os.stat_result | None = None
+
+    def remember(self) -> None:
+        self._locked = (self.path / "lock").stat()
+
+    def check(self) -> None:
+        """Raise UserError if the folder that this process locked is no longer at its path: it was
+        deleted or moved, or another one, which nobody locked, has taken its place."""
+        if self._locked is None:
+            return
+        try:
+            is_in_place = os.path.samestat(self._locked, (self.path / "lock").stat())
+        except OSError:
+            is_in_place = False
+        if not (is_in_place and (self.path / "config.yaml").exists()):
+            raise UserError(
+                f"{self.path}: was deleted, moved, renamed or replaced while it was trained, which "
+                "ends here; if it was moved, continue from its last checkpoint with resume=NEW"
+            )
 
 
 class _LogFile(logging.FileHandler):

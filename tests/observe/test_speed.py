@@ -22,7 +22,7 @@ from training.observer import StepMetrics, Summary
 from training.peaks import find_peak
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
-SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0)
+SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 935296, 0)
 
 
 def expected_mfu(observed: ObservedRun, n_devices: int, peak: float) -> float:

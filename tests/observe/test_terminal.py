@@ -11,7 +11,7 @@ from observe.terminal import Terminal, against_floor
 from tests.observe.conftest import observed_run
 from training.observer import EvalMetrics, StepMetrics, Summary
 
-SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 1000, 64000, 20.0, 3200.0, 935296, 0, 0.5)
+SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 935296, 0, 0.5)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
