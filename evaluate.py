@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
-from training.signals import stop_at_once
+import signal
 
 if __name__ == "__main__":
-    stop_at_once()  # the imports below take a second or two
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -27,7 +27,7 @@ from torch import Tensor
 from configs.cli import overridden, run_script
 from configs.schema import EvaluateConfig, build
 from data import TalesConfig, open_corpus, prepare
-from data.batches import Windows
+from data.batches import EvalBatches
 from data.tokens import document_starts
 from errors import UserError, printable
 from inference import open_run
@@ -65,7 +65,7 @@ def main(cfg: DictConfig) -> None:
     if config.stride is not None and config.stride > length:
         raise UserError(f"stride: {config.stride} is more than the context length of {length}")
     bits = dataset.val_bits if split == "val" else None
-    batches = Windows(tokens, length, config.batch_size, starts, config.stride, bits)
+    batches = EvalBatches(tokens, length, config.batch_size, starts, config.stride, bits)
     batches = batches.part(n_tokens(config.eval_tokens))
     measured = measure(
         opened.model,
@@ -97,7 +97,7 @@ def choose_data(given: Any, own: Any, split: str) -> Any:
     return replace(own, **{name: getattr(data, name) for name in new})
 
 
-def show_progress(batches: Windows) -> Iterable[tuple[Tensor, Tensor]]:
+def show_progress(batches: EvalBatches) -> Iterable[tuple[Tensor, Tensor]]:
     """The batches, with a progress bar while they are read if standard error is a terminal."""
     console = Console(stderr=True)
     return track(

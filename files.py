@@ -17,12 +17,9 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO
 
 SUMS = "SHA256SUMS"
-_unfinished: set[Path] = set()  # folders and files that are being written
-_removal = Lock()
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -131,20 +128,15 @@ def new_file(path: Path) -> Iterator[Path]:
     is left. A killed process can leave a temporary file behind, whose name starts with a dot.
     """
     temporary = _beside(path)
-    _unfinished.add(temporary)
-    try:
-        with _parents(path):
-            try:
-                yield temporary
-                fsync(temporary)
-                _move_to_nothing(temporary, path)
-                fsync(path.parent)
-            except BaseException:
-                with _removal:
-                    temporary.unlink(missing_ok=True)
-                raise
-    finally:
-        _unfinished.discard(temporary)
+    with _parents(path):
+        try:
+            yield temporary
+            fsync(temporary)
+            _move_to_nothing(temporary, path)
+            fsync(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def _move_to_nothing(file: Path, path: Path) -> None:
@@ -199,19 +191,14 @@ def replace_folder(folder: Path, is_new: bool = False) -> Iterator[Path]:
     whose name starts with a dot.
     """
     temporary = _beside(folder)
-    _unfinished.add(temporary)
-    try:
-        with _parents(folder):
-            try:
-                temporary.mkdir()
-                yield temporary
-                _move_into_place(temporary, folder, is_new)
-            except BaseException:
-                with _removal:
-                    shutil.rmtree(temporary, ignore_errors=True)
-                raise
-    finally:
-        _unfinished.discard(temporary)
+    with _parents(folder):
+        try:
+            temporary.mkdir()
+            yield temporary
+            _move_into_place(temporary, folder, is_new)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
@@ -234,19 +221,6 @@ def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
         temporary.rmdir()
         fsync(folder)
     fsync(folder.parent)
-
-
-def remove_unfinished() -> None:
-    """Remove the folders and files that are being written, from another thread of a process that
-    then ends.
-
-    A thread that writes one fails, but does not get as far as to report it.
-    """
-    _removal.acquire()
-    for path in list(_unfinished):
-        with suppress(OSError):
-            path.unlink()
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove(path: Path) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
-from training.signals import stop_at_once
+import signal
 
 if __name__ == "__main__":
-    stop_at_once()  # the imports below take a second or two
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
 import math
 import shlex
@@ -35,7 +35,7 @@ from omegaconf import DictConfig
 from configs.cli import run_script
 from configs.schema import LookConfig, build
 from data import Corpus, Tokenizer, open_corpus
-from data.batches import Windows
+from data.batches import EvalBatches
 from data.tokens import document_starts
 from errors import UserError, printable
 from files import new_file, open_regular, read_json, real_path
@@ -44,21 +44,20 @@ from inference import (
     each_checkpoint,
     note_on_documents,
     open_run,
-    say_former_edition,
 )
 from live.models import initial_model, replace_values, values_of
 from live.pack import check_size, pack, rounded
-from live.page import describe, live_page
+from live.page import check_model, describe, live_page
 from live.texts import first_prompt, reference_text, spare_corpus, validation_tokens
 from live.tokenizer import check_tokenizer
 from model import GPT
 from observe.attention import TAG, Probe
-from observe.observed import open_events
+from observe.context import open_events
 from tensorboard_attention import encode, page
 from tensorboard_attention.index import Index
 from training.device import choose_device
 from training.evaluation import measure
-from training.settings import read_settings
+from training.stored import read_settings
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 MEASURED = 1e11  # multiplications and additions for the losses in a page
@@ -67,7 +66,6 @@ MEASURED = 1e11  # multiplications and additions for the losses in a page
 def main(cfg: DictConfig) -> None:
     config = build(cfg, LookConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
-    say_former_edition(opened)
     page_file = None if config.html is None else new_page(config.html, config.run, opened)
     if config.is_live:
         assert page_file
@@ -88,6 +86,7 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     weights, tokenizer = config.weights or "float16", opened.tokenizer
     if opened.config.model.document_mask:
         print(note_on_documents("the page"), file=sys.stderr)
+    check_model(opened.config.model)
     check_tokenizer(tokenizer)
     check_size(opened.model.n_parameters, 1, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
@@ -154,17 +153,17 @@ def find_corpus(opened: OpenRun) -> Corpus | None:
     return None
 
 
-def validation(corpus: Corpus, opened: OpenRun, many: bool) -> Windows:
+def validation(corpus: Corpus, opened: OpenRun, many: bool) -> EvalBatches:
     """The start of the validation text: as much of it as takes a few seconds to read for one model,
     or for many."""
     tokenizer, length = opened.tokenizer, opened.config.model.context_length
     n_tokens = int(MEASURED / (4 * opened.model.n_parameters * (6 if many else 1)))
     tokens = validation_tokens(corpus, tokenizer, min(max(n_tokens, 2 * length), 20_000))
     starts = document_starts(tokens, tokenizer, opened.config.document_end)
-    return Windows(tokens, length, 8, starts)
+    return EvalBatches(tokens, length, 8, starts)
 
 
-def loss_on(windows: Windows, model: GPT, tokenizer: Tokenizer) -> float:
+def loss_on(windows: EvalBatches, model: GPT, tokenizer: Tokenizer) -> float:
     """Nats per token; NaN if there are none."""
     if not windows.n_targets:
         return math.nan
@@ -230,9 +229,8 @@ def about(opened: OpenRun) -> str:
         f"{opened.model.n_parameters:,} parameters",
     ]
     if opened.config.data is not None:
-        edition = getattr(opened.config.data, "edition", None)
         name = opened.config.data.name
-        parts.append(f"data: {name}" if edition is None else f"data: {name}, edition {edition}")
+        parts.append(f"data: {name}")
     try:
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))

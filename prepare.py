@@ -3,10 +3,10 @@ data.path=...`. `train.py data=text data.path=corpus/` reads them."""
 
 from __future__ import annotations
 
-from training.signals import stop_at_once
+import signal
 
 if __name__ == "__main__":
-    stop_at_once()  # the imports below take a second or two
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
 import sys
 from pathlib import Path

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
-from training.signals import stop_at_once
+import signal
 
 if __name__ == "__main__":
-    stop_at_once()  # the imports below take a second or two
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
-import signal
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -20,7 +19,7 @@ from omegaconf import DictConfig
 from configs.cli import as_utf8, run_script
 from configs.schema import SampleConfig, build
 from errors import UserError
-from inference import Writer, open_run, say_former_edition
+from inference import Writer, open_run
 from training.device import choose_device
 
 MAX_PROMPT = 10_000_000
@@ -29,7 +28,6 @@ MAX_PROMPT = 10_000_000
 def main(cfg: DictConfig) -> None:
     config = build(cfg, SampleConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
-    say_former_edition(opened)
     model = opened.model.bfloat16() if config.precision == "bf16" else opened.model
     writer = Writer(model, opened.tokenizer, opened.config.document_end)
     if config.interactive:

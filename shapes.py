@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
-from training.signals import stop_at_once
+import signal
 
 if __name__ == "__main__":
-    stop_at_once()  # the imports below take a second or two
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
 from collections.abc import Callable
 from pathlib import Path

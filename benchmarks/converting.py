@@ -56,7 +56,7 @@ def child(run: str) -> int:
     from configs.schema import preset
     from data.tokenizer import fixed_tokenizer
     from exchange.run import write_run
-    from training.tensors import Entry
+    from exchange.weights import Entry
     from training.weights import parameter_shapes
 
     def entry(name: str, shape: tuple[int, ...]) -> Entry:

@@ -86,7 +86,8 @@ def child(context: int, width: int, batch: int, precision: str) -> dict[str, flo
         with autocast(torch.device("cpu"), precision):
             logits = model(tokens[:, :-1])
         cross_entropy(logits, tokens[:, 1:]).backward()
-        optimizer.step(step)
+        optimizer.step(step, torch.tensor(True))
+        optimizer.zero_grad()
         times.append(time.perf_counter() - began)
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     rate = batch * context / median(times[2:])

@@ -101,7 +101,7 @@ def main() -> None:
 def known_peak(device: str, is_bf16: bool) -> float | None:
     import torch
 
-    from training.peaks import find_peak
+    from observe.peaks import find_peak
 
     peak = find_peak(torch.device(device), is_bf16)
     return None if peak is None else peak / 1e12
@@ -151,13 +151,13 @@ def our_step(
 ) -> Callable[[], object]:
     import torch
 
-    from data.batches import Batches, Windows
+    from data.batches import Batches
     from model import GPT
-    from training.checkpoint import Checkpoints
     from training.device import keep_freed_memory
+    from training.distributed import Ranks
     from training.optimizer import Optimizer
-    from training.ranks import Ranks
-    from training.trainer import Reports, Trainer, TrainingData
+    from training.state import TrainState
+    from training.trainer import Trainer
 
     keep_freed_memory()
     shape, batch_size, is_fast = task[:3]
@@ -172,11 +172,9 @@ def our_step(
     model = GPT(config.model, shape.vocab_size).to(device)
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
     batches = Batches(tokens, batch_size, shape.context_length, seed=0)
-    token_bytes = torch.ones(shape.vocab_size, dtype=torch.int64)
-    unused = Windows(tokens, shape.context_length, batch_size)
-    data = TrainingData(0, batches, unused, unused, token_bytes)
-    reports, ranks = Reports(Checkpoints(Path("never-written"))), Ranks(torch.device(device))
-    return Trainer(config.trainer, model, optimizer, data, reports, ranks=ranks).train_step
+    ranks = Ranks(torch.device(device))
+    trainer = Trainer(config.trainer, model, optimizer, batches, TrainState(), seed=0, ranks=ranks)
+    return lambda: trainer.step(*batches(trainer.state.step))
 
 
 def peer_step(task: Task, tokens: np.ndarray, device: str, checkout: Path) -> Callable[[], object]:

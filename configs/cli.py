@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import hydra
@@ -67,6 +68,7 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     warnings = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, warnings))
     threading.excepthook = _end_thread
+    exit_on_signals()
     accept_any_text()
 
     @wraps(main)
@@ -82,6 +84,27 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
             return
         sys.argv[1:] = read_arguments(sys.argv[1:], name)
         hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")(job)()
+
+
+def exit_on_signals() -> None:
+    """From now on, SIGINT, SIGTERM and SIGHUP raise exceptions, so that unfinished files are
+    removed and the process ends in one word; SIGUSR1 is ignored. They end a rank of several at
+    once: it may wait for the others where Python handles no signals."""
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if "LOCAL_RANK" in os.environ:
+        return
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(128 + number)  # as shells report a death by signal
+
+    for name in ("SIGTERM", "SIGHUP"):  # of which `nohup` ignores one
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, leave)
 
 
 def accept_any_text() -> None:

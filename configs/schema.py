@@ -33,7 +33,7 @@ from training.config import TrainerConfig, check_tokens
 from training.device import PRECISIONS
 from training.optimizer import OptimizerConfig
 from training.run import Run
-from training.settings import read_settings
+from training.stored import read_settings
 
 CONFIGS = Path(__file__).parent
 FREE_TEXT = {"free_text": True}

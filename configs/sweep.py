@@ -10,16 +10,18 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import TextIOBase
 from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
@@ -67,7 +69,11 @@ def sweep_overrides(overrides: Sequence[str]) -> list[str]:
 
 @contextmanager
 def named_output(hydra: Any) -> Iterator[str]:
-    """Print which run of a sweep this is; runs in parallel print their names before each line."""
+    """Print which run of a sweep this is, and yield its name, or "" without a sweep; runs in
+    parallel print their names before each line."""
+    if hydra.mode != RunMode.MULTIRUN:
+        yield ""
+        return
     name = f"run {hydra.job.num}"
     if hydra.launcher._target_.endswith(".BasicLauncher"):
         print(f"{name}: {hydra.job.override_dirname}", flush=True)
@@ -76,6 +82,12 @@ def named_output(hydra: Any) -> Iterator[str]:
     with _Prefixed(f"{name}: ", sys.stdout) as output, redirect_stdout(output):
         print(hydra.job.override_dirname)
         yield name
+
+
+def varied(overridden: Iterable[str]) -> frozenset[str]:
+    """The overridden settings without those that are the same in all runs of a sweep."""
+    constant = HydraConfig.get().job.config.override_dirname.exclude_keys
+    return frozenset(overridden).difference(constant)
 
 
 class _Prefixed(TextIOBase):

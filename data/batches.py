@@ -35,7 +35,7 @@ class Batches:
     find_starts: gives the first token of every document in a stretch of tokens that begins with
         one (`data.tokens.document_starts`). A window then moves back to the newest document that
         begins at most half a window before it, and starts with the token before that document, as
-        in evaluation (`Windows`). Half of a document without its beginning teaches little about
+        in evaluation (`EvalBatches`). Half of a document without its beginning teaches little about
         what refers to the beginning. None: windows stay where they are.
     """
 
@@ -134,7 +134,7 @@ def _mix(numbers: UInt64[np.ndarray, " place"]) -> UInt64[np.ndarray, " place"]:
 UNSCORED = -100  # as a target: PyTorch's cross entropy ignores it
 
 
-class Windows:
+class EvalBatches:
     """Evaluation batches that score every target once.
 
     starts: the first token of every document. A document is read from its beginning, in a window
@@ -200,7 +200,7 @@ class Windows:
         """The number of tokens that are scored."""
         return int((self._spans[:, 2] - self._spans[:, 1]).sum())
 
-    def part(self, n_targets: int | None) -> Windows:
+    def part(self, n_targets: int | None) -> EvalBatches:
         """Whole documents, or windows of a single stretch of tokens, that score about `n_targets`
         tokens (None: all), at least one. They are evenly spread, the longest ones first."""
         if n_targets is None or n_targets >= self.n_targets:

@@ -89,13 +89,13 @@ class Rule:
 
 class Grammar(NamedTuple):
     """Rules by name. Words of the rules `unique` are chosen once in a tale, all others once in a
-    sentence; None: all are chosen once in a tale."""
+    sentence."""
 
     rules: Mapping[str, Rule]
-    unique: Set[str] | None = None
+    unique: Set[str] = frozenset()
 
 
-def read_rules(rules: Mapping[str, Sequence[str]], unique: Set[str] | None = None) -> Grammar:
+def read_rules(rules: Mapping[str, Sequence[str]], unique: Set[str] = frozenset()) -> Grammar:
     """The grammar given by rules with templates such as `"{He hero} had {a object}.*3"`."""
     return Grammar({rule: Rule([*map(_read, each)]) for rule, each in rules.items()}, unique)
 
@@ -113,9 +113,9 @@ def _read(template: str) -> Option:
 
 
 @lru_cache
-def read_edition(edition: int) -> Grammar:
-    """The grammar of an edition of the tales. Raises KeyError if there is no such edition."""
-    return read_rules(*tales_grammar.EDITIONS[edition])
+def tales_rules() -> Grammar:
+    """The grammar of the tales."""
+    return read_rules(tales_grammar.RULES, tales_grammar.UNIQUE)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def tale(rng: random.Random, grammar: Grammar) -> Tale:
         if isinstance(part, str):
             texts.append(part)
             length += len(part)
-            if grammar.unique is not None and ends_sentence(part):
+            if ends_sentence(part):
                 held = set(once)
             continue
         word = words.get(part.name)
@@ -163,7 +163,7 @@ def tale(rng: random.Random, grammar: Grammar) -> Tale:
                 continue
             words[part.name] = word
             held.add(word)
-            if grammar.unique and part.rule in grammar.unique:
+            if part.rule in grammar.unique:
                 once.add(word)
         written = tales_grammar.FORMS[part.form](word) if part.form else word
         texts.append(written)
@@ -183,21 +183,11 @@ class TalesConfig:
     n_bytes: int
     seed: int
     val_fraction: float
-    edition: int = 1  # of the grammar: 1 in the settings of runs that do not have it
 
     def __post_init__(self) -> None:
         check_range("n_bytes", self.n_bytes, 10_000, 10**12)
         check_range("seed", self.seed, least=0)
         check_range("val_fraction", self.val_fraction, above=0, below=1)
-        check_range("edition", self.edition, 1, max(tales_grammar.EDITIONS))
-
-    @property
-    def former_edition(self) -> str | None:
-        """Which tales these are, unless they are those of today's default."""
-        newest = max(tales_grammar.EDITIONS)
-        if self.edition == newest:
-            return None
-        return f"tales of edition {self.edition} (data.edition); new runs have {newest}"
 
 
 class Tales:
@@ -205,13 +195,13 @@ class Tales:
 
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
-        self._grammar = read_edition(config.edition)
+        self._grammar = tales_rules()
         self._kept: dict[str, list[str]] = {}
         self._bits: dict[str, array[float]] = {}
 
     @property
     def description(self) -> str | None:
-        return self.config.former_edition
+        return None
 
     def fingerprint(self) -> str:
         """A hash of settings and source code, so that a changed grammar is a different corpus."""

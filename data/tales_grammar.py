@@ -13,13 +13,8 @@ thus refer to any earlier one. An option with slots is a template, which is expa
 No text may have two derivations, which the tests check: keep the options of a rule distinct, and
 let only one rule generate a sentence.
 
-The tales of a run must not change when it is opened again, so the grammar has editions, of which
-only the newest may be edited before it is released:
-
-    1   a word is never chosen twice in one tale
-    2   each tale has a song that grows with every verse, and only objects are never chosen twice;
-        another word may be, in a later sentence. A model cannot be expected to know all words of a
-        tale so far.
+Each tale has a song that grows with every verse. Objects are never chosen twice in a tale; another
+word may be, in a later sentence: a model cannot be expected to know all words of a tale so far.
 """
 
 from __future__ import annotations
@@ -577,8 +572,6 @@ SENTENCES = {
     ],
 }
 
-RULES = WORDS | SENTENCES
-
 
 def _verses(n: int) -> str:
     """A song of n verses, each of which puts a new word before those of the verse before:
@@ -593,7 +586,7 @@ def _with_song(plot: str) -> str:
     return f"{before} {{singing}} {last}"
 
 
-SECOND = {
+SONG = {
     "story": list(map(_with_song, SENTENCES["story"])),
     "singing": [
         '{hero} sang: "Oh, {verses}!"',
@@ -606,5 +599,5 @@ SECOND = {
     "cooking": [text.replace("{food.last}", "{food.pot}") for text in SENTENCES["cooking"]],
 }
 
-# By number: the rules, and those whose words are chosen once in a tale (None: all).
-EDITIONS = {1: (RULES, None), 2: (RULES | SECOND, frozenset({"object"}))}
+RULES = WORDS | SENTENCES | SONG
+UNIQUE = frozenset({"object"})  # the rules whose words are chosen once in a tale

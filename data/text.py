@@ -41,8 +41,8 @@ class TextConfig:
     separator: what divides a plain text into documents; None: each file is one.
     exclude: globs, separated by commas; files of a folder or glob are left out if one matches their
         path below the folder, or a part of it. Older runs have none.
-    field: the key of a `.jsonl` line, or the column of a `.parquet` file, that has the text. In
-        older runs it is None: all files are plain text, and joined with `separator` between them.
+    field: the key of a `.jsonl` line, or the column of a `.parquet` file, that has the text.
+        None: all files are plain text, and joined with `separator` between them.
     deduplicate: only the first of several equal documents is kept.
     """
 

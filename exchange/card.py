@@ -11,9 +11,9 @@ from typing import Any
 from errors import printable
 from files import read_json, read_text
 from inference.opening import RunConfig
-from training.progress import Progress, load_progress
 from training.run import Run
-from training.settings import read_settings
+from training.state import TrainState, load_state
+from training.stored import read_settings
 
 MOST = 1 << 26  # bytes of metrics.jsonl
 
@@ -60,7 +60,7 @@ In training, {end} ended every document, so a prompt that begins with it begins 
 def model_card(run: Run, config: RunConfig, checkpoint: Path, name: str, end: int | None) -> str:
     """The card as Markdown: what the model is, how good it is, and how to load it. `end` is the
     token that ends a document, if it is one token."""
-    progress, mark = load_progress(checkpoint), config.document_end
+    progress, mark = load_state(checkpoint), config.document_end
     is_text = mark is not None and end is None  # transformers can only stop at the text
     return CARD.format(
         name=printable(name),
@@ -74,7 +74,7 @@ def model_card(run: Run, config: RunConfig, checkpoint: Path, name: str, end: in
     )
 
 
-def _results(run: Run, progress: Progress) -> str:
+def _results(run: Run, progress: TrainState) -> str:
     """The table of the loss of this checkpoint, from summary.json if it is the last one, and
     otherwise from the evaluation at its step; a sentence if there is none."""
     rows: dict[str, Any] = {"steps": f"{progress.step:,}", "tokens": f"{progress.tokens:,}"}

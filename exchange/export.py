@@ -18,13 +18,12 @@ from exchange.card import model_card
 from exchange.config import to_config
 from exchange.gguf import n_rounded, write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
-from exchange.weights import write_weights
+from exchange.weights import CODES, write_weights
 from files import replace_folder
 from inference.opening import RunConfig, find_run, note_on_documents, read_config
 from model.hugging_face import ARCHITECTURES, family
 from training.run import Run
-from training.tensors import CODES, Tensors
-from training.weights import MODEL, check_weights, open_part
+from training.weights import MODEL, Tensors, check_weights, open_part
 
 
 class Stored(NamedTuple):

@@ -16,11 +16,12 @@ from data.fast_tokenizer import limits, read_fast
 from data.tokenizer import IMPORTED, fixed_tokenizer
 from errors import UserError
 from exchange.config import read_config
-from exchange.weights import read_weights
+from exchange.weights import Entry, read_weights
 from files import fsync, replace_folder
 from model import ModelConfig
 from training.checkpoint import Checkpoints
-from training.tensors import Entry, write_tensors
+from training.state import TrainState
+from training.weights import MODEL, OPTIMIZER
 
 
 def to_run(
@@ -86,7 +87,8 @@ def write_run(
     with replace_folder(target, is_new=True) as folder:
         (folder / "tokenizer").mkdir()
         tokenizer.save(folder / "tokenizer")
-        Checkpoints(folder / "checkpoints").create(lambda path: write_tensors(path, entries))
+        tensors = {MODEL: {entry.name: entry.load() for entry in entries}, OPTIMIZER: {}}
+        Checkpoints(folder / "checkpoints").save(tensors, TrainState(), is_best=True, keep=1)
         text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
         (folder / "config.yaml").write_text(text, encoding="utf-8")
         for each in folder.rglob("*"):

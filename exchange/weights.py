@@ -1,15 +1,16 @@
 """The weights in a folder of Hugging Face transformers, from and to those of a checkpoint.
 
-Promises: they go through memory one tensor at a time; reading executes nothing, and refuses what is
-not exactly the model that config.json describes.
+Promises: reading executes nothing, and refuses what is not exactly the model that config.json
+describes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,12 +18,41 @@ from torch import Tensor
 from files import read_json
 from model import ModelConfig
 from model.hugging_face import BUFFERS, PREFIXES, Part, family, parts
-from training.tensors import CODES, Entry, Tensors, write_tensors
-from training.weights import parameter_shapes
+from training.weights import Tensors, parameter_shapes, write_tensors
 
 HEAD = "lm_head.weight"
 SHARD = 5 * 10**9  # bytes of one file of weights at most, as transformers has it
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+CODES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # in safetensors files
+
+
+class Entry(NamedTuple):
+    """A tensor to be written. `read` is called when it is its turn."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str  # one of DTYPES
+    read: Callable[[], Tensor]
+
+    @property
+    def n_elements(self) -> int:
+        return torch.Size(self.shape).numel()
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_elements * DTYPES[self.dtype].itemsize
+
+    def load(self) -> Tensor:
+        """The tensor in its dtype. Raises ValueError if a value is too large for it."""
+        tensor = self.read()
+        converted = tensor.to(DTYPES[self.dtype])
+        if converted.dtype != tensor.dtype and not converted.isfinite().all():
+            raise ValueError(
+                f"dtype: {self.name} has values beyond the range of {self.dtype}; give float32 or "
+                "bfloat16"
+            )
+        return converted
 
 
 def write_weights(folder: Path, config: ModelConfig, weights: Tensors, dtype: str | None) -> None:
@@ -37,16 +67,20 @@ def write_weights(folder: Path, config: ModelConfig, weights: Tensors, dtype: st
             shards.append([])
         shards[-1].append(entry)
     if len(shards) == 1:
-        write_tensors(folder / WEIGHTS, entries)
+        _write(folder / WEIGHTS, entries)
         return
     index: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        write_tensors(folder / name, shard)
+        _write(folder / name, shard)
         index |= {each.name: name for each in shard}
     total = sum(each.n_bytes for each in entries)
     contents = {"metadata": {"total_size": total}, "weight_map": index}
     (folder / INDEX).write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+
+
+def _write(path: Path, entries: Sequence[Entry]) -> None:
+    write_tensors(path, {entry.name: entry.load() for entry in entries})
 
 
 def _entry(part: Part, weights: Tensors, dtype: str | None) -> Entry:
@@ -74,7 +108,7 @@ def read_weights(
 
     Checks their names, types and shapes against config.json, and reads no more. Raises ValueError.
     """
-    stored = Tensors(_files(folder))
+    stored = Tensors(*_files(folder))
     shapes = parameter_shapes(config, vocab_size)
     wanted = list(parts(config))
     prefix = PREFIXES[family(config)]

@@ -7,7 +7,6 @@ from inference.opening import (
     new_model,
     note_on_documents,
     open_run,
-    say_former_edition,
 )
 from inference.writer import Writer
 
@@ -21,5 +20,4 @@ __all__ = [
     "note_on_documents",
     "open_run",
     "sampling_probabilities",
-    "say_former_edition",
 ]

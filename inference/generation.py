@@ -24,8 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from errors import check_range
-from inference.graphs import GRAPHS, WORTHWHILE, TokenReader, is_capturable
-from model import GPT, KVCache, gathered, is_sharded
+from model import GPT, KVCache
 
 MAX_NEW_TOKENS = 10**6
 
@@ -87,8 +86,7 @@ def generate(
     batch * num_samples samples, grouped by sequence. Temperature 0 takes the most likely
     token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. A
     float32 model on a CPU is copied when the first token is requested; any other is put into eval
-    mode until the generator is exhausted or closed. All ranks of a sharded model call this
-    together, and take what the main process chose.
+    mode until the generator is exhausted or closed.
 
     Raises ValueError, naming the argument, for an argument out of range.
     """
@@ -105,11 +103,9 @@ def generate(
     choose = partial(
         _choose, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
     )
-    # In inference mode, FSDP2 would allocate tensors that training cannot use afterwards.
-    mode = torch.no_grad() if is_sharded(model) else torch.inference_mode()
     # A decorator and not a `with` block: the mode then ends at each yield and does not leak into
     # the caller's code between two tokens.
-    return mode(_stream)(model, prompt, max_new_tokens, num_samples, choose)
+    return torch.inference_mode()(_stream)(model, prompt, max_new_tokens, num_samples, choose)
 
 
 def _stream(
@@ -122,37 +118,24 @@ def _stream(
     n_prompt, context_length = prompt.shape[1], model.config.context_length
     tokens = prompt.repeat_interleave(num_samples, 0)
     tokens = torch.cat((tokens, tokens.new_zeros(len(tokens), max_new_tokens)), dim=1)
-    weight, shared = model.unembedding.weight, is_sharded(model)
-    if weight.device.type == "cpu" and weight.dtype == torch.float32 and not shared:
+    weight = model.unembedding.weight
+    if weight.device.type == "cpu" and weight.dtype == torch.float32:
         model = _for_few_rows(model)
-    cache, cached_from, reader = None, 0, None
-    is_long = weight.device.type == GRAPHS and max_new_tokens >= WORTHWHILE
-    with gathered(model), _evaluating(model):
-        weight = model.token_embedding.weight  # gathered, which can change its dtype
+    cached_from = window_start(n_prompt, context_length)
+    cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
+    with _evaluating(model):
+        # The samples of one prompt share its keys and values.
+        last = model.hidden(prompt[:, cached_from:], cache)[:, -1].repeat_interleave(num_samples, 0)
+        cache.repeat(num_samples)
         for n in range(n_prompt, n_prompt + max_new_tokens):
             start = window_start(n, context_length)
-            if cache is None:  # the samples of one prompt share its keys and values
-                cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
-                last = model.hidden(prompt[:, start:], cache)[:, -1]
-                if num_samples > 1:
-                    last = last.repeat_interleave(num_samples, 0)
-                    cache.repeat(num_samples)
+            if start != cached_from:
+                cache.clear()
                 cached_from = start
-            else:
-                if start != cached_from:
-                    cache.clear()
-                    cached_from = start
-                new = tokens[:, start + cache.length : n]
-                if is_long and new.shape[1] == 1 and is_capturable(model):
-                    reader = reader or TokenReader(model, cache)
-                    last = reader(new)
-                else:
-                    last = model.hidden(new, cache)[:, -1]
-            chosen = choose(model.unembedding(last).float())
-            if shared:  # ranks that chose differently could wait for each other forever
-                torch.distributed.broadcast(chosen, src=0)
-            tokens[:, n] = chosen
-            yield chosen
+            if new := n - start - cache.length:
+                last = model.hidden(tokens[:, n - new : n], cache)[:, -1]
+            tokens[:, n] = choose(model.logits(last).float())
+            yield tokens[:, n]
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from data import CORPORA, CorpusConfig, Tokenizer
 from errors import UserError, check_choice
 from model import GPT, ModelConfig
 from training.device import check_memory
-from training.progress import load_progress
 from training.run import Run
-from training.settings import read_settings
+from training.state import load_state
+from training.stored import read_settings
 from training.weights import check_weights, load_weights
 
 Config = TypeVar("Config")
@@ -51,12 +51,6 @@ class OpenRun:
     step: int
 
 
-def say_former_edition(opened: OpenRun) -> None:
-    """Say on standard error which tales the model knows, unless they are today's."""
-    if note := getattr(opened.config.data, "former_edition", None):
-        print(f"note: the run was trained on {note}", file=sys.stderr)
-
-
 def note_on_documents(where: str) -> str:
     """What to say of a model with `document_mask` in another program, which has no such mask."""
     return (
@@ -78,7 +72,7 @@ def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cp
         folder = run.checkpoints.find(checkpoint, "run")
         try:
             model = _load_model(config.model, tokenizer, folder)
-            step = load_progress(folder).step
+            step = load_state(folder).step
         except UserError:
             if folder.exists():
                 raise
@@ -92,7 +86,7 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
     for folder in opened.run.checkpoints.intact():
         try:
             model = _load_model(opened.config.model, opened.tokenizer, folder)
-            step = load_progress(folder).step
+            step = load_state(folder).step
         except UserError:
             if folder.exists():
                 raise
@@ -100,11 +94,11 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
         yield replace(opened, model=model.to(device).eval(), step=step)
 
 
-def new_model(config: ModelConfig, tokenizer: Tokenizer, is_sharded: bool = False) -> GPT:
-    """A model with new weights for the tokens of a tokenizer; `is_sharded` is as in `GPT`. Raises
-    UserError if the model needs a token that ends a document, and there is none."""
+def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
+    """A model with new weights for the tokens of a tokenizer. Raises UserError if the model needs a
+    token that ends a document, and there is none."""
     try:
-        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.ends), None), is_sharded)
+        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.ends), None))
     except ValueError as error:
         raise UserError(f"model.{error}") from error
 

@@ -16,7 +16,7 @@ from data import Tokenizer
 from errors import UserError
 from live.pack import check_size
 from live.tokenizer import check_tokenizer, tokenizer_data
-from model import GPT
+from model import GPT, ModelConfig
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
 
@@ -64,9 +64,18 @@ def describe(
     }
 
 
+def check_model(config: ModelConfig) -> None:
+    """Raise UserError, naming a setting, for a model that a page cannot have."""
+    try:
+        config.check_known("a live page")
+    except ValueError as error:
+        raise UserError(f"run: {error}; give a text to look at") from error
+
+
 def is_possible(model: GPT, tokenizer: Tokenizer) -> bool:
     """Whether a page with this model can be written."""
     try:
+        check_model(model.config)
         check_tokenizer(tokenizer)
         check_size(model.n_parameters, 1, "float16")
     except UserError:

@@ -21,11 +21,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from model.cache import AnyLayerCache
+from model.cache import LayerCache
 from model.config import ModelConfig
 from model.dropout import Dropout
 from model.norm import RMSNorm
-from model.position import build_position
+from model.position import POSITIONS
 
 Attend = Callable[[Tensor, Tensor, Tensor, float, Tensor | None], Tensor]
 
@@ -67,6 +67,14 @@ def document_mask(ends: Bool[Tensor, "batch key"], query: int) -> Bool[Tensor, "
     document = ends.cumsum(1) - ends.long()
     same = document[:, -query:, None] == document[:, None, :]
     return (same & causal_mask(query, ends.shape[1], ends.device))[:, None]
+
+
+def window_mask(
+    query: int, key: int, window: int, device: torch.device | str = "cpu"
+) -> Bool[Tensor, "query key"]:
+    """`causal_mask` of only the newest `window` keys of each query, its own among them (sliding
+    window attention, Beltagy et al. 2020, section 3.1). Raises as `causal_mask` does."""
+    return causal_mask(query, key, device).triu(key - query - window + 1)
 
 
 class AttentionSteps(NamedTuple):
@@ -184,14 +192,14 @@ class CausalSelfAttention(nn.Module):
         if config.qk_norm:
             self.query_norm = RMSNorm(d_head, eps=config.norm_eps)
             self.key_norm = RMSNorm(d_head, eps=config.norm_eps)
-        self.position = build_position(config, acts_on="heads")
+        self.position = POSITIONS[config.position][1](config)
 
         self.attend: Attend = fused_attention
 
     def forward(
         self,
         x: Float[Tensor, "batch query d_model"],
-        cache: AnyLayerCache | None = None,
+        cache: LayerCache | None = None,
         mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         start = 0 if cache is None else cache.length

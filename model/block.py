@@ -5,15 +5,19 @@ Promises: pre-norm blocks only (a norm acts on the input of a branch, never on t
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from model.attention import CausalSelfAttention
-from model.cache import AnyLayerCache
+from model.cache import LayerCache
 from model.config import ModelConfig
 from model.dropout import Dropout
-from model.norm import build_norm
+from model.norm import NORMS
 
 
 class Block(nn.Module):
@@ -21,23 +25,25 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention_norm = build_norm(config)
+        self.attention_norm = NORMS[config.norm](config)
         self.attention = CausalSelfAttention(config)
-        self.mlp_norm = build_norm(config)
-        self.mlp = build_mlp(config)
+        self.mlp_norm = NORMS[config.norm](config)
+        self.mlp = MLPS[config.mlp](config)
 
     def forward(
         self,
         x: Float[Tensor, "batch query d_model"],
-        cache: AnyLayerCache | None = None,
+        cache: LayerCache | None = None,
         mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         x = x + self.attention(self.attention_norm(x), cache, mask)
         return x + self.mlp(self.mlp_norm(x))
 
 
-class GeluMLP(nn.Module):
-    """down(gelu(up(x))), with the tanh approximation of GELU, as in GPT-2."""
+class PlainMLP(nn.Module):
+    """down(activation(up(x)))."""
+
+    activation: Callable[[Tensor], Tensor]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -45,10 +51,27 @@ class GeluMLP(nn.Module):
         self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
         self.residual_dropout = Dropout(config.dropout)
 
+    @staticmethod
+    def default_width(d_model: int) -> int:
+        """4 d_model (Vaswani et al. 2017)."""
+        return 4 * d_model
+
     def forward(
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
-        return self.residual_dropout(self.down(F.gelu(self.up(x), approximate="tanh")))
+        return self.residual_dropout(self.down(self.activation(self.up(x))))
+
+
+class GeluMLP(PlainMLP):
+    """With the tanh approximation of GELU, as in GPT-2."""
+
+    activation = staticmethod(partial(F.gelu, approximate="tanh"))
+
+
+class SquaredReluMLP(PlainMLP):
+    """With relu(x)^2 (So et al. 2021, "Primer", section 4.2)."""
+
+    activation = staticmethod(lambda x: F.relu(x).square())
 
 
 class SwiGLU(nn.Module):
@@ -61,16 +84,20 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
         self.residual_dropout = Dropout(config.dropout)
 
+    @staticmethod
+    def default_width(d_model: int) -> int:
+        """8/3 d_model, since there are three matrices instead of two (Shazeer 2020), rounded up to
+        a multiple of 32."""
+        return 32 * math.ceil(8 * d_model / 96)
+
     def forward(
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
         return self.residual_dropout(self.down(F.silu(self.gate(x)) * self.up(x)))
 
 
-def build_mlp(config: ModelConfig) -> nn.Module:
-    """The MLP of a block. Raises ValueError if `config.mlp` has no branch here."""
-    if config.mlp == "gelu":
-        return GeluMLP(config)
-    if config.mlp == "swiglu":
-        return SwiGLU(config)
-    raise ValueError(f"mlp: {config.mlp!r} is not implemented")
+MLPS: dict[str, type[PlainMLP] | type[SwiGLU]] = {
+    "gelu": GeluMLP,
+    "relu2": SquaredReluMLP,
+    "swiglu": SwiGLU,
+}

@@ -7,7 +7,7 @@ Knows nothing of how the tokens are chosen or of what happens when the window is
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from model.config import ModelConfig
@@ -88,54 +88,3 @@ class KVCache:
         """Remove all tokens; the memory stays allocated."""
         for layer in self.layers:
             layer.length = 0
-
-    def advance(self) -> None:
-        """Count a token that a `StaticKVCache` has stored in this memory."""
-        for layer in self.layers:
-            layer.length += 1
-
-    @property
-    def mask(self) -> None:
-        """New tokens may attend to all keys that `append` returns, up to their own."""
-
-
-class StaticLayerCache:
-    """The memory of a `LayerCache`, into which one token at a time is written, at the position
-    `length`."""
-
-    def __init__(self, layer: LayerCache, length: Int64[Tensor, " one"]) -> None:
-        self.key, self.value, self.length = layer.key, layer.value, length
-
-    def append(
-        self,
-        key: Float[Tensor, "batch kv_head 1 d_head"],
-        value: Float[Tensor, "batch kv_head 1 d_head"],
-    ) -> tuple[Keys, Keys]:
-        """Store the keys and values of one token and return views of the whole memory."""
-        self.key.index_copy_(1, self.length, key.transpose(1, 2))
-        self.value.index_copy_(1, self.length, value.transpose(1, 2))
-        return self.key.transpose(1, 2), self.value.transpose(1, 2)
-
-
-class StaticKVCache:
-    """The memory of a `KVCache`, read and written by kernels that are the same at every position: a
-    CUDA graph can capture them. `length` is the position of the next token. Documents are not
-    masked."""
-
-    def __init__(self, cache: KVCache) -> None:
-        key = cache.layers[0].key
-        self.length = torch.zeros(1, device=key.device, dtype=torch.int64)
-        self.layers = [StaticLayerCache(layer, self.length) for layer in cache.layers]
-        self._places = torch.arange(key.shape[1], device=key.device)
-        for layer in cache.layers:  # masked, but a weight of zero does not hide a NaN
-            layer.key[:, layer.length :] = 0
-            layer.value[:, layer.length :] = 0
-
-    @property
-    def mask(self) -> Bool[Tensor, "1 1 1 key"]:
-        """The keys that the next token may attend to (True): its own and all earlier ones."""
-        return (self._places <= self.length)[None, None, None]
-
-
-AnyLayerCache = LayerCache | StaticLayerCache
-AnyKVCache = KVCache | StaticKVCache

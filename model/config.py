@@ -1,4 +1,4 @@
-"""What a model is: its sizes and its six design choices, checked when they are set.
+"""What a model is: its sizes and its design choices, checked when they are set.
 
 Promises: a `ModelConfig` that exists can be built. Knows nothing of Hydra, of vocabularies or of
 how a model is trained. Its defaults are in configs/model/.
@@ -6,18 +6,26 @@ how a model is trained. Its defaults are in configs/model/.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from errors import check_choice, check_range
 
-NORMS = ("layernorm", "rmsnorm")
-POSITIONS = ("learned", "rotary")
-MLPS = ("gelu", "swiglu")
 MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typing error
 MAX_SIZE = 10**9
 MAX_CONTEXT = 1 << 20  # the weights of a model with rotary positions do not bound it
+ANY = ()
+# What the other implementations of the model know: Hugging Face transformers, GGUF, the live page.
+KNOWN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("n_layers", "n_heads", "d_model", "context_length", "n_kv_heads"), ANY),
+    **dict.fromkeys(("d_head", "d_mlp", "qk_norm", "bias", "tied_embeddings"), ANY),
+    **dict.fromkeys(("rope_theta", "norm_eps", "dropout", "attention_dropout"), ANY),
+    "document_mask": ANY,  # with a note
+    "norm": ("layernorm", "rmsnorm"),
+    "position": ("learned", "rotary"),
+    "mlp": ("gelu", "swiglu"),
+}
 
 if TYPE_CHECKING:
     Derived = int
@@ -45,9 +53,7 @@ class ModelConfig:
     d_head: Derived
     """Width of one head; None: d_model / n_heads."""
     d_mlp: Derived
-    """Hidden width of the MLP; None: 4 d_model for gelu (Vaswani et al. 2017), and for swiglu,
-    which has three matrices instead of two, 8/3 d_model (Shazeer 2020), rounded up to a multiple
-    of 32."""
+    """Hidden width of the MLP; None: the `default_width` of its class."""
     dropout: float
     norm: str
     position: str
@@ -65,22 +71,35 @@ class ModelConfig:
     fused kernels for CPUs do not support dropout."""
     document_mask: bool = False
     """Tokens attend only to tokens of their own document within the window."""
+    window: int | None = None
+    """How many of the newest tokens a token attends to, its own among them; None: to all."""
+    logit_softcap: float | None = None
+    """Logits are between -logit_softcap and logit_softcap; None: unbounded."""
 
     def __post_init__(self) -> None:
+        # Here, since the parts are built from a config.
+        from model.block import MLPS
+        from model.norm import NORMS
+        from model.position import POSITIONS
+
         for name in ("n_layers", "n_heads", "d_model", "context_length"):
             check_range(name, getattr(self, name), 1, MAX_SIZE)
         check_range("n_layers", self.n_layers, most=MAX_LAYERS)
         check_range("context_length", self.context_length, most=MAX_CONTEXT)
-        self._derive_sizes()
-        for name in ("n_kv_heads", "d_head", "d_mlp"):
-            check_range(name, getattr(self, name), 1, 3 * MAX_SIZE)
-        self._check_heads()
         check_choice("norm", self.norm, NORMS)
         check_choice("position", self.position, POSITIONS)
         check_choice("mlp", self.mlp, MLPS)
+        self._derive_sizes(MLPS[self.mlp].default_width)
+        for name in ("n_kv_heads", "d_head", "d_mlp"):
+            check_range(name, getattr(self, name), 1, 3 * MAX_SIZE)
+        self._check_heads()
         check_range("dropout", self.dropout, least=0, below=1)
         if self.attention_dropout is not None:
             check_range("attention_dropout", self.attention_dropout, least=0, below=1)
+        if self.window is not None:
+            check_range("window", self.window, 1, MAX_CONTEXT)
+        if self.logit_softcap is not None:
+            check_range("logit_softcap", self.logit_softcap, above=0, most=1e6)
         check_range("rope_theta", self.rope_theta, above=1)
         check_range("norm_eps", self.norm_eps, above=0, below=1)
 
@@ -90,7 +109,18 @@ class ModelConfig:
         widths = 2 * self.n_heads * self.d_head + 2 * self.d_mlp
         return self.d_model * (vocab_size + self.n_layers * widths)
 
-    def _derive_sizes(self) -> None:
+    def check_known(self, where: str) -> None:
+        """Raise ValueError, naming a setting, unless another implementation of the model, `where`,
+        knows its value. One that is in no list here must have its default."""
+        for field in fields(self):
+            value, known = getattr(self, field.name), KNOWN.get(field.name, (field.default,))
+            if known != ANY and value not in known:
+                names = ", ".join("null" if each is None else str(each) for each in known)
+                raise ValueError(
+                    f"model.{field.name}: {value} is unknown to {where}; it knows only {names}"
+                )
+
+    def _derive_sizes(self, mlp_width: Callable[[int], int]) -> None:
         if self.n_kv_heads is None:
             self.n_kv_heads = self.n_heads
         if self.d_head is None:
@@ -101,8 +131,7 @@ class ModelConfig:
                 )
             self.d_head = self.d_model // self.n_heads
         if self.d_mlp is None:
-            is_gelu = self.mlp == "gelu"
-            self.d_mlp = 4 * self.d_model if is_gelu else 32 * math.ceil(8 * self.d_model / 96)
+            self.d_mlp = mlp_width(self.d_model)
 
     def _check_heads(self) -> None:
         if self.n_heads % self.n_kv_heads:

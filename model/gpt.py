@@ -14,15 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.attention import CausalSelfAttention, document_mask
+from model.attention import CausalSelfAttention, document_mask, window_mask
 from model.block import Block
-from model.cache import AnyKVCache, StaticKVCache
+from model.cache import KVCache
 from model.config import ModelConfig
 from model.dropout import Dropout
-from model.loss import linear_cross_entropy
-from model.norm import build_norm
-from model.position import LearnedPosition, Rotary, Start, build_position
-from model.sharding import own_rows
+from model.loss import linear_cross_entropy, softcap
+from model.norm import NORMS
+from model.position import POSITIONS, LearnedPosition
 
 # Of token embeddings and learned positions, when training begins.
 EMBEDDING_STD = 0.5
@@ -33,18 +32,9 @@ class GPT(nn.Module):
 
     end: the token that ends a document; only `config.document_mask` needs it, and raises ValueError
         without it.
-    is_sharded: the parameters stay on the meta device, so that `fully_shard` can divide them before
-        `allocate` gives them memory, and `initialise` the values that they have otherwise. Building
-        takes the memory of one block or embedding at a time.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        end: int | None = None,
-        is_sharded: bool = False,
-    ) -> None:
+    def __init__(self, config: ModelConfig, vocab_size: int, end: int | None = None) -> None:
         super().__init__()
         if config.document_mask and end is None:
             raise ValueError(
@@ -54,23 +44,20 @@ class GPT(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.end = end
-        # The constructors draw from torch's random state, so they run also where nothing is kept.
-        place = "meta" if is_sharded else None
-        self.token_embedding = nn.Embedding(vocab_size, config.d_model).to(place)
-        self.position = build_position(config, acts_on="stream").to(place)
+        self.token_embedding = nn.Embedding(vocab_size, config.d_model)
+        self.position = POSITIONS[config.position][0](config)
         self.embedding_dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config).to(place) for _ in range(config.n_layers))
-        self.final_norm = build_norm(config).to(place)
-        self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False).to(place)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.final_norm = NORMS[config.norm](config)
+        self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied_embeddings:
             self.unembedding.weight = self.token_embedding.weight
-        if not is_sharded:
-            self.initialise()
+        self.initialise()
 
     def forward(
         self,
         tokens: Int[Tensor, "batch query"],
-        cache: AnyKVCache | None = None,
+        cache: KVCache | None = None,
         targets: Int[Tensor, "batch query"] | None = None,
         reduction: str = "mean",
     ) -> Float[Tensor, "batch query vocab"] | Float[Tensor, ""]:
@@ -80,24 +67,35 @@ class GPT(nn.Module):
         than from the logits.
         """
         hidden = self.hidden(tokens, cache)
-        if targets is None:
-            return self.unembedding(hidden)
-        return linear_cross_entropy(hidden, self.unembedding.weight, targets, reduction)
+        return self.logits(hidden) if targets is None else self.loss(hidden, targets, reduction)
+
+    def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes vocab"]:
+        """The logits of what `hidden` returns."""
+        return softcap(self.unembedding(hidden), self.config.logit_softcap)
+
+    def loss(
+        self,
+        hidden: Float[Tensor, "batch query d_model"],
+        targets: Int[Tensor, "batch query"],
+        reduction: str = "mean",
+    ) -> Float[Tensor, ""]:
+        """The loss of what `hidden` returns."""
+        weight, cap = self.unembedding.weight, self.config.logit_softcap
+        return linear_cross_entropy(hidden, weight, targets, reduction, cap)
 
     def hidden(
-        self, tokens: Int[Tensor, "batch query"], cache: AnyKVCache | None = None
+        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream after the final norm: the input of `unembedding`.
 
-        With a cache, `tokens` continue the cached ones and are added to the cache. With a
-        `StaticKVCache`, the position of the token is not checked.
+        With a cache, `tokens` continue the cached ones and are added to the cache.
 
         Raises ValueError if the tokens (with the cached ones) exceed the context length, and, in
         eager mode on a CPU, for an id outside the vocabulary (elsewhere the check would force a
         synchronisation).
         """
         start = 0 if cache is None else cache.length
-        if not isinstance(start, Tensor) and start + tokens.shape[1] > self.config.context_length:
+        if start + tokens.shape[1] > self.config.context_length:
             raise ValueError(
                 f"tokens: {start + tokens.shape[1]} tokens exceed "
                 f"context_length={self.config.context_length}; give fewer"
@@ -109,18 +107,23 @@ class GPT(nn.Module):
         return self.final_norm(x)
 
     def mask(
-        self, tokens: Int[Tensor, "batch query"], cache: AnyKVCache | None = None
+        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
     ) -> Bool[Tensor, "_batch 1 query key"] | None:
         """Which keys the tokens may attend to (True), in all blocks; None: those up to their own
         place."""
-        if not self.config.document_mask:
-            return None if cache is None else cache.mask
-        assert self.end is not None and not isinstance(cache, StaticKVCache)
-        ends = torch.eq(tokens, self.end)
-        return document_mask(ends if cache is None else cache.append_ends(ends), tokens.shape[1])
+        mask, n_query = None, tokens.shape[1]
+        if self.config.document_mask:
+            assert self.end is not None
+            ends = torch.eq(tokens, self.end)
+            mask = document_mask(ends if cache is None else cache.append_ends(ends), n_query)
+        if self.config.window is not None:
+            n_key = n_query + (0 if cache is None else cache.length)
+            window = window_mask(n_query, n_key, self.config.window, tokens.device)
+            mask = window[None, None] if mask is None else mask & window
+        return mask
 
     def embed(
-        self, tokens: Int[Tensor, "batch query"], start: Start = 0
+        self, tokens: Int[Tensor, "batch query"], start: int = 0
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream before the first block, of tokens from position `start` on; raises as
         `hidden` does for an id."""
@@ -132,16 +135,6 @@ class GPT(nn.Module):
                 f"the vocabulary has ids 0 to {self.vocab_size - 1}"
             ) from None
         return self.embedding_dropout(self.position(x, start))
-
-    def allocate(self, device: torch.device) -> None:
-        """Give a model that was built on the meta device its memory. The values of its parameters
-        are undefined."""
-        self.to_empty(device=device)
-        if self.config.tied_embeddings:  # `to_empty` makes two matrices of one
-            self.unembedding.weight = self.token_embedding.weight
-        for module in self.modules():
-            if isinstance(module, Rotary):
-                module.cos, module.sin = (each.to(device) for each in module.tables())
 
     def checkpoint_activations(self) -> None:
         """Keep only the inputs of blocks for the backward pass, which computes each block again,
@@ -173,8 +166,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Random weights, normal with mean 0; biases are 0, gains 1. Of a sharded model, every rank
-        draws each whole matrix and keeps its rows.
+        """Random weights, normal with mean 0; biases are 0, gains 1.
 
         Matrices have std 0.02, and those that write to the residual stream std 0.02 / sqrt(2
         n_layers), so that its variance does not grow with depth (Radford et al. 2019, section 2.3).
@@ -192,26 +184,15 @@ class GPT(nn.Module):
                 parameter.fill_(0 if name.endswith("bias") else 1)
         for name, module in self.named_modules():
             if isinstance(module, nn.Embedding | LearnedPosition):
-                _assign(module.weight, _normal(module.weight, EMBEDDING_STD))
+                module.weight.normal_(std=EMBEDDING_STD)
             if isinstance(module, nn.Linear) and module.weight is not self.token_embedding.weight:
                 is_down = name.endswith("mlp.down")
-                _assign(module.weight, _normal(module.weight, std / layers if is_down else std))
+                module.weight.normal_(std=std / layers if is_down else std)
         if self.config.tied_embeddings:
             self.final_norm.get_parameter("weight").fill_(std / EMBEDDING_STD)
         for module in self.modules():
             if isinstance(module, CausalSelfAttention):
-                value = _normal(module.value.weight, 1 / math.sqrt(self.config.d_model))
-                _assign(module.value.weight, value)
+                value = module.value.weight.normal_(std=1 / math.sqrt(self.config.d_model))
                 heads = value.unflatten(0, (self.config.n_kv_heads, -1))
                 heads = heads.repeat_interleave(self.config.n_heads // len(heads), dim=0)
-                _assign(module.output.weight, heads.flatten(0, 1).T / layers)
-
-
-def _normal(parameter: Tensor, std: float) -> Tensor:
-    """A tensor of the parameter's full shape."""
-    return torch.empty(parameter.shape, dtype=parameter.dtype).normal_(std=std)
-
-
-def _assign(parameter: Tensor, values: Tensor) -> None:
-    own, rows = own_rows(parameter)
-    own.copy_(values[rows])
+                module.output.weight.copy_(heads.flatten(0, 1).T / layers)

@@ -38,6 +38,7 @@ class Part(NamedTuple):
 
 def family(config: ModelConfig) -> str:
     """gpt2, llama or qwen3. Raises ValueError, naming a setting, if the model is none of them."""
+    config.check_known("other programs")
     is_gpt2 = config.norm == "layernorm"
     wanted: dict[str, Any] = {"position": "rotary", "mlp": "swiglu"}
     if is_gpt2:

@@ -19,8 +19,6 @@ from torch.compiler import is_compiling
 from errors import check_choice
 
 PART_BYTES = 1 << 28  # of float32 logits; the loss of more is computed in parts
-ALIGNED = ("cuda",)  # devices on which products are slow if a size is no multiple of
-ALIGNMENT = 64
 UNSCORED = -100  # as a target
 
 
@@ -34,13 +32,20 @@ def cross_entropy(
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
 
 
+def softcap(logits: Float[Tensor, "*axes"], cap: float | None) -> Float[Tensor, "*axes"]:
+    """cap tanh(logits / cap), between -cap and cap (Gemma 2, Riviere et al. 2024, section 2); None:
+    the logits themselves."""
+    return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
 def linear_cross_entropy(
     hidden: Float[Tensor, "batch query d_model"],
     weight: Float[Tensor, "vocab d_model"],
     targets: Int[Tensor, "batch query"],
     reduction: str = "mean",
+    cap: float | None = None,
 ) -> Float[Tensor, ""]:
-    """`cross_entropy` of the logits hidden @ weight.T.
+    """`cross_entropy` of the logits `softcap(hidden @ weight.T, cap)`.
 
     The loss of many logits is computed in parts of `PART_BYTES`, together with its gradient, which
     cannot be differentiated again or by torch.func. Compiled code has no parts: the compiler keeps
@@ -61,27 +66,14 @@ def linear_cross_entropy(
     dtype = hidden.dtype
     if torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)
-    vocab_size = weight.shape[0]
-    rows = max(1, PART_BYTES // (4 * vocab_size * ALIGNMENT)) * ALIGNMENT
+    rows = max(1, PART_BYTES // (4 * len(weight)))
     if is_compiling() or targets.numel() <= rows:
-        logits = F.linear(hidden, _aligned(weight, dtype))
-        if logits.shape[-1] != vocab_size:
-            logits = logits[..., :vocab_size]
-        return cross_entropy(logits, targets, reduction)
+        return cross_entropy(softcap(F.linear(hidden, weight), cap), targets, reduction)
     has_gradients = torch.is_grad_enabled()
     total = _LossInParts.apply(
-        hidden.flatten(0, 1), weight, targets.flatten(), rows, dtype, has_gradients
+        hidden.flatten(0, 1), weight, targets.flatten(), rows, dtype, has_gradients, cap
     )
     return total if reduction == "sum" else total / (targets != UNSCORED).sum()
-
-
-def _aligned(
-    weight: Float[Tensor, "vocab d_model"], dtype: torch.dtype
-) -> Float[Tensor, "aligned d_model"]:
-    """The weight, or on a device where that is faster, in `dtype` and with rows of zeros up to a
-    multiple of `ALIGNMENT`."""
-    padding = -weight.shape[0] % ALIGNMENT if weight.device.type in ALIGNED else 0
-    return F.pad(weight.to(dtype), (0, 0, 0, padding)) if padding else weight
 
 
 class _LossInParts(torch.autograd.Function):
@@ -97,27 +89,30 @@ class _LossInParts(torch.autograd.Function):
         rows: int,
         dtype: torch.dtype,
         has_gradients: bool,
+        cap: float | None,
     ) -> Float[Tensor, ""]:
-        vocab_size, aligned = weight.shape[0], _aligned(weight, dtype).to(dtype)
+        cast = weight.to(dtype)
         total = torch.zeros((), device=hidden.device)
         if has_gradients:
             of_hidden = torch.empty_like(hidden)
             of_weight = torch.zeros_like(weight, dtype=torch.float32)
-            of_logits = aligned.new_zeros(rows, aligned.shape[0])
+            of_logits = cast.new_empty(rows, len(cast))
         for start in range(0, len(targets), rows):
             part = slice(start, start + rows)
             x, target = hidden[part].to(dtype), targets[part, None]
             scored = target != UNSCORED
             target = target.where(scored, 0)
-            logits = F.linear(x, aligned)[:, :vocab_size]
+            logits = softcap(F.linear(x, cast), cap)
             log_p = logits.log_softmax(-1, dtype=torch.float32)
             total -= log_p.gather(1, target).where(scored, 0).sum()
             if has_gradients:  # of the logits: the probabilities, minus 1 for the target
                 log_p.exp_().scatter_add_(1, target, log_p.new_full(target.shape, -1))
+                if cap is not None:
+                    log_p *= 1 - (logits / cap).square()  # the derivative of tanh
                 error = of_logits[: len(x)]
-                torch.mul(log_p, scored, out=error[:, :vocab_size])
-                of_hidden[part] = error @ aligned
-                of_weight += (error.T @ x)[:vocab_size]
+                torch.mul(log_p, scored, out=error)
+                of_hidden[part] = error @ cast
+                of_weight += error.T @ x
         if has_gradients:
             ctx.save_for_backward(of_hidden, of_weight.to(weight.dtype))
         return total
@@ -125,4 +120,4 @@ class _LossInParts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        return *(each * scale for each in ctx.saved_tensors), None, None, None, None
+        return *(each * scale for each in ctx.saved_tensors), None, None, None, None, None

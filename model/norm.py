@@ -85,19 +85,13 @@ class _FusedRMSNorm(torch.autograd.Function):
         return grad_x.add_(mean), grad_weight, None
 
 
-class LayerNorm(nn.LayerNorm):
-    """PyTorch's module, also for a gain and bias of another dtype than the input: a sharded model
-    in training is gathered in bfloat16."""
-
-    def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), bias, self.eps)
+def _layer_norm(config: ModelConfig) -> nn.Module:
+    return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
 
 
-def build_norm(config: ModelConfig) -> nn.Module:
-    """The norm over the residual stream. Raises ValueError if `config.norm` has no branch here."""
-    if config.norm == "layernorm":
-        return LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
-    if config.norm == "rmsnorm":
-        return RMSNorm(config.d_model, eps=config.norm_eps)
-    raise ValueError(f"norm: {config.norm!r} is not implemented")
+def _rms_norm(config: ModelConfig) -> nn.Module:
+    return RMSNorm(config.d_model, eps=config.norm_eps)
+
+
+# The norm over the residual stream.
+NORMS = {"layernorm": _layer_norm, "rmsnorm": _rms_norm}

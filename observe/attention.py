@@ -19,16 +19,16 @@ from torch import Tensor
 from data import Tokenizer
 from errors import check_range
 from model import GPT
-from observe.figures import HeadsFigure, token_label
+from observe.figures import draw_heads, token_label
 from observe.heads import HeadScores, maps_of
-from observe.summaries import add_image
 from tensorboard_attention import add_attention
-from training.observer import Observer, StepMetrics
+from training.callback import Callback
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
+    from training.trainer import Trainer
 
 Maps = Float[Tensor, "1 head query key"]
 
@@ -60,44 +60,42 @@ class AttentionConfig:
             )
 
 
-class AttentionMaps(Observer):
+class AttentionMaps(Callback):
     """Logs the maps and scores of the probe at regular steps and at the last step.
 
     The scores are those of `HeadScores`, measured on texts that suit them.
     """
 
-    def __init__(self, config: AttentionConfig, observed: ObservedRun) -> None:
-        self.config, self.max_steps = config, observed.max_steps
-        tokenizer = observed.dataset.tokenizer
+    def __init__(self, config: AttentionConfig, context: RunContext) -> None:
+        self.config, self.cost = config, context.cost
+        tokenizer = context.dataset.tokenizer
         text = config.probe
-        tokens = default_probe(observed) if text is None else tokenizer.encode(text)
-        tokens = tokens[: observed.model.config.context_length]
-        self.probe = Probe(observed.writer, observed.model, tokenizer, tokens, TAG)
-        self.scores, self.cost = HeadScores(observed), observed.cost
+        tokens = default_probe(context) if text is None else tokenizer.encode(text)
+        tokens = tokens[: context.model.config.context_length]
+        self.probe = Probe(context.writer, context.model, tokenizer, tokens, TAG)
+        self.scores = HeadScores(context)
 
-    def on_start(self, step: int) -> None:
-        if step == 0:
-            self._log(step, images=self.config.images_every > 0)
+    def on_start(self, trainer: Trainer) -> None:
+        if trainer.state.step == 0:
+            self._log(0, images=self.config.images_every > 0)
 
-    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        every = self.config.images_every
-        is_last = step == self.max_steps
-        images = every > 0 and (is_last or step % every == 0)
-        if images or is_last or step % self.config.every == 0:
-            self._log(step, images)
+    def on_step(self, trainer: Trainer) -> None:
+        images = self.config.images_every > 0 and trainer.is_due(self.config.images_every)
+        if images or trainer.is_due(self.config.every):
+            self._log(trainer.state.step, images)
 
     def _log(self, step: int, images: bool) -> None:
         with self.cost:
             self.probe.log(step, images, self.scores.log(step), self.scores.measured)
 
 
-def default_probe(observed: ObservedRun) -> list[int]:
+def default_probe(context: RunContext) -> list[int]:
     """A short whole document of the validation split; the start of a split that has none."""
-    tokens = observed.dataset.val[:N_SEARCHED_TOKENS]
-    starts = observed.document_starts(tokens)
+    tokens = context.dataset.val[:N_SEARCHED_TOKENS]
+    starts = context.document_starts(tokens)
     if starts is not None:
         lengths = np.diff(starts)
-        longest = observed.model.config.context_length
+        longest = context.model.config.context_length
         fits = np.flatnonzero((lengths >= N_PROBE_TOKENS) & (lengths <= longest))
         if len(fits):
             chosen = fits[lengths[fits].argmin()]
@@ -107,11 +105,11 @@ def default_probe(observed: ObservedRun) -> list[int]:
 
 class Probe:
     """A text whose attention maps are logged under `tag`, and the images of its first tokens under
-    `<tag>/layer <n>`. Without a writer they are computed, but not logged."""
+    `<tag>/layer <n>`."""
 
     def __init__(
         self,
-        writer: SummaryWriter | None,
+        writer: SummaryWriter,
         model: GPT,
         tokenizer: Tokenizer,
         tokens: Sequence[int],
@@ -121,7 +119,6 @@ class Probe:
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
         self.labels = [token_label(each) for each in self.spelled[:MAX_IMAGE_TOKENS]]
-        self.figure: HeadsFigure | None = None
 
     def log(
         self,
@@ -136,18 +133,11 @@ class Probe:
         measured: by name, the text on which these scores were measured.
         """
         maps = maps_of(self.model, self.tokens)
-        if self.writer is None:
-            return maps
         given = {name: list(values) for name, values in (scores or {}).items()}
         add_attention(self.writer, self.tag, maps, self.spelled, step, given, measured=measured)
-        if images:
-            self._draw(self.writer, maps, step)
+        n = len(self.labels)
+        for layer, (weights,) in enumerate(maps if images else ()):
+            image = draw_heads(self.labels, weights[:, :n, :n].numpy())
+            self.writer.add_image(f"{self.tag}/layer {layer}", image, step, dataformats="HWC")
         self.writer.flush()
         return maps
-
-    def _draw(self, writer: SummaryWriter, maps: Sequence[Maps], step: int) -> None:
-        n = len(self.labels)
-        for layer, (weights,) in enumerate(maps):
-            self.figure = self.figure or HeadsFigure(self.labels, n_heads=weights.shape[0])
-            image = self.figure.draw(weights[:, :n, :n].numpy())
-            add_image(writer, f"{self.tag}/layer {layer}", image, step)

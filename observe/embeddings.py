@@ -14,12 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from files import replace_text
-from model import full_tensor
 from observe.figures import token_label
-from training.observer import Observer, Summary
+from training.callback import Callback
 
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
+    from training.trainer import Trainer
 
 # Where the projector looks for it in a run (tensorboard/plugins/projector/metadata.py).
 FOLDER = Path("plugins") / "org_tensorflow_tensorboard_projector"
@@ -33,26 +33,24 @@ embeddings {
 """
 
 
-class Embeddings(Observer):
+class Embeddings(Callback):
     """Writes the embeddings of the first MAX_TOKENS tokens when the run ends or is stopped."""
 
-    def __init__(self, observed: ObservedRun) -> None:
-        self.folder, self.model = observed.folder / FOLDER, observed.model
-        self.cost, self.is_main = observed.cost, observed.is_main
-        tokenizer, n_tokens = observed.dataset.tokenizer, observed.model.vocab_size
+    def __init__(self, context: RunContext) -> None:
+        self.folder, self.context = context.folder / FOLDER, context
+        tokenizer, n_tokens = context.dataset.tokenizer, context.model.vocab_size
         self.labels = projector_labels(
             [tokenizer.decode_bytes([token]) for token in range(min(n_tokens, MAX_TOKENS))]
         )
         self.points: Float[Tensor, "token d_model"] | None = None
 
-    def on_checkpoint(self, step: int, path: Path) -> None:
-        with self.cost:
-            weight = full_tensor(self.model.token_embedding.weight.detach())
-            if self.is_main:
-                # Not written yet: as text they take longer than the checkpoint of a small model.
-                self.points = weight[: len(self.labels)].float().cpu().clone()
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        with self.context.cost:
+            weight = self.context.model.token_embedding.weight.detach()
+            # Not written yet: as text they take longer than the checkpoint of a small model.
+            self.points = weight[: len(self.labels)].float().cpu().clone()
 
-    def on_end(self, step: int, summary: Summary | None) -> None:
+    def on_end(self, trainer: Trainer) -> None:
         if self.points is None:
             return
         row = "\t".join(["%.5g"] * self.points.shape[1])

@@ -1,13 +1,12 @@
 """The scores of every head, logged repeatedly while the heads form.
 
 Promises: each score of `tensorboard_attention.scores` is measured on texts for which it is
-meaningful, the same ones at every step, and logged as one heat map (layers by heads) per score and
-one scalar per layer, that of its largest head. The Attention tab has the curves of all heads.
+meaningful, the same ones at every step, and logged as one scalar per layer, that of its largest
+head. The Attention tab has the curves of all heads.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,14 +21,12 @@ from torch import Tensor
 from data.batches import UNSCORED
 from data.mentions import tale_texts
 from data.tokenizer import Tokenizer
-from model import GPT, gathered, record_attention
-from observe.figures import score_image
+from model import GPT, record_attention
 from observe.importance import held_out, importance
-from observe.summaries import add_image, add_scalars
 from tensorboard_attention.scores import SCORES, measure
 
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
 
 # Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64
@@ -55,7 +52,7 @@ def maps_of(
     """The attention maps of every layer on the CPU, in float32, without dropout."""
     was_training = model.training
     model.eval()
-    with torch.no_grad(), gathered(model), record_attention(model) as maps:
+    with torch.no_grad(), record_attention(model) as maps:
         model.hidden(tokens.to(next(model.parameters()).device))
     model.train(was_training)
     return [weights.float().cpu() for weights in maps]
@@ -108,50 +105,35 @@ def first_places(tokens: Int[Tensor, "text token"]) -> Int64[np.ndarray, "text t
 class HeadScores:
     """Measures and logs the scores of all heads of a model that is being trained."""
 
-    def __init__(self, observed: ObservedRun) -> None:
-        self.writer, self.model = observed.writer, observed.model
-        self.held_out = held_out(observed)
-        self.texts, where = score_texts(observed)
+    def __init__(self, context: RunContext) -> None:
+        self.writer, self.model = context.writer, context.model
+        self.held_out = held_out(context)
+        self.texts, where = score_texts(context)
         where["losses"] = f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens"
         # By name of the score.
         self.measured = {each.name: where[each.needs] for each in SCORES if each.needs in where}
-        length = self.texts[0].tokens.shape[1]
-        # Of the colour scales of heat maps.
-        self.top = {
-            "entropy": max(1.0, math.log2(length)),
-            "mean distance": length / 2,
-            "importance": 0.5,
-            "importance, error": 0.5,
-        }
 
     def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:
         """Measure, log and return the current scores."""
         found = measure_heads(self.model, self.texts) | importance(self.model, self.held_out)
-        if self.writer is None:
-            return found
         # Names that sort after those of the loss, with which TensorBoard's first page then begins.
-        scalars = {
-            f"score {name}/layer {layer}, largest head": float(np.nanmax(heads))
-            for name, values in found.items()
-            for layer, heads in enumerate(values)
-            if np.isfinite(heads).any()
-        }
-        add_scalars(self.writer, scalars, step)
         for name, values in found.items():
-            image = score_image(values, self.top.get(name, 1.0))
-            add_image(self.writer, f"scores/{name}", image, step)
+            for layer, heads in enumerate(values):
+                if np.isfinite(heads).any():
+                    tag = f"score {name}/layer {layer}, largest head"
+                    self.writer.add_scalar(tag, np.nanmax(heads), step)
         return found
 
 
-def score_texts(observed: ObservedRun) -> tuple[list[Texts], dict[str, str]]:
+def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:
     """The texts on which scores are measured, and what they are, by what a score needs.
 
     Induction is measured where the corpus at hand has it: on the songs of tales, and else on words
     that are repeated, if it has enough.
     """
-    tokenizer, model = observed.dataset.tokenizer, observed.model
+    tokenizer, model = context.dataset.tokenizer, context.model
     context_length = model.config.context_length
-    start = observed.validation_tokens(N_TEXTS * N_TOKENS)
+    start = context.validation_tokens(N_TEXTS * N_TOKENS)
     length = min(N_TOKENS, context_length, len(start))
     count = min(N_TEXTS, len(start) // length)
     texts = [Texts(start[: count * length].view(count, length), {"maps": ()})]
@@ -161,7 +143,7 @@ def score_texts(observed: ObservedRun) -> tuple[list[Texts], dict[str, str]]:
         ids = random_ids(model.vocab_size, half)
         texts.append(Texts(ids, {"random ids": (first_places(ids),)}))
         where["random ids"] = "random ids, repeated"
-    tales = tale_texts(observed.corpus, tokenizer, N_TEXTS, context_length)
+    tales = tale_texts(context.corpus, tokenizer, N_TEXTS, context_length)
     if tales:
         inputs = {"targets": (tales.copies,)}
         where["targets"] = f"{N_TEXTS} tales"
@@ -173,7 +155,7 @@ def score_texts(observed: ObservedRun) -> tuple[list[Texts], dict[str, str]]:
             where["tokens"] = f"the songs of {N_TEXTS} tales, where they say what comes next"
         texts.append(Texts(torch.from_numpy(tales.tokens), inputs, tales.recalled))
     if "tokens" not in where:
-        own = random_words(observed.validation_tokens(N_WORDS), tokenizer, half)
+        own = random_words(context.validation_tokens(N_WORDS), tokenizer, half)
         if own:
             texts.append(Texts(own.tokens, {"tokens": (first_places(own.tokens),)}))
             where["tokens"] = f"{own.unit} of the validation text, repeated"

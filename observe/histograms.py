@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from errors import check_range
-from model import full_tensor
-from training.observer import Observer, StepMetrics
+from training.callback import Callback
 
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
+    from training.trainer import Trainer
 
 
 @dataclass
@@ -26,7 +25,7 @@ class HistogramsConfig:
         check_range("every", self.every, 0, 10**12)
 
 
-class Histograms(Observer):
+class Histograms(Callback):
     """Logs `layer <n>/<name>` for each weight and `layer <n>/<name> gradient` for its gradient;
     parameters outside the layers are under `around the layers`.
 
@@ -34,39 +33,33 @@ class Histograms(Observer):
     several ranks averaged over them.
     """
 
-    def __init__(self, config: HistogramsConfig, observed: ObservedRun) -> None:
-        self.writer, self.model, self.every = observed.writer, observed.model, config.every
-        self.cost = observed.cost
+    def __init__(self, config: HistogramsConfig, context: RunContext) -> None:
+        self.context, self.every = context, config.every
 
-    def on_start(self, step: int) -> None:
-        if step == 0:
-            self._log(step, self.model.named_parameters())
+    def on_start(self, trainer: Trainer) -> None:
+        if trainer.state.step == 0:
+            self._log_weights(0)
 
-    def wants_gradients(self, step: int) -> bool:
-        return step % self.every == 0
+    def on_gradients(self, trainer: Trainer) -> None:
+        step = trainer.state.step
+        if step % self.every == 0 and trainer.is_finite:
+            with self.context.cost:
+                for name, parameter in self.context.model.named_parameters():
+                    if parameter.grad is not None:
+                        self._log(f"{name} gradient", parameter.grad, step)
 
-    def on_gradients(self, step: int) -> None:
-        if self.wants_gradients(step):
-            self._log(
-                step,
-                (
-                    (f"{name} gradient", parameter.grad)
-                    for name, parameter in self.model.named_parameters()
-                    if parameter.grad is not None
-                ),
-            )
+    def on_step(self, trainer: Trainer) -> None:
+        if trainer.state.step % self.every == 0:
+            self._log_weights(trainer.state.step)
 
-    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        if step % self.every == 0:
-            self._log(step, self.model.named_parameters())
+    def _log_weights(self, step: int) -> None:
+        with self.context.cost:
+            for name, parameter in self.context.model.named_parameters():
+                self._log(name, parameter.detach(), step)
 
-    def _log(self, step: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        with self.cost:
-            for name, tensor in tensors:  # of a sharded model, one full tensor at a time
-                full = full_tensor(tensor.detach()).float()
-                # TensorBoard's bins end at 1e20; a diverging run goes beyond.
-                if self.writer is not None and full.abs().max() < 1e20:
-                    self.writer.add_histogram(histogram_tag(name), full, step)
+    def _log(self, name: str, tensor: Tensor, step: int) -> None:
+        if tensor.abs().max() < 1e20:  # where TensorBoard's bins end; a diverging run goes beyond
+            self.context.writer.add_histogram(histogram_tag(name), tensor.float(), step)
 
 
 def histogram_tag(name: str) -> str:

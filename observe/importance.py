@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from data.batches import UNSCORED, Windows
-from model import GPT, ablate_each_head, gathered, linear_cross_entropy
+from data.batches import UNSCORED, EvalBatches
+from model import GPT, ablate_each_head
 from model.block import Block
 from tensorboard_attention.scores import measure
 
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
 
 # More tokens give less of an error, and one look takes longer: about as long as this many products
 # of a weight, with a token, for each head.
@@ -30,20 +30,20 @@ COPIES = 4  # of these tokens in one call: more take memory, and not less time
 Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
 
-def held_out(observed: ObservedRun) -> Batch:
+def held_out(context: RunContext) -> Batch:
     """From FEWEST to MOST tokens of the validation split, fewer of a larger model, and their
     targets: the windows of medium length, which are whole documents where the corpus has any."""
-    dataset, model = observed.dataset, observed.model
+    dataset, model = context.dataset, context.model
     heads = model.config.n_layers * model.config.n_heads
     weights = sum(each.numel() for each in model.parameters())
     n_tokens = min(MOST, max(FEWEST, PRODUCTS // (heads * weights)))
-    starts = observed.document_starts(dataset.val)
+    starts = context.document_starts(dataset.val)
     length = model.config.context_length
     if starts is None:
         length = min(length, n_tokens // 4)  # several, for the error
-    whole = Windows(dataset.val, length, 1, starts)
+    whole = EvalBatches(dataset.val, length, 1, starts)
     count = max(1, round(n_tokens * len(whole) / whole.n_targets))
-    windows = Windows(dataset.val, length, count, starts)
+    windows = EvalBatches(dataset.val, length, count, starts)
     inputs, targets = windows.batch(len(windows) // 2)
     # Without padding, which would be a part of the means.
     end = int((targets != UNSCORED).all(0).nonzero().max()) + 1
@@ -71,9 +71,8 @@ def losses(
     inputs, targets = (each.to(device) for each in batch)
 
     def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, " batch"]:
-        weight = model.unembedding.weight
         pairs = zip(model.final_norm(x).split(1), targets.split(1), strict=True)
-        return torch.stack([linear_cross_entropy(one, weight, y, "sum") for one, y in pairs])
+        return torch.stack([model.loss(one, y, "sum") for one, y in pairs])
 
     mask = model.mask(inputs)
 
@@ -84,21 +83,17 @@ def losses(
             masks = None
         else:  # that of a window may be (1, 1, query, key), for all sequences
             masks = mask.expand(len(inputs), *mask.shape[1:]).repeat(len(streams), 1, 1, 1)
-        # `block(x)` would gather a sharded block again.
-        return block.forward(streams.flatten(0, 1), None, masks).unflatten(0, (len(streams), -1))
+        return block(streams.flatten(0, 1), None, masks).unflatten(0, (len(streams), -1))
 
-    with gathered(model):
-        # The residual stream of the model, and then those without one head each, of the layers so
-        # far. All pass through a layer before the next: a sharded model gathers each layer once.
-        streams = model.embed(inputs)[None]
-        for block in model.blocks:
-            assert isinstance(block, Block)
-            with gathered(block):
-                after = [apply(block, each) for each in streams.split(COPIES)]
-                with ablate_each_head(block):
-                    after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
-            streams = torch.cat(after)
-        # One transfer for all: each waits for a GPU.
-        intact, *without = torch.stack([*map(loss, streams)]).double().cpu().numpy()
+    # The residual stream of the model, and then those without one head each, of the layers so far.
+    streams = model.embed(inputs)[None]
+    for block in model.blocks:
+        assert isinstance(block, Block)
+        after = [apply(block, each) for each in streams.split(COPIES)]
+        with ablate_each_head(block):
+            after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
+        streams = torch.cat(after)
+    # One transfer for all: each waits for a GPU.
+    intact, *without = torch.stack([*map(loss, streams)]).double().cpu().numpy()
     shape = (model.config.n_layers, model.config.n_heads, len(inputs))
     return np.reshape(without, shape), intact

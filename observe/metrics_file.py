@@ -10,38 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 from files import fsync, replace_text
 from observe.speed import speeds
-from training.observer import EvalMetrics, Observer, StepMetrics
+from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
+    from training.trainer import Trainer
 
 
-class MetricsFile(Observer):
+class MetricsFile(Callback):
     """Appends a line for each measurement: `step`, and what was measured at it.
 
     A resume removes the lines after its first step, since those steps are repeated, a repeated
     evaluation of that step, and lines that are incomplete because the process or the disk failed.
     """
 
-    def __init__(self, observed: ObservedRun) -> None:
-        self.path = observed.folder / "metrics.jsonl"
-        self.observed = observed
+    def __init__(self, context: RunContext) -> None:
+        self.path, self.model = context.folder / "metrics.jsonl", context.model
 
-    def on_start(self, step: int) -> None:
-        self.first_step = step
+    def on_start(self, trainer: Trainer) -> None:
+        self.first_step = step = trainer.state.step
         self._keep(lambda line: line["step"] <= step)
 
-    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        if metrics is not None:
-            speed = speeds(self.observed, metrics.tokens_per_second)
-            self._append(step, {**asdict(metrics), **speed})
+    def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        speed = speeds(trainer, self.model, metrics.tokens_per_second)
+        self._append(trainer.state.step, {**asdict(metrics), **speed})
 
-    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+    def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        step = trainer.state.step
         if step == self.first_step:
             self._keep(lambda line: line["step"] < step or "val_loss" not in line)
         self._append(step, asdict(metrics))
 
-    def on_checkpoint(self, step: int, path: Path) -> None:
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         fsync(self.path)
 
     def _keep(self, is_kept: Callable[[Any], bool]) -> None:

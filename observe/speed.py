@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
+from model import GPT
+from observe.peaks import find_peak
+
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from training.trainer import Trainer
 
 
-def speeds(observed: ObservedRun, tokens_per_second: float) -> dict[str, float]:
+def speeds(trainer: Trainer, model: GPT, tokens_per_second: float) -> dict[str, float]:
     """What a rate of all devices together means, by name, as far as it is known.
 
     tokens_per_second_per_device: of several devices.
@@ -16,18 +21,21 @@ def speeds(observed: ObservedRun, tokens_per_second: float) -> dict[str, float]:
         operations of the model per second, by `GPT.flops_per_token`, divided by the peak of all
         devices.
     """
-    found, n_devices = {}, observed.n_devices
+    found, n_devices = {}, trainer.ranks.world_size
     if n_devices > 1:
         found["tokens_per_second_per_device"] = tokens_per_second / n_devices
-    if observed.peak_flops is not None:
-        done = observed.model.flops_per_token * tokens_per_second
-        found["mfu"] = done / (observed.peak_flops * n_devices)
+    if trainer.config.peak_tflops is not None:
+        peak: float | None = trainer.config.peak_tflops * 1e12
+    else:
+        peak = find_peak(trainer.ranks.device, isinstance(trainer.autocast, torch.autocast))
+    if peak is not None:
+        found["mfu"] = model.flops_per_token * tokens_per_second / (peak * n_devices)
     return found
 
 
-def shown_speed(observed: ObservedRun, tokens_per_second: float) -> str:
+def shown_speed(trainer: Trainer, model: GPT, tokens_per_second: float) -> str:
     """The same in words."""
-    found = speeds(observed, tokens_per_second)
+    found = speeds(trainer, model, tokens_per_second)
     words = f"{tokens_per_second:,.0f} tokens/s"
     if "tokens_per_second_per_device" in found:
         words += f", {found['tokens_per_second_per_device']:,.0f} per device"

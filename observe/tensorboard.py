@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from files import fsync
-from observe.hparams import hparams_events, result
+from observe.hparams import hyperparameters, result
 from observe.speed import speeds
-from observe.summaries import add_scalars
-from training.observer import EvalMetrics, Observer, StepMetrics, Summary
+from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
+    from training.trainer import Trainer
 
 WIDTH = 100  # characters of a line of text
 
@@ -29,53 +29,56 @@ LAYOUT = {
 }
 
 
-class TensorBoard(Observer):
+class TensorBoard(Callback):
     """Writes scalars and the settings; samples at evaluations; and at the end the result."""
 
-    def __init__(self, observed: ObservedRun) -> None:
-        self.writer, self.observed = observed.events, observed
+    def __init__(self, context: RunContext) -> None:
+        self.writer, self.context = context.writer, context
 
-    def on_start(self, step: int) -> None:
+    def on_start(self, trainer: Trainer) -> None:
         self.writer.add_custom_scalars(LAYOUT)
-        self.writer.add_text("config", preformatted(self.observed.settings_yaml), step)
+        files = [self.context.folder / name for name in ("resumed.yaml", "config.yaml")]
+        settings = next(file for file in files if file.exists()).read_text(encoding="utf-8")
+        self.writer.add_text("config", preformatted(settings), trainer.state.step)
 
-    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        if metrics is None:
-            return
+    def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        speed = speeds(trainer, self.context.model, metrics.tokens_per_second)
         scalars = {
             "loss/train": metrics.train_loss,
             "loss_bpb/train": metrics.train_bpb,
             "optimizer/lr": metrics.lr,
             "optimizer/grad_norm": metrics.grad_norm,
             "speed/tokens_per_second": metrics.tokens_per_second,
+            **{f"speed/{name}": value for name, value in speed.items()},
         }
-        for name, value in speeds(self.observed, metrics.tokens_per_second).items():
-            scalars[f"speed/{name}"] = value
-        add_scalars(self.writer, scalars, step)
+        self._add(scalars, trainer.state.step)
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
-    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+    def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        step = trainer.state.step
         scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
         if metrics.floor_bpb is not None:
             scalars["loss_bpb/val_floor"] = metrics.floor_bpb
-        add_scalars(self.writer, scalars, step)
-        if self.observed.logs_sample(step):
-            self.writer.add_text("sample", preformatted(self.observed.sample()), step)
+        self._add(scalars, step)
+        if self.context.logs_sample(step):
+            self.writer.add_text("sample", preformatted(self.context.sample(step)), step)
         self.writer.flush()
 
-    def on_checkpoint(self, step: int, path: Path) -> None:
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         # Events up to a checkpoint must also survive a loss of power.
-        for events in self.observed.folder.glob("events.out.tfevents.*"):
+        for events in self.context.folder.glob("events.out.tfevents.*"):
             fsync(events)
 
-    def on_end(self, step: int, summary: Summary | None) -> None:
-        if summary is not None:
-            add_scalars(self.writer, result(summary), step)
-            # Not `add_hparams`, which would create a folder, and so a run, of its own, and writes
-            # booleans as numbers.
-            self.writer._get_file_writer().add_summary(hparams_events(self.observed), step)
+    def on_end(self, trainer: Trainer) -> None:
+        if trainer.summary is not None:
+            values, metrics = hyperparameters(self.context), result(trainer.summary)
+            self.writer.add_hparams(values, metrics, run_name=".", global_step=trainer.state.step)
         self.writer.close()
+
+    def _add(self, scalars: dict[str, float], step: int) -> None:
+        for tag, value in scalars.items():
+            self.writer.add_scalar(tag, value, step)
 
 
 def preformatted(text: str) -> str:

@@ -5,21 +5,25 @@ If standard output is not a terminal, plain lines replace the bar.
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import socket
+import sys
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from observe.speed import shown_speed
-from training.observer import EvalMetrics, Observer, StepMetrics, Summary
+from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
-    from observe.observed import ObservedRun
+    from observe.context import RunContext
+    from training.trainer import Trainer
 
 # Seconds between two updates of the bar, or two plain lines.
 LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
@@ -27,22 +31,18 @@ LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
 ATTENTION_PAGE = "data/plugin_entry.html?name=attention"
 
 
-class Terminal(Observer):
+class Terminal(Callback):
     """Shows the progress of a run, and at its end the result and a sample."""
 
-    def __init__(
-        self,
-        observed: ObservedRun,
-        watch: bool,
-        console: Console | None = None,
-        attention: bool = False,
-    ) -> None:
-        """watch: whether TensorBoard shows the run; attention: also in its Attention tab."""
-        self.observed, self.max_steps = observed, observed.max_steps
-        logdir = shlex.quote(str(observed.folder.parent))
-        self.watch = f"tensorboard --logdir {logdir}" if watch else ""
+    def __init__(self, context: RunContext, console: Console | None = None) -> None:
+        self.context = context
+        settings = context.config
+        self.max_steps = settings.trainer.max_steps
+        logdir, observe = shlex.quote(str(context.folder.parent)), settings.observe
+        self.watch = f"tensorboard --logdir {logdir}" if observe.tensorboard else ""
         # TensorBoard's own page has no tabs on a narrow screen.
-        self.phone = f"http://{socket.gethostname()}:6006/{ATTENTION_PAGE}" if attention else ""
+        has_tab = observe.tensorboard and observe.attention.every
+        self.phone = f"http://{socket.gethostname()}:6006/{ATTENTION_PAGE}" if has_tab else ""
         self.console = console or _Console(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
@@ -60,45 +60,44 @@ class Terminal(Observer):
         )
         self.task = self.bar.add_task("", total=self.max_steps, measured="")
 
-    def on_start(self, step: int) -> None:
-        settings, model = self.observed.settings, self.observed.model
+    def on_start(self, trainer: Trainer) -> None:
+        settings, model = self.context.config, self.context.model
         self.console.print(
-            f"{settings['data.name']}, "
-            f"{settings['tokenizer.name']} of {model.vocab_size:,} tokens, "
-            f"model of {model.n_parameters:,} parameters, {settings['optimizer.name']}, "
-            f"{self.observed.device.type}"
+            f"{settings.data.name}, "
+            f"{settings.tokenizer.name} of {model.vocab_size:,} tokens, "
+            f"model of {model.n_parameters:,} parameters, {settings.optimizer.name}, "
+            f"{trainer.ranks.device.type}"
         )
         if self.watch:
             self.console.print(f"To watch: {self.watch}")
         if self.phone:
             self.console.print(f"On a phone: add --bind_all, then open {self.phone}")
         self.console.print()
-        self.bar.update(self.task, completed=step)
+        self.bar.update(self.task, completed=trainer.state.step)
         if self.live:
             self.bar.start()
 
-    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        if metrics is not None:
-            self.measured = (
-                f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  "
-                f"{shown_speed(self.observed, metrics.tokens_per_second)}"
-            )
-        elif not self.live:
-            return
-        if not self._is_due():  # before anything that takes time
-            return
-        self.bar.update(self.task, completed=step)
-        left = self.bar.tasks[0].time_remaining
-        self._show(step, self.measured + ("" if left is None else f"  {_left(float(left))}"))
+    def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        speed = shown_speed(trainer, self.context.model, metrics.tokens_per_second)
+        self.measured = f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  {speed}"
 
-    def on_eval_batch(self, step: int, done: int, total: int) -> None:
+    def on_step(self, trainer: Trainer) -> None:
+        is_measured = trainer.is_due(trainer.config.log_every)
+        if not (self.live or is_measured) or not self._is_due():  # before what takes time
+            return
+        self.bar.update(self.task, completed=trainer.state.step)
+        left = self.bar.tasks[0].time_remaining
+        shown = self.measured + ("" if left is None else f"  {_left(float(left))}")
+        self._show(trainer.state.step, shown)
+
+    def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
         if done == 1:
             self.evaluation_began = time.monotonic()
             return
         if not self._is_due():
             return
         seconds = (time.monotonic() - self.evaluation_began) / (done - 1) * (total - done)
-        self._show(step, f"evaluating {done:,}/{total:,} batches, {_left(seconds)}")
+        self._show(trainer.state.step, f"evaluating {done:,}/{total:,} batches, {_left(seconds)}")
 
     def _is_due(self) -> bool:
         """Whether the last update or plain line was not just now."""
@@ -114,13 +113,15 @@ class Terminal(Observer):
         else:
             self.console.print(f"step {step}/{self.max_steps}  {measured}")
 
-    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
+    def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         self.console.print(
-            f"step {step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats per token, "
-            f"{against_floor(metrics.val_bpb, metrics.floor_bpb)} ({metrics.val_tokens:,} tokens)"
+            f"step {trainer.state.step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats "
+            f"per token, {against_floor(metrics.val_bpb, metrics.floor_bpb)} "
+            f"({metrics.val_tokens:,} tokens)"
         )
 
-    def on_end(self, step: int, summary: Summary | None) -> None:
+    def on_end(self, trainer: Trainer) -> None:
+        step, summary = trainer.state.step, trainer.summary
         self.bar.update(self.task, completed=step)
         self.bar.stop()  # also ends the line if there is no bar
         if self.live:
@@ -129,22 +130,19 @@ class Terminal(Observer):
             return
         result = against_floor(summary.val_bpb, summary.floor_bpb)
         seconds = f"{summary.seconds:.{0 if summary.seconds >= 10 else 1}f}"
+        speed = shown_speed(trainer, self.context.model, summary.tokens_per_second)
         self.console.print(
             f"Validation  {result} ({summary.val_tokens:,} tokens)\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
-            f"in {seconds} s ({shown_speed(self.observed, summary.tokens_per_second)})"
+            f"in {seconds} s ({speed})\n"
+            f"Run         {self.context.folder}\n\nSample:\n"
         )
-        sample = self.observed.sample()  # before the cost, of which it is a part
-        if self.observed.is_sharded and self.observed.cost.seconds:
-            off = "observe.sharded=false trains without"
-            self.console.print(f"Watching    {self.observed.cost}; {off}")
-        self.console.print(f"Run         {self.observed.folder}\n\nSample:\n")
-        self.console.print(Text(sample.strip("\n")), soft_wrap=False)
-        run = f"run={shlex.quote(str(self.observed.folder))}"
+        self.console.print(Text(self.context.sample(step).strip("\n")), soft_wrap=False)
+        run = f"run={shlex.quote(str(self.context.folder))}"
         touch = f"  python look.py {run} html=storyteller.html\n"
         self.console.print(
             f"\nNext:\n  python sample.py {run}\n"
-            + (touch if self.observed.has_page else "")
+            + (touch if self.context.has_page else "")
             + (f"  {self.watch}\n" if self.watch else "")
         )
 
@@ -153,6 +151,20 @@ class _Console(Console):
     def show_cursor(self, show: bool = True) -> bool:
         """Never hide the cursor: a process that is killed could not show it again."""
         return False
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+            self.file.flush()
+        except OSError as error:  # a full disk
+            print(f"error: the output cannot be written ({error.strerror})", file=sys.stderr)
+            self.on_broken_pipe()
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads the output any more (`| head -1`, a killed `tee`): stop as for SIGHUP, and
+        discard what is printed later."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 def _left(seconds: float) -> str:

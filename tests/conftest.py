@@ -200,9 +200,15 @@ def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[st
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
-        # A process that was started with nohup passes on that it ignores this signal.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        preexec_fn=heed_signals,
     )
+
+
+def heed_signals() -> None:
+    """A process that was started with nohup, or by a shell in the background, passes on that it
+    ignores signals."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str]) -> str:

@@ -103,7 +103,7 @@ def test_logits_and_gradients_are_those_of_the_cpu(device: str, choices: dict[st
 
 @every_device
 def test_the_cache_changes_no_token(device: str) -> None:
-    """On a GPU, a graph reads the tokens, and the window of 24 tokens moves on."""
+    """The window of 24 tokens moves on."""
     model = make_model(device)
     text = torch.randint(50, (2, 5), generator=torch.Generator().manual_seed(0)).to(device)
     with exact_products():
@@ -157,10 +157,10 @@ def test_a_run_moves_between_devices(device: str, tmp_path: Path) -> None:
 ONE_RANK = """
 import torch
 from torch import distributed as dist
-from model import GPT, full_tensor
+from model import GPT
 from tests.conftest import small_config
 from training.muon import Muon
-from training.ranks import join_ranks, leave_ranks
+from training.distributed import full_tensor, join_ranks, leave_ranks
 
 torch.manual_seed(0)
 tokens = torch.randint(50, (2, 9), device="{device}")
@@ -175,7 +175,7 @@ with join_ranks(torch.device("{device}")) as ranks:
     for parallel in ("none", "ddp", "fsdp", "hsdp"):
         torch.manual_seed(1)
         model = GPT(small_config(2, 4, 32, 24), 50).to("{device}")
-        called = model if parallel == "none" else ranks.wrap(model, parallel, in_bf16=False)
+        called = model if parallel == "none" else ranks.wrap(model, parallel)
         matrices = [each for each in model.blocks.parameters() if each.ndim == 2]
         optimizer = Muon(matrices, lr=0.1, weight_decay=0.1, momentum=0.9)
         for _ in range(3):

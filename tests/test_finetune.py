@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 import signal
@@ -21,12 +20,11 @@ import yaml
 from data import Tokenizer
 from files import write_sums
 from inference import open_run
-from model import GPT, record_attention
-from tests.conftest import ROOT, begin, command, files, finish, small_config, succeed
+from model import record_attention
+from tests.conftest import ROOT, begin, command, files, finish, succeed
 from tests.test_ranks import launch
 from training import checkpoint
-from training.tensors import Tensors
-from training.weights import file_names
+from training.weights import Tensors
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -73,7 +71,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 def weights(run: Path, checkpoint: str = "last") -> dict[str, torch.Tensor]:
     folder = run / "checkpoints" / checkpoint
-    return dict(Tensors(folder / name for name in file_names(folder, "model.safetensors")))
+    return dict(Tensors(folder / "model.safetensors"))
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -393,99 +391,10 @@ def test_ranks_that_share_a_model_start_where_one_rank_does(here: Path) -> None:
     assert cut[-1] == pytest.approx(two[-1], rel=1e-6)
 
 
-MEASURE = """
-import ctypes, gc, json, sys, torch
-from pathlib import Path
-from hydra import compose, initialize_config_dir
-from safetensors.torch import load_file
-from configs.schema import TrainConfig, build, register
-from data.tokenizer import fixed_tokenizer
-from inference import open_run
-from model import GPT, record_attention
-from train import build_model
-from model import full_tensor
-from training.ranks import join_ranks
-
-register()
-initialize_config_dir(sys.argv[1] + "/configs", version_base="1.3")
-
-def load(folder, *settings):
-    config = build(compose("train", ["seed=0", "trainer.parallel=fsdp", *settings]), TrainConfig)
-    weights = None if sys.argv[4] == "new" else Path(folder)
-    return build_model(config, fixed_tokenizer("byte", 8191), weights, ranks)
-
-def memory(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(name))) * 1024
-
-with join_ranks(torch.device("cpu")) as ranks:
-    load("small", *sys.argv[2].split())  # whatever is set up once
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
-    before = memory("VmRSS")
-    model, _ = load("large", *sys.argv[3].split())
-    peak = memory("VmHWM") - before
-    torch.manual_seed(0)
-    fresh = GPT(model.config, 8191)
-    expected = load_file("large/model.safetensors")
-    if sys.argv[4] == "new":
-        expected = dict(fresh.named_parameters())
-    context = model.config.context_length
-    for name, parameter in model.named_parameters():
-        rows = expected.pop(name)[: context if name == "position.weight" else None]
-        assert torch.equal(full_tensor(parameter.detach()), rows), name
-    assert not expected
-    fresh = dict(fresh.named_buffers())
-    for name, buffer in model.named_buffers():
-        assert torch.equal(buffer, fresh.pop(name)), name
-    assert not fresh
-    Path(f"peak-{ranks.rank}.json").write_text(str(peak))
-"""
-
-
-@pytest.mark.long
-@linux
-@pytest.mark.parametrize("source", ["new", "checkpoint"])
-@pytest.mark.parametrize(("ranks", "position"), [(2, "learned"), (3, "rotary")])
-def test_a_rank_takes_its_share_and_one_layer_to_begin(
-    tmp_path: Path, ranks: int, position: str, source: str
-) -> None:
-    """The weights are those of one rank. The rows of the embedding cannot be shared evenly, and
-    learned positions are cut."""
-    sizes = {"small": (1, 32), "large": (10, 512)}
-    arguments, largest, total = [], 0, 0
-    for name, (n_layers, d_model) in sizes.items():
-        torch.manual_seed(0)
-        model = GPT(small_config(n_layers, 4, d_model, 64, position=position), 8191)
-        tensors = {each: tensor.detach() for each, tensor in model.named_parameters()}
-        (tmp_path / name).mkdir()
-        safetensors.torch.save_file(tensors, tmp_path / name / "model.safetensors")
-        shape = f"model.n_layers={n_layers} model.d_model={d_model} model.position={position}"
-        arguments.append(f"{shape} model.context_length=48")
-        total = sum(each.nbytes for each in tensors.values())
-        block = sum(each.nbytes for key, each in tensors.items() if key.startswith("blocks.0."))
-        largest = max(block, tensors["token_embedding.weight"].nbytes)
-    assert total > 100e6
-    (tmp_path / "measure.py").write_text(MEASURE)
-    torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}")
-    script = (str(tmp_path / "measure.py"), str(ROOT), *arguments, source)
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tensorboard_attention")])
-    # glibc otherwise keeps up to 64 MB of what was freed.
-    settings = {"PYTHONPATH": paths, "MALLOC_MMAP_THRESHOLD_": str(1 << 17)}
-    finish(begin(*torchrun, *script, cwd=tmp_path, **settings))
-    for rank in range(ranks):
-        peak = int((tmp_path / f"peak-{rank}.json").read_text())
-        assert total / ranks * 0.9 < peak < total / ranks + largest + 16e6
-
-
 def test_attention_stays_within_documents(here: Path) -> None:
-    """The base gets a tokenizer whose documents end with a line; older runs lack the setting."""
+    """The base gets a tokenizer whose documents end with a line."""
     folder = here / "runs/base/tokenizer"
     Tokenizer.load(folder).with_limits(None, True, (10,)).save(folder)
-    config = here / "runs/base/config.yaml"
-    config.write_text(config.read_text().replace("  document_mask: false\n", ""))
-    assert "document_mask" not in config.read_text()
     settings = (*FINETUNE, "trainer.max_steps=20", "trainer.checkpoint_every=10")
     given = ("init_from=runs/base", "model.document_mask=true", "run_dir=run")
     succeed("train", *settings, *given, cwd=here)

@@ -1,14 +1,12 @@
-"""Runs in any terminal, with any clock, in any folder."""
+"""Runs in any terminal, in any folder."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,47 +128,6 @@ def test_a_folder_that_tensorboard_cannot_write_to_is_rejected(copied: Path) -> 
         assert "is UTF-8" in line or "is not UTF-8" in line
     (copied / "Läufe").rename(copied / "run")
     assert files(copied).keys() == before.keys()
-
-
-def set_clock_back(run: Path, seconds: int) -> None:
-    """Make the newest file of events as old as if the clock had then been later by `seconds`."""
-    newest = sorted(run.glob("events.*"))[-1]
-    date = re.match(r"events\.out\.tfevents\.(\d+)", newest.name)
-    assert date
-    newest.rename(run / newest.name.replace(date[1], str(int(time.time()) + seconds), 1))
-
-
-def curves(events: EventAccumulator) -> dict[str, list[int]]:
-    """Return the steps of every scalar."""
-    return {tag: [each.step for each in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-
-
-@pytest.mark.parametrize("seconds", [0, 100_000])
-def test_a_clock_that_is_set_back_loses_no_curve(copied: Path, seconds: int) -> None:
-    run = copied / "run"
-    set_clock_back(run, seconds)
-    open_before = EventAccumulator(str(run)).Reload()
-    before = curves(open_before)
-    assert before["loss/train"] == [2, 4, 6] and before["loss/val"] == [3, 6]
-    succeed("train", "resume=run", "trainer.max_steps=10", cwd=copied)
-    set_clock_back(run, 2 * seconds)
-    succeed("train", "resume=run", "trainer.max_steps=12", cwd=copied)
-    for events in (open_before.Reload(), EventAccumulator(str(run)).Reload()):
-        found = curves(events)
-        assert found.keys() == before.keys()
-        assert found["loss/train"] == [2, 4, 6, 8, 10, 12]
-        assert found["loss/val"] == [3, 6, 9, 10, 12]
-
-
-def test_look_adds_to_a_run_after_the_clock_was_set_back(copied: Path) -> None:
-    run = copied / "run"
-    set_clock_back(run, 100_000)
-    events = EventAccumulator(str(run)).Reload()
-    before = curves(events)
-    succeed("look", "run=run", "text=Brot", cwd=copied)
-    found = events.Reload().Tags()
-    assert [tag for tag in found["tensors"] if "text: Brot" in tag]
-    assert curves(events) == before
 
 
 @pytest.fixture

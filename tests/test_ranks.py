@@ -14,11 +14,11 @@ from pathlib import Path
 
 import filelock
 import pytest
+from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.conftest import ROOT, TINY_MODEL, begin, finish, succeed
-from training.tensors import Tensors
-from training.weights import MODEL, OPTIMIZER, file_names
+from training.weights import MODEL, OPTIMIZER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -50,7 +50,7 @@ import sys
 
 import torch
 
-from training.ranks import join_ranks, leave_ranks
+from training.distributed import join_ranks, leave_ranks
 
 with join_ranks(torch.device("cpu")) as ranks:
     import torch.distributed.nn  # as DDP does; it keeps the process group
@@ -117,8 +117,11 @@ def test_two_ranks_match_one_rank(
     assert_close(losses(run), losses(alone / optimizer))
     for part in (MODEL, OPTIMIZER):
         mine, theirs = (
-            Tensors(folder / name for name in file_names(folder, part)).shapes
-            for folder in (run / "checkpoints/last", alone / optimizer / "checkpoints/last")
+            {
+                name: each.shape
+                for name, each in load_file(folder / "checkpoints/last" / part).items()
+            }
+            for folder in (run, alone / optimizer)
         )
         assert mine == theirs
     assert succeed("sample", f"run={run}", "max_new_tokens=5", cwd=tmp_path)

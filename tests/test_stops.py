@@ -62,6 +62,12 @@ def assert_stops(process: subprocess.Popen[str], number: int) -> None:
     assert errors.split() == ["stopped"]
 
 
+def assert_ends(process: subprocess.Popen[str], number: int) -> None:
+    """At once, by the signal itself: a rank may wait where Python handles no signals."""
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, errors) == (-number, "")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_main_rank_stops_while_it_waits_for_the_other(tmp_path: Path, number: int) -> None:
@@ -74,7 +80,7 @@ def test_the_main_rank_stops_while_it_waits_for_the_other(tmp_path: Path, number
     with start_ranks(*TINY, cwd=tmp_path, port=port, ranks=(0,)) as (process,):
         assert wait_for(is_waiting, process)
         process.send_signal(number)
-        assert_stops(process, number)
+        assert_ends(process, number)
 
 
 @pytest.mark.long
@@ -85,7 +91,7 @@ def test_a_rank_stops_while_it_waits_for_the_main_rank(tmp_path: Path, number: i
         with start_ranks(*TINY, cwd=tmp_path, port=port, ranks=(1,)) as (process,):
             silent.accept()
             process.send_signal(number)
-            assert_stops(process, number)
+            assert_ends(process, number)
 
 
 @pytest.mark.long
@@ -98,27 +104,11 @@ def test_a_rank_stops_while_the_main_rank_prepares_the_data(tmp_path: Path) -> N
         with pipe.open("w") as source:  # the main rank reads it, and the other waits
             time.sleep(1)
             other.send_signal(signal.SIGTERM)
-            assert_stops(other, signal.SIGTERM)
+            assert_ends(other, signal.SIGTERM)
             source.write("Once there was a hen.\n" * 2000)
         _, errors = main.communicate(timeout=PATIENCE)
     assert main.returncode == 2
     assert errors == "rank 0: stopped, because another rank failed\n"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_a_step_that_another_rank_never_finishes(
-    tmp_path: Path, number: int
-) -> None:
-    with start_ranks(*ENDLESS, cwd=tmp_path, port=free_port()) as (main, other):
-        assert wait_for(lambda: len(lines(tmp_path / "run")) > 3, main)
-        other.send_signal(signal.SIGSTOP)
-        time.sleep(1)
-        main.send_signal(number)
-        time.sleep(2)  # the same signal within a second can be that of torchrun
-        assert main.poll() is None
-        main.send_signal(number)
-        assert_stops(main, number)
 
 
 @pytest.mark.long

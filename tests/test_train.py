@@ -43,7 +43,7 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
         "hydra.yaml",
         "overrides.yaml",
     }
-    assert len(list(tiny_run.glob("events.out.tfevents.*"))) == 1
+    assert len(list(tiny_run.glob("events.out.tfevents.*"))) == 2  # one of add_hparams
     assert (tiny / "runs/latest/summary.json").samefile(tiny_run / "summary.json")
     assert yaml.safe_load((tiny_run / ".hydra/overrides.yaml").read_text()) == list(TINY)
     assert "validation loss" in (tiny_run / "train.log").read_text()
@@ -192,26 +192,6 @@ def test_bf16(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     plain = succeed("evaluate", "precision=fp32", cwd=tmp_path)
     assert "val: " in plain
-
-
-@pytest.mark.long
-def test_runs_on_the_former_tales_open_and_say_so(tmp_path: Path) -> None:
-    assert "edition" not in succeed("train", *TINY, "run_dir=new", cwd=tmp_path)
-    succeed("train", "data.edition=1", *TINY, "run_dir=old", cwd=tmp_path)
-    stored = tmp_path / "old/config.yaml"
-    without = stored.read_text().replace("  edition: 1\n", "")
-    assert "edition" not in without
-    stored.write_text(without)
-    assert "tales of edition 1" in succeed("evaluate", "run=old", cwd=tmp_path)
-    assert "edition" not in succeed("evaluate", "run=new", cwd=tmp_path)
-    resumed = succeed("train", "resume=old", "trainer.max_steps=8", cwd=tmp_path)
-    assert "tales of edition 1" in resumed
-    note = "note: the run was trained on tales of edition 1"
-    for script, *settings in (("sample", "max_new_tokens=3"), ("look", "text=Hen")):
-        assert note in command(script, "run=old", *settings, cwd=tmp_path).stderr
-        assert "edition" not in command(script, "run=new", *settings, cwd=tmp_path).stderr
-    succeed("look", "run=old", "html=page.html", cwd=tmp_path)
-    assert "data: tales, edition 1" in (tmp_path / "page.html").read_text()
 
 
 def test_a_text_is_found_from_another_folder(tmp_path: Path) -> None:
@@ -368,19 +348,17 @@ def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 @pytest.mark.parametrize("library", ["libtorch_python", "_multiarray_umath"])
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_imports_stops_at_once(
-    tmp_path: Path, name: str, status: int, library: str
+    tmp_path: Path, number: int, library: str
 ) -> None:
     process = begin(str(ROOT / "train.py"), *TINY, cwd=tmp_path)
     maps = Path(f"/proc/{process.pid}/maps")
     while library not in maps.read_text():
         time.sleep(0.002)
-    process.send_signal(signal.SIGUSR1)  # there is nothing to save yet
-    process.send_signal(getattr(signal, name))
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == status
-    assert errors.split() == ["stopped"]
+    assert (process.returncode, errors) == (-number, "")
     assert not (tmp_path / "runs").exists()
 
 

@@ -9,9 +9,6 @@
     checkpoints/best -> step-000400                the lowest validation loss
     checkpoints/written.json                       the steps of the folders that the run wrote
 
-Of a sharded model, every rank writes what it holds: model-00001-of-00004.safetensors and
-optimizer-00001-of-00004.safetensors are the files of the first of four ranks.
-
 Where there are no symbolic links, `last` and `best` are files with the name of a folder. A folder
 under its final name is complete, also while it is deleted. Only folders in written.json are ever
 deleted: whatever else lies beside them is the user's. Later damage is detected by checksums
@@ -20,27 +17,19 @@ before any file is used.
 
 from __future__ import annotations
 
-import filecmp
 import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
-from torch.distributed import ProcessGroup
+from torch import Tensor
 
 from errors import UserError
 from files import (
-    SUMS,
     find_damage,
     fsync,
     read_json,
@@ -51,23 +40,14 @@ from files import (
     replace_text,
     write_sums,
 )
-from model import is_sharded
-from training.optimizer import Optimizer
-from training.progress import EVALUATED, STATE, Progress, as_json, load_progress
-from training.ranks import reshard
-from training.tensors import Entry, write_tensors
-from training.weights import MODEL, OPTIMIZER, file_names
+from training.state import EVALUATED, STATE, TrainState, load_state
+from training.weights import MODEL, OPTIMIZER, write_tensors
 
 NAMES = ("best", "last")
 FILES = (MODEL, OPTIMIZER, STATE)
 STEP = r"step-\d+"
 UNFINISHED = rf"\.{STEP}\.[0-9a-f]{{16}}"  # of a process that was killed; see `files`
 WRITTEN = "written.json"
-
-State = Mapping[str, Mapping[str, Tensor]]  # MODEL and OPTIMIZER, by the names of their tensors
-# A folder that is a complete checkpoint when the context ends, and where to put the checksums of
-# its files if they are known.
-NewFolder = AbstractContextManager[tuple[Path, dict[str, str]]]
 
 
 class Checkpoints:
@@ -76,99 +56,39 @@ class Checkpoints:
     def __init__(self, folder: Path, check: Callable[[], None] = lambda: None) -> None:
         """`check` raises UserError where nothing may be written, and is called before."""
         self.folder, self._check = folder, check
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._group: ProcessGroup | None = None
 
     def save(
         self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        progress: Progress,
-        *,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        state: TrainState,
         is_best: bool,
         keep: int,
-        writes: bool = True,
-        in_background: bool = False,
-    ) -> Future[Path]:
-        """Write a checkpoint, point `last` (and `best`) to it, and delete all but the newest `keep`
-        and the best. The result is its folder.
+    ) -> Path:
+        """Write a checkpoint of `tensors` (MODEL and OPTIMIZER, by their names), point `last` (and
+        `best`) to it, and delete all but the newest `keep` and the best; returns its folder.
 
-        All ranks must call it. Of a sharded model, every rank writes what it holds; otherwise only
-        the one that `writes` touches the disk. With `in_background`, another thread writes, from a
-        copy; the checkpoint before must be complete.
-
-        Raises UserError (in the background, as the result) if the disk refuses, with shards on
-        every rank; the earlier checkpoints are then unchanged.
+        Raises UserError if the disk refuses; the earlier checkpoints are then unchanged.
         """
-        reshard(model)  # after an evaluation
-        state = _state(model, optimizer)
-        target = self.folder / f"step-{progress.step:06d}"
-        if is_sharded(model):
-            if self._group is None:
-                # Of its own: a thread must not communicate between the messages of training.
-                self._group = torch.distributed.new_group(backend="gloo")
-        elif not writes:
-            state = {}
-        if in_background:
-            state = {
-                part: {name: each.to("cpu", copy=True) for name, each in tensors.items()}
-                for part, tensors in state.items()
-            }
-        new = self._new(target, replace(progress), NAMES if is_best else ("last",), keep)
-        write = partial(self._write, state, target, new)
-        if in_background:
-            return self._thread.submit(write)
-        done: Future[Path] = Future()
-        done.set_result(write())
-        return done
-
-    def _write(self, state: State, target: Path, new: NewFolder) -> Path:
-        """Write the tensors of a checkpoint, if there are any, and complete it."""
+        self._check()
+        target = self.folder / f"step-{state.step:06d}"
         try:
-            if self._group:
-                from training.shards import save_shards  # takes half a second
-
-                save_shards(state, new, self._group)
-            elif state:
-                with new as (folder, _):
-                    for part, tensors in state.items():
-                        entries = [Entry.of(*each) for each in tensors.items()]
-                        write_tensors(folder / part, entries)
+            if target.exists() and state.step not in self._written():  # put there by the user
+                _set_aside(target)
+            remove(target / EVALUATED)  # of the step before a resume from earlier
+            self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
+            with replace_folder(target) as temporary:
+                for part, values in tensors.items():
+                    write_tensors(temporary / part, values)
+                (temporary / STATE).write_text(state.as_json(), encoding="utf-8")
+                write_sums(temporary, FILES)
+                self._record({*self._written(), state.step})  # before the folder has its name
+            for name in NAMES if is_best else ("last",):
+                self._point(name, target)
+            fsync(self.folder)
+            self._prune(keep)
         except OSError as error:
             raise self._refused(error) from error
         return target
-
-    def create(self, write_weights: Callable[[Path], None]) -> None:
-        """Write the first checkpoint of a run that has not been trained, which is its last and its
-        best; `write_weights(file)` writes its weights."""
-        with self._new(self.folder / "step-000000", Progress(), NAMES, 1) as (folder, _):
-            write_weights(folder / MODEL)
-            write_tensors(folder / OPTIMIZER, [])
-
-    @contextmanager
-    def _new(
-        self, target: Path, progress: Progress, names: Sequence[str], keep: int
-    ) -> Iterator[tuple[Path, dict[str, str]]]:
-        """A NewFolder for a checkpoint, to which `names` point at its end."""
-        self._check()
-        if target.exists() and _step(target) not in self._written():  # put there by the user
-            _set_aside(target)
-        remove(target / EVALUATED)  # of the step before a resume from earlier
-        known: dict[str, str] = {}
-        self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
-        with replace_folder(target) as temporary:
-            yield temporary, known
-            (temporary / STATE).write_text(as_json(progress), encoding="utf-8")
-            files = sorted(each.name for each in temporary.iterdir())
-            write_sums(temporary, files, known)
-            self._record({*self._written(), _step(target)})  # before the folder has its name
-        for each in target.iterdir():  # of the same step, by another number of ranks
-            if each.name not in (*files, SUMS):
-                remove(each)
-        for name in names:
-            self._point(name, target)
-        fsync(self.folder)
-        self._prune(keep)
 
     def _refused(self, error: Exception) -> UserError:
         reason = getattr(error, "strerror", None) or error
@@ -182,16 +102,16 @@ class Checkpoints:
             f"{what}; earlier ones are intact: free some space, then continue with resume={run}"
         )
 
-    def add_evaluation(self, progress: Progress, *, is_best: bool, keep: int) -> None:
-        """Add the progress after an evaluation to the checkpoint of the same step, which becomes
+    def add_evaluation(self, state: TrainState, is_best: bool, keep: int) -> None:
+        """Add the state after an evaluation to the checkpoint of the same step, which becomes
         `best` if it is the best. Raises UserError if the disk refuses."""
-        target = self.folder / f"step-{progress.step:06d}"
+        target = self.folder / f"step-{state.step:06d}"
         try:
             if is_best:
                 self._point("best", target)
                 fsync(self.folder)
             remove(target / EVALUATED)  # it may be a folder
-            replace_text(target / EVALUATED, as_json(progress))
+            replace_text(target / EVALUATED, state.as_json())
         except OSError as error:
             raise self._refused(error) from error
         if self._target("last") == real_path(target):
@@ -229,7 +149,7 @@ class Checkpoints:
         exists = wanted in map(_step, found)
         damages = [] if exists else [f"{self.folder / name} is missing or damaged"]
         for path in reversed(candidates or found):
-            damage = find_damage(path, _files(path))
+            damage = find_damage(path, FILES)
             if not path.exists():  # deleted meanwhile
                 return self.find(name, setting)
             if damage is None:
@@ -250,7 +170,7 @@ class Checkpoints:
         for path in self._steps():
             if _step(path) > last:  # stale: the run was resumed from an earlier step
                 continue
-            damage = find_damage(path, _files(path))
+            damage = find_damage(path, FILES)
             if damage is None:
                 found.append(path)
             elif path.exists():  # not deleted meanwhile
@@ -263,7 +183,7 @@ class Checkpoints:
 
     def _is_unmeasured(self) -> bool:
         try:
-            return load_progress(self._target("last")).best_val_loss is None
+            return load_state(self._target("last")).best_val_loss is None
         except UserError:  # there is none, or it is damaged
             return False
 
@@ -287,21 +207,11 @@ class Checkpoints:
         have no links, and on Windows they are not used."""
         link = self.folder / name
         if link.is_dir() and not link.is_symlink():
-            self._make_room(link)
+            _set_aside(link)
         try:
             replace_link(link, target.name)
         except OSError:
             replace_text(link, target.name)
-
-    def _make_room(self, folder: Path) -> None:
-        """Make room for a link: delete a folder whose files are those of a checkpoint (a link that
-        was copied), and rename any other."""
-        checkpoint = self.folder / f"step-{_step(folder):06d}"
-        names = [each.name for each in folder.iterdir()]
-        if filecmp.cmpfiles(folder, checkpoint, names, shallow=False)[0] == names:
-            remove(folder)
-        else:
-            _set_aside(folder)
 
     def _target(self, name: str) -> Path:
         """What `last` or `best` points to."""
@@ -328,19 +238,10 @@ class Checkpoints:
             self._record(written - {_step(path) for path in gone})
 
 
-def _state(model: nn.Module, optimizer: Optimizer) -> State:
-    weights = {name: each.detach() for name, each in model.named_parameters()}
-    return {MODEL: weights, OPTIMIZER: optimizer.state_tensors()}
-
-
 def _set_aside(folder: Path) -> None:
     """Rename a folder of the user's."""
     free = (path for i in count(1) if not os.path.lexists(path := Path(f"{folder}-{i}")))
     folder.rename(next(free))
-
-
-def _files(folder: Path) -> list[str]:
-    return [*file_names(folder, MODEL), *file_names(folder, OPTIMIZER), STATE]
 
 
 def _step(path: Path) -> int:
@@ -349,6 +250,6 @@ def _step(path: Path) -> int:
     if digits.isdecimal():
         return int(digits)
     try:
-        return load_progress(path).step
+        return load_state(path).step
     except UserError:
         return sys.maxsize

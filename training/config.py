@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from errors import check_choice, check_range
 from training.device import PRECISIONS
-from training.ranks import PARALLEL
+from training.distributed import PARALLEL
 
 
 @dataclass
@@ -19,9 +19,8 @@ class TrainerConfig:
     means only at the end. Evaluations score about `eval_tokens` tokens of the validation split, and
     the last one `final_eval_tokens`; 0 or "all" scores everything. The run stops after
     `max_bad_steps` consecutive steps whose loss or gradient is not finite. `peak_tflops` is what a
-    device can do at most, in 10^12 operations per second; None: as in `training.peaks`.
-    `activation_checkpointing` computes each block again in the backward pass, which saves memory;
-    `async_checkpoint` writes checkpoints while training goes on.
+    device can do at most, in 10^12 operations per second; None: that of a known device.
+    `activation_checkpointing` computes each block again in the backward pass, which saves memory.
     """
 
     max_steps: int
@@ -41,7 +40,6 @@ class TrainerConfig:
     parallel: str
     peak_tflops: float | None = None
     activation_checkpointing: bool = False
-    async_checkpoint: bool = False
 
     def __post_init__(self) -> None:
         for name in (

@@ -6,11 +6,18 @@ import ctypes
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from errors import UserError
+from model import ModelConfig
+from model.loss import PART_BYTES
+
+if TYPE_CHECKING:
+    from training.config import TrainerConfig
+    from training.distributed import Ranks
 
 PRECISIONS = ("auto", "fp32", "bf16")
 BF16_WIDTH = 64
@@ -69,6 +76,32 @@ def check_memory(needed: int, device: torch.device, what: str, smaller: str) -> 
         )
 
 
+def check_training_memory(
+    model: ModelConfig, trainer: TrainerConfig, vocab_size: int | None, ranks: Ranks
+) -> None:
+    """Raise UserError if the model cannot fit into the memory of the devices.
+
+    Counts a lower bound for a rank: its share of weights, gradients and one optimizer state per
+    weight; the token ids of a batch; and for its share of one part of a batch, the inputs of blocks
+    and the logits that are in memory at once. The text, which can take minutes, is not read yet:
+    without a `vocab_size`, 256 tokens are assumed.
+    """
+    vocab_size = vocab_size or 256
+    holders = {"ddp": 1, "fsdp": ranks.world_size, "hsdp": ranks.n_local}[trainer.parallel]
+    tokens = trainer.batch_size * model.context_length
+    part = tokens / trainer.grad_accumulation / ranks.world_size
+    logits = min(part * vocab_size, PART_BYTES / 4)
+    activations = part * model.d_model * model.n_layers + logits
+    needed = 4 * (3 * model.n_weights(vocab_size) / holders + activations)
+    needed += 16 * tokens  # inputs and targets, int64
+    if ranks.device.type == "cpu":  # the ranks of a node share its memory
+        needed *= ranks.n_local
+    smaller = "trainer.batch_size or model.context_length, a larger trainer.grad_accumulation"
+    if ranks.world_size > 1 and trainer.parallel == "ddp":
+        smaller += ", or trainer.parallel=fsdp"
+    check_memory(int(needed), ranks.device, "training", smaller)
+
+
 def autocast(
     device: torch.device, precision: str, model: nn.Module | None = None
 ) -> AbstractContextManager:
@@ -76,7 +109,7 @@ def autocast(
 
     `auto` is bf16 on GPUs that support it. For a `model` in training, it is also bf16 on CPUs that
     have instructions for it, if the model is wide; an evaluation there is in float32, as that of
-    evaluate.py, unless the model is sharded.
+    evaluate.py.
     """
     is_bf16 = uses_bf16(device, precision, model)
     return torch.autocast(device.type, torch.bfloat16) if is_bf16 else nullcontext()

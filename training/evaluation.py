@@ -1,16 +1,26 @@
-"""The loss over batches of tokens, each target counted once."""
+"""The loss over batches of tokens, each target counted once; and its evaluation while training."""
 
 from __future__ import annotations
 
+import logging
 import math
-import re
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+
+from data.batches import EvalBatches
+from training.callback import Callback, EvalMetrics, Summary
+from training.device import autocast
+from training.guard import diverged
+from training.trainer import Trainer
+
+log = logging.getLogger("training")
 
 
 @dataclass(frozen=True)
@@ -57,9 +67,8 @@ def measure(
     nats, tokens, n_bytes = 0.0, 0, 0
     try:
         for inputs, targets in batches:
-            inputs, targets = inputs.to(device), targets.to(device)
             with autocast:
-                loss = model(inputs, targets=targets, reduction="sum")
+                loss = model(inputs.to(device), targets=targets.to(device), reduction="sum")
             nats += loss.item()  # in float64: a long split has millions of terms
             scored = targets[targets >= 0]
             tokens += scored.numel()
@@ -69,32 +78,98 @@ def measure(
     return Measurement(nats, tokens, n_bytes)
 
 
-@torch.no_grad()
-def largest_activations(
-    model: nn.Module, inputs: Int[Tensor, "batch query"], autocast: AbstractContextManager
-) -> dict[str, float]:
-    """The largest absolute output of each part of the model (its children, and the members of its
-    lists), by name; NaN where an output has one. The model reads one sequence at a time, since the
-    logits of a batch can need more memory than a step in training."""
-    largest: dict[str, Tensor] = {}
+class Evaluation(Callback):
+    """Measures the validation loss every `trainer.eval_every` steps and at the end, without dropout
+    and, on a CPU, in float32.
 
-    def watch(name: str) -> Callable[[nn.Module, object, Tensor], None]:
-        def update(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-            found = output.abs().max()
-            largest[name] = torch.maximum(found, largest.get(name, found))
+    part: what the evaluations during training score; whole: what the last one scores.
+    token_bytes: the number of bytes of each token.
 
-        return update
+    Its time is not counted as training. A signal to stop ends it without a result.
+    """
 
-    handles = [
-        module.register_forward_hook(watch(name))
-        for name, module in model.named_modules()
-        if re.fullmatch(r"\w+(\.\d+)?", name) and not isinstance(module, nn.ModuleList)
-    ]
-    try:
-        with autocast:
-            for row in inputs.split(1):
-                model(row)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {name: value.item() for name, value in largest.items()}
+    def __init__(
+        self, part: EvalBatches, whole: EvalBatches, token_bytes: Int[Tensor, " vocab"]
+    ) -> None:
+        self.part, self.whole, self.token_bytes = part, whole, token_bytes
+        self.measured: Measurement | None = None  # of `part`
+
+    def on_start(self, trainer: Trainer) -> None:
+        # A run can be stopped between a checkpoint and the evaluation at its step.
+        self.on_step(trainer)
+
+    def on_step(self, trainer: Trainer) -> None:
+        state = trainer.state
+        is_due = state.evaluated != state.step and trainer.is_due(trainer.config.eval_every)
+        if trainer.stop_signal or not is_due:
+            return
+        measured = self._measure(trainer, self.part)
+        if measured is None:
+            return
+        self.measured, best = measured, state.best_val_loss
+        if best is not None and state.best_val_tokens != measured.tokens:
+            log.info("evaluations score %d tokens from now on; the best is new", measured.tokens)
+            best = None  # of other tokens
+        log.info("step %d: validation loss %.4f, %.4f bpb", state.step, measured.loss, measured.bpb)
+        state.evaluated = state.step
+        if not state.bad_in_a_row and (best is None or measured.loss < best):
+            state.best_val_loss, state.best_val_tokens = measured.loss, measured.tokens
+        metrics = EvalMetrics(measured.loss, measured.bpb, measured.tokens, measured.floor_bpb)
+        trainer.call("on_eval", metrics)
+
+    def on_finish(self, trainer: Trainer) -> None:
+        """Evaluate `whole`, and give the trainer its summary."""
+        part = self.measured or self._measure(trainer, self.part)
+        final = part if self.whole is self.part else self._measure(trainer, self.whole)
+        if part is None or final is None:
+            return
+        state = trainer.state
+        best = part.loss if state.best_val_loss is None else state.best_val_loss
+        trainer.summary = Summary(
+            val_loss=final.loss,
+            val_bpb=final.bpb,
+            val_tokens=final.tokens,
+            best_val_loss=best,
+            # Every evaluation during training scores the same tokens and bytes.
+            best_val_bpb=part.bpb * best / part.loss,
+            best_val_tokens=part.tokens,
+            steps=state.step,
+            tokens=state.tokens,
+            seconds=round(state.seconds, 3),
+            tokens_per_second=round(state.tokens / max(state.seconds, 1e-9), 1),
+            parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
+            bad_steps=state.bad_steps,
+            floor_bpb=final.floor_bpb,
+        )
+        log.info("finished: validation loss %.4f, %.4f bpb", final.loss, final.bpb)
+
+    def _measure(self, trainer: Trainer, batches: EvalBatches) -> Measurement | None:
+        """The loss over `batches`, shared among the ranks; None after a signal to stop."""
+        ranks, began = trainer.ranks, time.perf_counter()
+        # Under fsdp all ranks must call the model equally often: each evaluates all batches.
+        share = ranks.world_size if trainer.config.parallel == "ddp" else 1
+        precision = autocast(ranks.device, trainer.config.precision)
+        mine = self._watched(trainer, batches, share)
+        sums = measure(trainer.model, mine, self.token_bytes, ranks.device, precision)
+        trainer.seconds_paused += time.perf_counter() - began
+        if trainer.stop_signal:
+            return None
+        if share > 1:
+            nats, tokens, n_bytes = ranks.sum([sums.nats, sums.tokens, sums.bytes])
+            sums = Measurement(nats, int(tokens), int(n_bytes))
+        if not math.isfinite(sums.nats):
+            raise diverged(trainer, f"the validation loss is {sums.nats}")
+        return replace(sums, bits=batches.bits)
+
+    def _watched(
+        self, trainer: Trainer, batches: EvalBatches, share: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's batches, up to a signal to stop. All ranks report equally many: they look at
+        the signals together."""
+        everything, total = iter(batches), math.ceil(len(batches) / share)
+        for done in range(1, total + 1):
+            group = list(islice(everything, share))
+            yield from group[trainer.ranks.rank % share :][:1]
+            trainer.call("on_eval_batch", done, total)
+            if trainer.stop_signal:
+                return

@@ -1,7 +1,8 @@
 """Optimizers and the learning rate as a function of the step.
 
 `adamw` is PyTorch's fused AdamW for all parameters. `muon` is Muon for the matrices inside the
-blocks and fused AdamW for embeddings, norms and biases, as the author of Muon recommends.
+blocks and fused AdamW for embeddings, norms and biases, as the author of Muon recommends. `sgd` is
+SGD with momentum.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from errors import check_choice, check_range
+from training.distributed import local_tensor
 from training.muon import Muon
-
-OPTIMIZERS = ("adamw", "muon")
 
 
 @dataclass
@@ -41,12 +41,13 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         check_choice("name", self.name, OPTIMIZERS)
         for name in ("adamw_lr", "momentum"):
-            if (getattr(self, name) is not None) != (self.name == "muon"):
-                if self.name == "muon":
-                    raise ValueError(f"{name}: is null; give a number for muon")
+            users = [each for each, (_, settings) in OPTIMIZERS.items() if name in settings]
+            if getattr(self, name) is None and self.name in users:
+                raise ValueError(f"{name}: is null; give a number for {self.name}")
+            if getattr(self, name) is not None and self.name not in users:
                 raise ValueError(
                     f"{name}: does not apply to {self.name}; leave it out, set it to null if an "
-                    "experiment has set it, or choose optimizer=muon"
+                    f"experiment has set it, or choose optimizer={' or optimizer='.join(users)}"
                 )
         for name in ("lr", "adamw_lr"):
             if (value := getattr(self, name)) is not None:
@@ -92,19 +93,19 @@ class AdamW:
         }
 
     @torch.no_grad()
-    def step(self, scale: float, is_finite: Bool[Tensor, ""] | None = None) -> None:
+    def step(self, scale: float, is_finite: Bool[Tensor, ""]) -> None:
         """Update every parameter that has a gradient, at `scale` times the learning rate; change
-        nothing if `is_finite` holds False."""
-        moving = [each for each in self.state if each.grad is not None]
+        nothing unless `is_finite`."""
+        moving = [parameter for parameter in self.state if parameter.grad is not None]
         adamw(
-            list[Tensor](moving),
-            [each.grad for each in moving if each.grad is not None],
-            [self.state[each]["exp_avg"] for each in moving],
-            [self.state[each]["exp_avg_sq"] for each in moving],
+            [local_tensor(parameter) for parameter in moving],
+            [local_tensor(parameter.grad) for parameter in moving if parameter.grad is not None],
+            [local_tensor(self.state[parameter]["exp_avg"]) for parameter in moving],
+            [local_tensor(self.state[parameter]["exp_avg_sq"]) for parameter in moving],
             max_exp_avg_sqs=[],
-            state_steps=[self.state[each]["step"] for each in moving],
+            state_steps=[self.state[parameter]["step"] for parameter in moving],
             fused=True,
-            found_inf=None if is_finite is None else is_finite.logical_not().float(),
+            found_inf=is_finite.logical_not().float(),
             amsgrad=False,
             maximize=False,
             lr=self.lr * scale,
@@ -115,36 +116,93 @@ class AdamW:
         )
 
 
+class SGD:
+    """SGD with momentum (Polyak 1964) and decoupled weight decay."""
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float, momentum: float
+    ) -> None:
+        self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
+        self.state = {each: {"momentum_buffer": torch.zeros_like(each)} for each in parameters}
+
+    @torch.no_grad()
+    def step(self, scale: float, is_finite: Bool[Tensor, ""]) -> None:
+        """Update every parameter that has a gradient, at `scale` times the learning rate; change
+        nothing unless `is_finite`."""
+        rate = self.lr * scale * is_finite
+        for parameter, state in self.state.items():
+            if parameter.grad is not None:
+                velocity = local_tensor(state["momentum_buffer"])
+                new = velocity * self.momentum + local_tensor(parameter.grad)
+                velocity.copy_(new.where(is_finite, velocity))
+                weight = local_tensor(parameter)
+                weight.mul_(1 - rate * self.weight_decay)
+                weight.sub_(velocity * rate)
+
+
+Rule = AdamW | Muon | SGD
+Parameters = list[nn.Parameter]
+
+
+def _adamw(
+    config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
+) -> list[Rule]:
+    lr, betas = config.lr, (config.beta1, config.beta2)
+    return [
+        AdamW(matrices + embeddings, lr, config.weight_decay, betas),
+        AdamW(vectors, lr, 0.0, betas),
+    ]
+
+
+def _muon(
+    config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
+) -> list[Rule]:
+    assert config.momentum is not None and config.adamw_lr is not None
+    betas = (config.beta1, config.beta2)
+    return [
+        Muon(matrices, config.lr, config.weight_decay, config.momentum),
+        AdamW(embeddings, config.adamw_lr, config.weight_decay, betas),
+        AdamW(vectors, config.adamw_lr, 0.0, betas),
+    ]
+
+
+def _sgd(
+    config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
+) -> list[Rule]:
+    assert config.momentum is not None
+    return [
+        SGD(matrices + embeddings, config.lr, config.weight_decay, config.momentum),
+        SGD(vectors, config.lr, 0.0, config.momentum),
+    ]
+
+
+# The rules for matrices inside the blocks, embedding matrices, and norms and biases; and which of
+# the settings that may be null it uses.
+OPTIMIZERS = {
+    "adamw": (_adamw, ()),
+    "muon": (_muon, ("adamw_lr", "momentum")),
+    "sgd": (_sgd, ("momentum",)),
+}
+
+
 class Optimizer:
     """The update rules of a model's parameters, with one schedule over `max_steps`."""
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, max_steps: int) -> None:
         self.config, self.max_steps = config, max_steps
-        matrices, embeddings, vectors = _sort_parameters(model)
-        lr, decay, betas = config.lr, config.weight_decay, (config.beta1, config.beta2)
-        self.rules: list[AdamW | Muon] = []
-        if config.name == "muon":
-            assert config.momentum is not None and config.adamw_lr is not None
-            self.rules.append(Muon(matrices, lr, decay, config.momentum))
-            matrices, lr = [], config.adamw_lr
-        elif config.name != "adamw":
-            raise ValueError(f"name: {config.name!r} is not implemented")
-        self.rules.append(AdamW(matrices + embeddings, lr, decay, betas))
-        self.rules.append(AdamW(vectors, lr, 0.0, betas))
+        build, _ = OPTIMIZERS[config.name]
+        self.rules = build(config, *_sort_parameters(model))
         self._names = {parameter: name for name, parameter in model.named_parameters()}
 
-    def step(self, step: int, is_finite: Bool[Tensor, ""] | None = None) -> float:
-        """Update the parameters at the rates of step 1..max_steps, and free the gradients.
-
-        is_finite: whether the gradients are; None: they are. If not, parameters and state stay as
-            they are. The device decides, and the host does not wait for it.
+    def step(self, step: int, is_finite: Bool[Tensor, ""]) -> float:
+        """Update the parameters at the rates of step 1..max_steps; change nothing unless
+        `is_finite`, which the host does not wait for.
 
         Returns the rate of the first rule: that of `optimizer.lr`.
         """
         scale = lr_scale(step, self.max_steps, self.config)
         for rule in self.rules:
             rule.step(scale, is_finite)
-        self.zero_grad()
         return self.rules[0].lr * scale
 
     def zero_grad(self) -> None:

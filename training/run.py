@@ -26,8 +26,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from itertools import count
@@ -38,8 +38,8 @@ import yaml
 
 from errors import UserError, check_path
 from files import fsync, read_json, read_text, real_path, replace_link, replace_text
+from training.callback import Summary
 from training.checkpoint import Checkpoints
-from training.observer import Summary
 
 RUNS = Path("runs")
 FILES = ("config.yaml", "resumed.yaml", "data.json", "train.log", "metrics.jsonl", "summary.json")
@@ -160,6 +160,16 @@ class Run:
                 f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
         self._place.remember()
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """If the block raises because the run is no longer in its place, raise what
+        `check_in_place` does."""
+        try:
+            yield
+        except (UserError, OSError):
+            self.check_in_place()
+            raise
 
     def check_tokens(self, tokens_sha256: str, setting: str) -> None:
         """Raises UserError, naming `setting`, unless the run was trained on these tokens."""

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from configs.cli import read_arguments
-from configs.defaults import changed
 from configs.schema import (
     EvaluateConfig,
     SampleConfig,
     ShapesConfig,
     TrainConfig,
     build,
-    flat,
     literal,
     load_run_config,
     register,
@@ -192,21 +190,3 @@ def test_the_help_lists_every_choice() -> None:
     for group in ("data", "tokenizer", "model", "optimizer", "experiment"):
         listed = next(line for line in header.splitlines() if line.strip().startswith(f"{group}="))
         assert listed.partition("=")[2].strip().split(", ") == options(group)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "some"),
-    [
-        ([], set()),
-        (["optimizer.lr=1e-3", "trainer.max_grad_norm=1.0"], {"optimizer.lr"}),
-        (["model.n_kv_heads=2", "model.norm_eps=1e-6"], {"model.n_kv_heads", "model.norm_eps"}),
-        (["model=nano_gpt2", "optimizer=adamw"], {"model.norm", "model.mlp", "optimizer.name"}),
-        (["experiment=shakespeare_gpu"], {"data.name", "model.dropout", "trainer.batch_size"}),
-    ],
-)
-def test_changed_settings_are_those_with_other_values(overrides: list[str], some: set[str]) -> None:
-    settings, default = (
-        flat(OmegaConf.to_container(composed(*each), resolve=True)) for each in (overrides, [])
-    )
-    different = {name for name, value in settings.items() if value != default.get(name)}
-    assert some <= different == changed(settings)

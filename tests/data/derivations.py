@@ -31,9 +31,7 @@ class Draft(NamedTuple):
         held = {
             word
             for source, word, place in self.chosen
-            if grammar.unique is None
-            or source in grammar.unique
-            or not re.search("[.!?]", self.text[place:])
+            if source in grammar.unique or not re.search("[.!?]", self.text[place:])
         }
         return [option for option in grammar.rules[rule].options if option.parts[0] not in held]
 

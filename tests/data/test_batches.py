@@ -11,7 +11,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from data.batches import UNSCORED, Batches, Windows
+from data.batches import UNSCORED, Batches, EvalBatches
 
 
 def counting(n: int, dtype: type = np.uint16) -> np.ndarray:
@@ -121,7 +121,7 @@ def test_large_token_ids_are_preserved(dtype: type, largest: int) -> None:
     tokens: np.ndarray = np.array([40_000, largest, 32_768] * 4, dtype=dtype)
     inputs, targets = Batches(tokens, 6, 3, seed=0)(0)
     assert {*inputs.flatten().tolist(), *targets.flatten().tolist()} == {40_000, largest, 32_768}
-    inputs, _ = next(iter(Windows(tokens, 3, 6)))
+    inputs, _ = next(iter(EvalBatches(tokens, 3, 6)))
     assert inputs[0].tolist() == [40_000, largest, 32_768]
 
 
@@ -134,7 +134,7 @@ def splits(draw: st.DrawFn) -> tuple[int, np.ndarray | None]:
     return n, np.array(sorted({0, *draw(st.sets(st.integers(0, n - 1), max_size=9))}))
 
 
-def scored(windows: Windows) -> list[tuple[int, list[int]]]:
+def scored(windows: EvalBatches) -> list[tuple[int, list[int]]]:
     """Return each scored target with the inputs that it is predicted from, in order of targets."""
     found = []
     batches = list(windows)
@@ -159,7 +159,7 @@ def test_windows_score_every_target_once_with_as_much_context_as_promised(
     n, starts = split
     if stride is not None:
         stride = min(stride, context_length)
-    windows = Windows(counting(n), context_length, batch_size, starts, stride)
+    windows = EvalBatches(counting(n), context_length, batch_size, starts, stride)
     expected = []
     first = 1
     for target in range(0 if starts is not None else 1, n):
@@ -175,7 +175,7 @@ def test_windows_score_every_target_once_with_as_much_context_as_promised(
 
 @given(n=st.integers(2, 300), n_targets=st.integers(0, 400), context_length=st.integers(1, 20))
 def test_a_part_is_fixed_and_evenly_spread(n: int, n_targets: int, context_length: int) -> None:
-    whole = Windows(counting(n), context_length, 4)
+    whole = EvalBatches(counting(n), context_length, 4)
     part = whole.part(n_targets)
     found = scored(part)
     assert found == scored(whole.part(n_targets)) and len(found) > 0
@@ -197,7 +197,7 @@ def test_a_part_of_documents_scores_whole_ones_and_has_their_bits(
     assume(starts is not None)
     assert starts is not None
     bits = 2.0 ** -np.arange(len(starts))  # every sum is of one set of documents
-    whole = Windows(counting(n), context_length, 4, starts, bits=bits)
+    whole = EvalBatches(counting(n), context_length, 4, starts, bits=bits)
     assert whole.bits == math.fsum(bits)
     part = whole.part(n_targets)
     targets = {target for target, _ in scored(part)}
@@ -212,7 +212,7 @@ def test_a_part_of_documents_scores_whole_ones_and_has_their_bits(
     assert len(set(np.searchsorted(starts, [*targets], "right"))) == count
     # Without the bits of each document, those of a part are unknown.
     for other in (bits[:-1], np.append(bits, 1.0)) if len(bits) > 1 else ():
-        mismatched = Windows(counting(n), context_length, 4, starts, bits=other)
+        mismatched = EvalBatches(counting(n), context_length, 4, starts, bits=other)
         assert mismatched.bits == math.fsum(other)
         if part is not whole:
             assert mismatched.part(n_targets).bits is None
@@ -222,12 +222,14 @@ def test_memory_mapped_tokens_work_like_arrays(tmp_path: Path) -> None:
     counting(500).tofile(tmp_path / "tokens.bin")
     mapped = np.memmap(tmp_path / "tokens.bin", np.uint16, "r")
     assert torch.equal(Batches(mapped, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])
-    for ours, theirs in zip(Windows(mapped, 8, 4), Windows(counting(500), 8, 4), strict=True):
+    for ours, theirs in zip(
+        EvalBatches(mapped, 8, 4), EvalBatches(counting(500), 8, 4), strict=True
+    ):
         assert torch.equal(ours[1], theirs[1])
 
 
 def test_a_batch_of_windows_is_the_one_that_iterating_yields() -> None:
-    windows = Windows(np.arange(100, dtype=np.uint16), 8, 3, np.array([0, 5, 40, 47]))
+    windows = EvalBatches(np.arange(100, dtype=np.uint16), 8, 3, np.array([0, 5, 40, 47]))
     batches = list(windows)
     assert len(batches) == len(windows)
     for index, (inputs, targets) in enumerate(batches):

@@ -16,16 +16,16 @@ import pytest
 
 from configs.schema import preset
 from data import tales_grammar
-from data.tales import Grammar, Option, Rule, Slot, Tale, Tales, read_edition, read_rules, tale
+from data.tales import Grammar, Option, Rule, Slot, Tale, Tales, read_rules, tale, tales_rules
 from tests.data.derivations import derivations
 
 ROOT = Path(__file__).parents[2]
 
 
-NEWEST = read_edition(max(tales_grammar.EDITIONS))
+GRAMMAR = tales_rules()
 
 
-def sample(n: int, seed: int, grammar: Grammar = NEWEST) -> list[Tale]:
+def sample(n: int, seed: int, grammar: Grammar = GRAMMAR) -> list[Tale]:
     rng = random.Random(seed)
     return [tale(rng, grammar) for _ in range(n)]
 
@@ -33,29 +33,27 @@ def sample(n: int, seed: int, grammar: Grammar = NEWEST) -> list[Tale]:
 # Information
 
 
-def check_parses(edition: int, n: int, seed: int) -> None:
-    grammar = read_edition(edition)
-    for drawn in sample(n, seed, grammar):
-        (parsed,) = derivations(grammar, drawn.text)
+def check_parses(n: int, seed: int) -> None:
+    for drawn in sample(n, seed):
+        (parsed,) = derivations(GRAMMAR, drawn.text)
         assert parsed.bits == pytest.approx(drawn.bits, abs=1e-9)
         assert parsed.mentions == drawn.mentions
 
 
-@pytest.mark.parametrize(("edition", "n"), [(1, 100), (2, 400)])
-def test_every_tale_has_exactly_one_derivation_with_the_same_probability(edition, n):
-    check_parses(edition, n, seed=11)
+def test_every_tale_has_exactly_one_derivation_with_the_same_probability():
+    check_parses(400, seed=11)
 
 
 @pytest.mark.long
 def test_many_more_tales_have_exactly_one_derivation():
-    check_parses(2, 5_000, seed=12)
+    check_parses(5_000, seed=12)
 
 
 def test_text_outside_the_grammar_has_no_derivation():
     text = sample(1, seed=1)[0].text
-    assert not list(derivations(NEWEST, text[:-1]))
-    assert not list(derivations(NEWEST, text + " "))
-    assert not list(derivations(NEWEST, "Call me Ishmael."))
+    assert not list(derivations(GRAMMAR, text[:-1]))
+    assert not list(derivations(GRAMMAR, text + " "))
+    assert not list(derivations(GRAMMAR, "Call me Ishmael."))
 
 
 def test_probabilities_of_a_small_grammar_by_hand():
@@ -91,7 +89,7 @@ def reduced_grammar(plot: Option, seed: int) -> Grammar:
     """
     rng = random.Random(seed)
     kept: set[tuple] = set()
-    full = {rule: each.options for rule, each in NEWEST.rules.items()}
+    full = {rule: each.options for rule, each in GRAMMAR.rules.items()}
     free = {rule: rng.sample(options, len(options)) for rule, options in full.items()}
     reduced: dict[str, list[Option]] = {"story": [plot._replace(weight=1)]}
 
@@ -114,10 +112,10 @@ def reduced_grammar(plot: Option, seed: int) -> Grammar:
         return option._replace(parts=tuple(parts))
 
     reduced["story"] = [keep(reduced["story"][0])]
-    return Grammar({rule: Rule(options) for rule, options in reduced.items()}, NEWEST.unique)
+    return Grammar({rule: Rule(options) for rule, options in reduced.items()}, GRAMMAR.unique)
 
 
-PLOTS = NEWEST.rules["story"].options
+PLOTS = GRAMMAR.rules["story"].options
 
 
 @pytest.mark.parametrize(
@@ -189,7 +187,7 @@ def test_splits_share_no_tale_and_have_the_requested_sizes():
 def test_repeated_tales_are_skipped(monkeypatch):
     """A grammar with 15 tales fills a corpus of 15 tales without duplicates."""
     grammar = read_rules({"story": ["{a}{b}"], "a": list("stuvw"), "b": list("xyz")})
-    monkeypatch.setattr("data.tales.read_edition", lambda _: grammar)
+    monkeypatch.setattr("data.tales.tales_rules", lambda: grammar)
     config = preset("data", "tales", n_bytes=10_000)
     config.n_bytes = 15 * len("sx\n\n")
     corpus = Tales(config)
@@ -200,7 +198,7 @@ def test_repeated_tales_are_skipped(monkeypatch):
 def test_the_bits_are_those_of_the_parsed_tales():
     corpus = Tales(preset("data", "tales", n_bytes=20_000, seed=2, val_fraction=0.5))
     for split in ("train", "val"):
-        parsed = [derivations(NEWEST, each) for each in tales_of("".join(corpus.pieces(split)))]
+        parsed = [derivations(GRAMMAR, each) for each in tales_of("".join(corpus.pieces(split)))]
         bits = [only.bits for (only,) in parsed]
         assert list(corpus.document_bits(split)) == pytest.approx(bits, rel=1e-12)
 
@@ -213,18 +211,10 @@ def test_the_default_corpus_has_a_useful_floor_and_size():
     assert preset("data", "tales").n_bytes >= 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("edition", "stored"),
-    [
-        (1, "eb10ef6826680bfacbac04813b8ec13cf7ec90032dd58e22ed41a2d6a11a3d8f"),
-        (2, "22006f6319fa184fd629c5c7e821da32a8dd213d0aa76e5e1f48ba04e8883ac6"),
-    ],
-)
-def test_same_bytes_in_every_process_and_on_every_platform(edition, stored):
+def test_same_bytes_in_every_process_and_on_every_platform():
     program = (
         "import hashlib; from data.tales import Tales, TalesConfig; "
-        "config = TalesConfig('tales', n_bytes=30_000, seed=7, val_fraction=0.1, "
-        f"edition={edition}); "
+        "config = TalesConfig('tales', n_bytes=30_000, seed=7, val_fraction=0.1); "
         "text = ''.join(Tales(config).pieces('train')); "
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
@@ -239,9 +229,8 @@ def test_same_bytes_in_every_process_and_on_every_platform(edition, stored):
         ).stdout.strip()
         for hash_seed in ("0", "1")
     }
-    # The stored digest detects differences between platforms and Python versions, and a change of
-    # an edition that runs were trained on.
-    assert digests == {stored}
+    # It detects differences between platforms and Python versions, and a change of the grammar.
+    assert digests == {"22006f6319fa184fd629c5c7e821da32a8dd213d0aa76e5e1f48ba04e8883ac6"}
 
 
 @pytest.mark.parametrize("most_kept", [0, 20_000])
@@ -267,11 +256,6 @@ def test_the_floor_does_not_depend_on_what_was_read_before():
         assert list(first.document_bits(split)) == list(second.document_bits(split)) == bits
 
 
-def test_former_editions_are_named():
-    assert Tales(preset("data", "tales")).description is None
-    assert "edition 1" in str(Tales(preset("data", "tales", edition=1)).description)
-
-
 def test_seeds_differ():
     texts = {
         "".join(Tales(preset("data", "tales", n_bytes=10_000, seed=s)).pieces("val"))
@@ -288,10 +272,9 @@ def test_fingerprint_depends_on_settings_and_source(monkeypatch, tmp_path):
             preset("data", "tales", seed=1),
             preset("data", "tales", n_bytes=5_000_000),
             preset("data", "tales", val_fraction=0.2),
-            preset("data", "tales", edition=1),
         )
     }
-    assert len(prints) == 5
+    assert len(prints) == 4
     assert Tales(preset("data", "tales")).fingerprint() in prints
     changed = tmp_path / "tales_grammar.py"
     changed.write_bytes(Path(tales_grammar.__file__).read_bytes() + b"\n# changed\n")
@@ -308,8 +291,6 @@ def test_fingerprint_depends_on_settings_and_source(monkeypatch, tmp_path):
         ("val_fraction", 0.0),
         ("val_fraction", 1.0),
         ("val_fraction", math.nan),
-        ("edition", 0),
-        ("edition", 3),
     ],
 )
 def test_settings_out_of_range_are_named(setting, value):

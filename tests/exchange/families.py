@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from configs.schema import preset
-from data.tales import read_edition, tale
+from data.tales import tale, tales_rules
 from data.tokenizer import Tokenizer, train_bpe
 from model import GPT, ModelConfig
 
@@ -73,5 +73,5 @@ def configs(draw: st.DrawFn, family: str) -> ModelConfig:
 def bpe() -> Tokenizer:
     rng = random.Random(3)
     return train_bpe(
-        [TALE * 20, *(tale(rng, read_edition(1)).text + "\n\n" for _ in range(300))], 700
+        [TALE * 20, *(tale(rng, tales_rules()).text + "\n\n" for _ in range(300))], 700
     )

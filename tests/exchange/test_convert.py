@@ -30,7 +30,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from data.batches import Windows
+from data.batches import EvalBatches
 from data.fast_tokenizer import write_fast
 from data.merges import spell
 from inference import open_run
@@ -284,7 +284,7 @@ def test_its_loss_is_that_of_transformers(imported: Path) -> None:
     assert f"all: {expected:.4f} nats per token" in printed
     cpu = torch.device("cpu")
     lengths = torch.from_numpy(opened.tokenizer.token_bytes)
-    windows = Windows(tokens, 32, 4)
+    windows = EvalBatches(tokens, 32, 4)
     measured = measure(opened.model, windows, lengths, cpu, autocast(cpu, "fp32"))
     assert measured.loss == pytest.approx(expected, abs=1e-6)
 

@@ -400,8 +400,8 @@ def test_nothing_is_left_if_reading_fails(tmp_path: Path) -> None:
 
 STOPPED = """
 import sys, time
-from training.signals import stop_at_once
-stop_at_once()
+from configs.cli import exit_on_signals
+exit_on_signals()
 from pathlib import Path
 from data.tokenizer import fixed_tokenizer
 from exchange.gguf import write_gguf

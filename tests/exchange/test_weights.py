@@ -29,7 +29,7 @@ from exchange.weights import read_weights, write_weights
 from inference import generate
 from model import GPT
 from tests.exchange.families import FAMILIES, configs, make_config, make_model
-from training.tensors import Tensors, write_tensors
+from training.weights import Tensors, write_tensors
 
 VOCAB = 29
 
@@ -40,7 +40,7 @@ def export(model: GPT, folder: Path, dtype: str | None = None) -> Path:
     file = folder.with_suffix(".ours")
     parameters = {name: each.detach() for name, each in model.named_parameters()}
     safetensors.torch.save_file(parameters, file)
-    weights = Tensors([file])
+    weights = Tensors(file)
     write_weights(folder, model.config, weights, dtype)
     ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     (folder / "config.json").write_text(json.dumps(to_config(model.config, VOCAB) | ids))
@@ -51,7 +51,8 @@ def load(folder: Path) -> tuple[GPT, dict[str, Tensor]]:
     """The model in a folder of transformers, and its parameters as they are stored in a run."""
     config, vocab_size = read_config(folder)
     file = folder / "ours"
-    write_tensors(file, read_weights(folder, config, vocab_size, None))
+    entries = read_weights(folder, config, vocab_size, None)
+    write_tensors(file, {entry.name: entry.load() for entry in entries})
     stored = safetensors.torch.load_file(file)
     file.unlink()
     model = GPT(config, vocab_size)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from torch import Tensor
 
 from configs.schema import preset
 from data import TalesConfig
@@ -17,7 +18,8 @@ from errors import UserError
 from inference import open_run
 from tests.conftest import files
 from training.optimizer import Optimizer
-from training.progress import Progress
+from training.state import TrainState
+from training.weights import MODEL, OPTIMIZER
 
 
 def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
@@ -46,12 +48,12 @@ def test_a_run_whose_checkpoints_are_replaced_meanwhile_opens(
     optimizer = Optimizer(opened.model, preset("optimizer", "adamw"), max_steps=1)
 
     def train() -> None:
-        progress = Progress(step=6)
+        state = TrainState(step=6)
+        weights: dict[str, Tensor] = dict(opened.model.named_parameters())
+        tensors = {MODEL: weights, OPTIMIZER: optimizer.state_tensors()}
         while not done.is_set():
-            progress.step += 1
-            opened.run.checkpoints.save(
-                opened.model, optimizer, progress, is_best=True, keep=1, writes=True
-            )
+            state.step += 1
+            opened.run.checkpoints.save(tensors, state, is_best=True, keep=1)
 
     thread = threading.Thread(target=train)
     thread.start()

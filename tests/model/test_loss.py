@@ -18,15 +18,12 @@ from tests.conftest import ROOT, begin, every_compiled_device, finish, small_con
 N, WIDTH = 37, 16
 
 
-@pytest.fixture(params=["whole", "parts", "aligned parts"])
+@pytest.fixture(params=["whole", "parts"])
 def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the loss is computed in parts of a few tokens, also as on a GPU."""
-    if request.param != "whole":
-        monkeypatch.setattr(loss, "ALIGNMENT", 8)
-        monkeypatch.setattr(loss, "PART_BYTES", 1)
-    if request.param == "aligned parts":
-        monkeypatch.setattr(loss, "ALIGNED", ("cpu",))
-    return request.param != "whole"
+    """Whether the loss is computed in parts of a few tokens."""
+    if request.param == "parts":
+        monkeypatch.setattr(loss, "PART_BYTES", 8 * 4 * 19)
+    return request.param == "parts"
 
 
 def draw(vocab: int, batch: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -121,12 +118,10 @@ def test_targets_of_which_none_is_scored(parts: bool) -> None:
 
 
 @given(st.integers(1, 100), st.integers(1, 3), st.integers(1, 40))
-def test_any_parts_have_the_same_loss(vocab: int, batch: int, alignment: int) -> None:
+def test_any_parts_have_the_same_loss(vocab: int, batch: int, rows: int) -> None:
     hidden, weight, targets = draw(vocab, batch)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss, "ALIGNMENT", alignment)
-        patch.setattr(loss, "ALIGNED", ("cpu",))
-        patch.setattr(loss, "PART_BYTES", 1)
+        patch.setattr(loss, "PART_BYTES", 4 * vocab * rows)
         found = linear_cross_entropy(hidden, weight, targets)
     torch.testing.assert_close(found, cross_entropy(hidden @ weight.T, targets))
 

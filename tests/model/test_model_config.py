@@ -71,16 +71,6 @@ def test_every_family_can_be_built(make_config, family):
         GPT(make_config(**family), 13)
 
 
-@pytest.mark.parametrize("name", ["norm", "position", "mlp"])
-def test_a_choice_without_an_implementation_raises(make_config, monkeypatch, name):
-    """A name that is only added to the list of choices raises instead of building another part."""
-    choices = {"norm": "NORMS", "position": "POSITIONS", "mlp": "MLPS"}[name]
-    monkeypatch.setattr(f"model.config.{choices}", ("new",))
-    config = make_config(**{name: "new"})
-    with pytest.raises(ValueError, match=f"{name}: 'new' is not implemented"):
-        GPT(config, 13)
-
-
 def test_it_is_a_structured_config():
     values = {**asdict(small_config(2, 4, 16, 8)), "d_mlp": None}
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ModelConfig), values))

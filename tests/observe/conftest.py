@@ -1,51 +1,76 @@
-"""A run that observers can watch without any training."""
+"""A run that observers can watch, at any step, with and without training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
 
-from configs.schema import preset
+from configs.schema import TrainConfig, build, register
 from data import Dataset, open_corpus
+from data.batches import Batches
 from data.tokenizer import fixed_tokenizer
 from model import GPT
-from observe.observed import ObservedRun
-from tests.conftest import small_config
+from observe.context import RunContext
+from tests.conftest import ROOT, small_config
+from training.callback import Callback
+from training.distributed import Ranks
+from training.optimizer import Optimizer
+from training.state import TrainState
+from training.trainer import Trainer
 
-SETTINGS = {"data.name": "text", "tokenizer.name": "byte", "optimizer.name": "adamw", "seed": 1}
+DEFAULTS = ("data=text", f"data.path={__file__}", "tokenizer=byte", "optimizer=adamw")
 
 
-def observed_run(
+@cache
+def composed(*overrides: str) -> DictConfig:
+    """The settings of `train.py DEFAULTS overrides`."""
+    register()
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return compose("train", [*DEFAULTS, *overrides])
+
+
+def run_context(
     folder: Path,
+    *overrides: str,
     model: GPT | None = None,
-    max_steps: int = 100,
-    pauses: tuple[int, ...] = (),
-    sample: Callable[[], str] = lambda: "",
+    write_sample: Callable[[], str] = lambda: "",
+    varied: frozenset[str] = frozenset(),
     has_page: bool = True,
-) -> ObservedRun:
-    """Return a run with a byte tokenizer, whose validation split holds all bytes in order."""
+) -> RunContext:
+    """A run with these settings and a byte tokenizer, whose splits hold all bytes in order."""
+    config = build(composed(*overrides), TrainConfig)
     tokens = np.arange(256, dtype=np.uint16)
-    return ObservedRun(
+    return RunContext(
         folder=folder,
-        settings=SETTINGS,
-        settings_yaml="seed: 1\n",
-        varied=frozenset(),
-        changed=frozenset(),
+        config=config,
+        varied=varied,
         model=model or GPT(small_config(1, 1, 4, 8), 256),
-        corpus=open_corpus(preset("data", "text", path=__file__)),
+        corpus=open_corpus(config.data),
         dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, None, "0"),
-        device=torch.device("cpu"),
+        write_sample=write_sample,
         first_step=0,
-        max_steps=max_steps,
-        pauses=pauses,
-        sample=sample,
-        sample_every=10,
-        is_sharded=False,
-        is_main=True,
-        n_devices=1,
-        peak_flops=None,
         has_page=has_page,
+    )
+
+
+def trainer_at(
+    context: RunContext, step: int, *callbacks: Callback, ranks: Ranks | None = None
+) -> Trainer:
+    """The trainer of a run after `step` steps, which trains the model of `context`."""
+    config, model = context.config, context.model
+    length = model.config.context_length
+    return Trainer(
+        config.trainer,
+        model,
+        Optimizer(model, config.optimizer, config.trainer.max_steps),
+        Batches(context.dataset.train, config.trainer.batch_size, length, config.seed),
+        TrainState(step=step),
+        config.seed,
+        ranks,
+        callbacks,
     )

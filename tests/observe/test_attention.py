@@ -22,10 +22,10 @@ from observe.attention import (
     AttentionMaps,
     default_probe,
 )
+from observe.context import RunContext
 from observe.heads import maps_of
-from observe.observed import ObservedRun
 from tests.conftest import small_config
-from tests.observe.conftest import observed_run
+from tests.observe.conftest import run_context, trainer_at
 
 
 def model(n_heads: int = 3) -> GPT:
@@ -45,12 +45,12 @@ def test_maps_match_the_model_without_dropout() -> None:
 
 
 def test_maps_and_images_are_logged_at_the_configured_steps(tmp_path: Path) -> None:
-    observed = observed_run(tmp_path, model(), max_steps=9)
-    maps = AttentionMaps(AttentionConfig(2, 3, "a text " * 9), observed)
-    maps.on_start(0)
+    context = run_context(tmp_path, "trainer.max_steps=9", model=model())
+    maps = AttentionMaps(AttentionConfig(2, 3, "a text " * 9), context)
+    maps.on_start(trainer_at(context, 0))
     for step in range(1, 6):
-        maps.on_step(step, None)
-    observed.events.close()
+        maps.on_step(trainer_at(context, step))
+    context.writer.close()
     events = EventAccumulator(str(tmp_path), size_guidance={"images": 0}).Reload()
     images = [tag for tag in events.Tags()["images"] if tag.startswith("attention")]
     assert images == ["attention/layer 0", "attention/layer 1"]
@@ -64,12 +64,12 @@ def test_maps_and_images_are_logged_at_the_configured_steps(tmp_path: Path) -> N
 def test_the_last_step_is_always_logged(
     tmp_path: Path, images_every: int, drawn: list[int]
 ) -> None:
-    observed = observed_run(tmp_path, model(), max_steps=6)
-    maps = AttentionMaps(AttentionConfig(4, images_every, "ab"), observed)
-    maps.on_start(0)
+    context = run_context(tmp_path, "trainer.max_steps=6", model=model())
+    maps = AttentionMaps(AttentionConfig(4, images_every, "ab"), context)
+    maps.on_start(trainer_at(context, 0))
     for step in range(1, 7):
-        maps.on_step(step, None)
-    observed.events.close()
+        maps.on_step(trainer_at(context, step))
+    context.writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     logged = {event.step for event in events.Tensors("attention")}
     assert logged == {0, 4, 6, *drawn}
@@ -79,16 +79,17 @@ def test_the_last_step_is_always_logged(
 
 
 def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
-    maps = AttentionMaps(AttentionConfig(4, 0, None), observed_run(tmp_path, model()))
+    maps = AttentionMaps(AttentionConfig(4, 0, None), run_context(tmp_path, model=model()))
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
 
 
-def observed_tales(folder: Path, text: str, context_length: int) -> ObservedRun:
+def context_of_tales(folder: Path, text: str, context_length: int) -> RunContext:
     tokenizer = fixed_tokenizer("byte")
     tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
+    context = run_context(folder, model=GPT(small_config(1, 1, 4, context_length), 256))
     return replace(
-        observed_run(folder, GPT(small_config(1, 1, 4, context_length), 256)),
-        settings={"data.name": "tales"},
+        context,
+        config=replace(context.config, data=preset("data", "tales")),
         dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
     )
 
@@ -99,7 +100,7 @@ def test_the_default_probe_of_tales_is_a_short_whole_tale(
 ) -> None:
     corpus = open_corpus(preset("data", "tales", n_bytes=60_000))
     text = "".join(corpus.pieces("val"))
-    probe = default_probe(observed_tales(tmp_path, text, context_length))
+    probe = default_probe(context_of_tales(tmp_path, text, context_length))
     first = text[:N_SEARCHED_TOKENS].split("\n\n")[:-1]
     expected = min(first, key=len) + "\n\n" if whole else text[:N_PROBE_TOKENS]
     assert bytes(probe).decode() == expected
@@ -107,4 +108,4 @@ def test_the_default_probe_of_tales_is_a_short_whole_tale(
 
 def test_the_default_probe_of_short_documents_is_several(tmp_path: Path) -> None:
     text = "".join(f"Tale {number}.\n\n" for number in range(100))
-    assert bytes(default_probe(observed_tales(tmp_path, text, 1024))).decode() == text[:64]
+    assert bytes(default_probe(context_of_tales(tmp_path, text, 1024))).decode() == text[:64]

@@ -20,7 +20,7 @@ from werkzeug.test import Client, TestResponse
 from data import Tokenizer
 from observe.embeddings import FOLDER, Embeddings, projector_labels
 from tests.conftest import TINY, succeed
-from tests.observe.conftest import observed_run
+from tests.observe.conftest import run_context, trainer_at
 
 
 class Projector:
@@ -69,16 +69,16 @@ def test_a_resumed_run_that_was_moved_has_one_set_of_files(tiny_run: Path, tmp_p
 
 
 def test_embeddings_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
-    observed = observed_run(tmp_path)
-    observed.events.close()
-    embedding, embeddings = observed.model.token_embedding, Embeddings(observed)
-    embeddings.on_end(0, None)
+    context = run_context(tmp_path)
+    context.writer.close()
+    embedding, embeddings = context.model.token_embedding, Embeddings(context)
+    embeddings.on_end(trainer_at(context, 0))
     assert not (tmp_path / FOLDER).exists()  # stopped before there was a checkpoint
-    embeddings.on_checkpoint(3, tmp_path)
+    embeddings.on_checkpoint(trainer_at(context, 3), tmp_path)
     saved = embedding.weight.detach().clone()
     with torch.no_grad():
         embedding.weight.fill_(torch.nan)
-    embeddings.on_end(4, None)
+    embeddings.on_end(trainer_at(context, 4))
     points, labels = Projector(tmp_path).points(".")
     np.testing.assert_allclose(points, saved, rtol=1e-4)
     assert labels[ord("0") : ord("6")] == list("012345")
@@ -86,9 +86,10 @@ def test_embeddings_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
 
 def test_a_large_vocabulary_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("observe.embeddings.MAX_TOKENS", 100)
-    embeddings = Embeddings(observed_run(tmp_path))
-    embeddings.on_checkpoint(1, tmp_path)
-    embeddings.on_end(1, None)
+    context = run_context(tmp_path)
+    embeddings, trainer = Embeddings(context), trainer_at(context, 1)
+    embeddings.on_checkpoint(trainer, tmp_path)
+    embeddings.on_end(trainer)
     for name in ("token_embedding.tsv", "token_labels.tsv"):
         assert len((tmp_path / FOLDER / name).read_text().splitlines()) == 100
 

@@ -10,18 +10,20 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from observe.metrics_file import MetricsFile
 from observe.tensorboard import LAYOUT, WIDTH, TensorBoard, preformatted
-from tests.observe.conftest import observed_run
-from training.observer import EvalMetrics, StepMetrics
+from tests.observe.conftest import run_context, trainer_at
+from training.callback import EvalMetrics, StepMetrics
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
 def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
-    file = MetricsFile(observed_run(tmp_path))
-    file.on_start(0)
-    file.on_step(9, None)
-    file.on_step(10, METRICS)
-    file.on_eval(10, EvalMetrics(1.5, 0.55, 60, 0.4))
+    context = run_context(tmp_path)
+    file = MetricsFile(context)
+    file.on_start(trainer_at(context, 0))
+    file.on_step(trainer_at(context, 9))
+    trainer = trainer_at(context, 10)
+    file.on_metrics(trainer, METRICS)
+    file.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.4))
     first, second = map(json.loads, file.path.read_text().splitlines())
     assert first["step"] == second["step"] == 10
     assert (first["train_loss"], first["tokens_per_second"]) == (2.0, 3200.0)
@@ -29,26 +31,31 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
-    file = MetricsFile(observed_run(tmp_path))
+    context = run_context(tmp_path)
+    file = MetricsFile(context)
     for step in (10, 20, 30):
-        file.on_step(step, METRICS)
+        file.on_metrics(trainer_at(context, step), METRICS)
     with file.path.open("ab") as half:
         half.write(b'\xff\n[]\n{"steps": 3}\n')  # a damaged disk
     with file.path.open("a") as half:
         half.write('{"step": 40, "tra')  # the process was killed while writing
-    file.on_start(20)
-    file.on_step(30, METRICS)
+    file.on_start(trainer_at(context, 20))
+    file.on_metrics(trainer_at(context, 30), METRICS)
     assert [json.loads(line)["step"] for line in file.path.read_text().splitlines()] == [10, 20, 30]
 
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
-    observed = observed_run(tmp_path, sample=lambda: "Once *upon*\na time")
-    board = TensorBoard(observed)
-    board.on_start(0)
-    board.on_step(9, None)
-    board.on_step(10, METRICS)
-    board.on_eval(10, EvalMetrics(1.5, 0.55, 60, 0.5))
-    board.on_end(10, None)
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    context = run_context(
+        tmp_path, "observe.samples.every=10", write_sample=lambda: "Once *upon*\na time"
+    )
+    board = TensorBoard(context)
+    board.on_start(trainer_at(context, 0))
+    board.on_step(trainer_at(context, 9))
+    trainer = trainer_at(context, 10)
+    board.on_metrics(trainer, METRICS)
+    board.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.5))
+    board.on_end(trainer)
     events = EventAccumulator(str(tmp_path)).Reload()
     scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
     assert {tag: round(value, 4) for tag, value in scalars.items()} == {
@@ -81,10 +88,40 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
 
 
 def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
-    board = TensorBoard(observed_run(tmp_path))
-    board.on_eval(10, EvalMetrics(1.5, 0.55, 60))
-    board.on_end(10, None)
+    context = run_context(tmp_path)
+    board, trainer = TensorBoard(context), trainer_at(context, 10)
+    board.on_eval(trainer, EvalMetrics(1.5, 0.55, 60))
+    board.on_end(trainer)
     assert "loss_bpb/val_floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
+
+
+def test_the_settings_of_a_resumed_run_are_its_newest(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    (tmp_path / "resumed.yaml").write_text("seed: 1\ntrainer: new\n")
+    context = run_context(tmp_path)
+    board = TensorBoard(context)
+    board.on_start(trainer_at(context, 5))
+    context.writer.close()
+    (event,) = EventAccumulator(str(tmp_path)).Reload().Tensors("config/text_summary")
+    assert event.step == 5
+    assert event.tensor_proto.string_val[0] == b"    seed: 1\n    trainer: new\n    \n"
+
+
+def test_a_sample_is_written_once_for_all_observers(tmp_path: Path) -> None:
+    written = iter(["first", "second", "third"])
+    context = run_context(
+        tmp_path,
+        *("observe.samples.every=10", "trainer.max_steps=25"),
+        write_sample=lambda: next(written),
+    )
+    board = TensorBoard(context)
+    for step in (0, 5, 10, 15, 25):
+        board.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60))
+    assert context.sample(25) == "third"
+    board.on_end(trainer_at(context, 25))
+    events = EventAccumulator(str(tmp_path)).Reload().Tensors("sample/text_summary")
+    shown = {event.step: event.tensor_proto.string_val[0].decode().strip() for event in events}
+    assert shown == {0: "first", 10: "second", 25: "third"}
 
 
 def test_preformatted_text_keeps_its_markup() -> None:

@@ -32,7 +32,7 @@ from observe.heads import (
 )
 from tensorboard_attention import scores
 from tests.conftest import small_config
-from tests.observe.conftest import observed_run
+from tests.observe.conftest import run_context, trainer_at
 
 NAMES = {score.name for score in scores.SCORES}
 
@@ -112,7 +112,7 @@ def test_a_perfect_head_has_a_score_of_one_on_songs(tmp_path: Path) -> None:
     """It attends from a word to what came after it the last time."""
     gpt = GPT(small_config(1, 1, 4, 1024), 256)
     tales = Tales(preset("data", "tales", n_bytes=10_000))
-    texts, where = score_texts(replace(observed_run(tmp_path, gpt), corpus=tales))
+    texts, where = score_texts(replace(run_context(tmp_path, model=gpt), corpus=tales))
     assert where["tokens"] == "the songs of 4 tales, where they say what comes next"
     (songs,) = [each for each in texts if "tokens" in each.inputs]
     (ids,) = songs.inputs["tokens"]
@@ -184,11 +184,11 @@ def test_letters_that_recur_are_no_repeats() -> None:
 def test_a_context_of_any_length_has_scores(
     tmp_path: Path, with_tales: bool, context_length: int
 ) -> None:
-    observed = observed_run(tmp_path, GPT(small_config(1, 1, 4, context_length), 256))
+    context = run_context(tmp_path, model=GPT(small_config(1, 1, 4, context_length), 256))
     if with_tales:
-        observed = replace(observed, corpus=Tales(preset("data", "tales", n_bytes=10_000)))
-    maps = AttentionMaps(AttentionConfig(1, 0, None), observed)
-    maps.on_start(0)
+        context = replace(context, corpus=Tales(preset("data", "tales", n_bytes=10_000)))
+    maps = AttentionMaps(AttentionConfig(1, 0, None), context)
+    maps.on_start(trainer_at(context, 0))
     found = maps.scores.log(1)
     assert maps.scores.measured.keys() >= found.keys() >= {"entropy", "importance"}
     assert ("induction, random ids" in found) == (context_length > 3)
@@ -244,20 +244,20 @@ def test_scores_match_the_recorded_maps() -> None:
 
 
 def test_logged_tags(tmp_path: Path) -> None:
-    observed = observed_run(tmp_path, model())
-    maps = AttentionMaps(AttentionConfig(5, 10, "ab"), observed)
-    maps.on_start(0)
+    context = run_context(tmp_path, model=model())
+    maps = AttentionMaps(AttentionConfig(5, 10, "ab"), context)
+    maps.on_start(trainer_at(context, 0))
     for step in range(1, 6):
-        maps.on_step(step, None)
-    observed.events.close()
+        maps.on_step(trainer_at(context, step))
+    context.writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
-    images = {tag for tag in events.Tags()["images"] if not tag.startswith("attention")}
+    assert {*events.Tags()["images"]} == {"attention/layer 0", "attention/layer 1"}
     logged = NAMES - {"copy"}
-    assert images == {f"scores/{name}" for name in logged}
     assert {*events.Tags()["scalars"]} == {
         f"score {name}/layer {layer}, largest head" for name in logged for layer in range(2)
     }
-    assert [each.step for each in events.Images("scores/entropy")] == [0, 5]
+    entropy = events.Scalars("score entropy/layer 0, largest head")
+    assert [each.step for each in entropy] == [0, 5]
     # Every head is in the header of the maps, which the Attention tab reads.
     for event in events.Tensors("attention"):
         scores = json.loads(make_ndarray(event.tensor_proto)[0])["scores"]

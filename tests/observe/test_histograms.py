@@ -13,7 +13,9 @@ from torch import Tensor
 from model import GPT
 from observe.histograms import Histograms, HistogramsConfig, histogram_tag
 from tests.conftest import TINY, small_config, succeed
-from tests.observe.conftest import observed_run
+from tests.observe.conftest import run_context, trainer_at
+from training.callback import Callback
+from training.trainer import Trainer
 
 
 def events(folder: Path) -> EventAccumulator:
@@ -33,49 +35,65 @@ def assert_matches(histogram: object, tensor: Tensor) -> None:
         assert abs((numbers < limit).sum().item() - below) <= 1  # the last bucket is closed
 
 
-def test_weights_and_gradients_match_the_model(tmp_path: Path) -> None:
+class Copies(Callback):
+    """Keeps the weights after every step, and its gradients."""
+
+    def __init__(self) -> None:
+        self.weights: list[dict[str, Tensor]] = []
+        self.gradients: list[dict[str, Tensor]] = [{}]
+
+    def on_start(self, trainer: Trainer) -> None:
+        self.on_step(trainer)
+
+    def on_gradients(self, trainer: Trainer) -> None:
+        parameters = dict(trainer.model.named_parameters())
+        gradients = {name: each.grad for name, each in parameters.items() if each.grad is not None}
+        self.gradients.append({name: each.clone() for name, each in gradients.items()})
+
+    def on_step(self, trainer: Trainer) -> None:
+        parameters = trainer.model.named_parameters()
+        self.weights.append({name: each.detach().clone() for name, each in parameters})
+
+
+@pytest.mark.parametrize("bad_step", [0, 4])
+def test_weights_and_gradients_match_the_model(tmp_path: Path, bad_step: int) -> None:
     torch.manual_seed(0)
-    gpt = GPT(small_config(2, 2, 8, 4, tied_embeddings=False), vocab_size=11)
-    histograms = Histograms(HistogramsConfig(2), observed_run(tmp_path, gpt))
-    histograms.on_start(0)
-    first = {name: each.detach().clone() for name, each in gpt.named_parameters()}
-    for step in range(1, 4):
-        gpt(torch.arange(4)[None]).square().sum().backward()
-        histograms.on_gradients(step)
-        if step == 2:
-            gradients = {name: each.grad.clone() for name, each in gpt.named_parameters()}  # type: ignore[union-attr]
-        with torch.no_grad():
-            for each in gpt.parameters():
-                assert each.grad is not None
-                each.sub_(0.01 * each.grad)
-                each.grad = None
-        histograms.on_step(step, None)
-        if step == 2:
-            second = {name: each.detach().clone() for name, each in gpt.named_parameters()}
-    assert histograms.writer
-    histograms.writer.close()
+    gpt = GPT(small_config(2, 2, 8, 4, tied_embeddings=False), 256)
+    context = run_context(tmp_path, "trainer.max_steps=5", model=gpt)
+    copies, histograms = Copies(), Histograms(HistogramsConfig(2), context)
+    trainer = trainer_at(context, 0, copies, histograms)
+    gpt.register_forward_hook(
+        lambda module, arguments, loss: (
+            loss * torch.nan if trainer.state.step + 1 == bad_step else loss
+        )
+    )
+    trainer.fit()
+    context.writer.close()
     logged = events(tmp_path)
-    assert len(logged.Tags()["histograms"]) == 2 * len(first)
-    for name in first:
-        before, after = logged.Histograms(histogram_tag(name))
-        assert (before.step, after.step) == (0, 2)
-        assert_matches(before, first[name])
-        assert_matches(after, second[name])
-        (gradient,) = logged.Histograms(histogram_tag(f"{name} gradient"))
-        assert gradient.step == 2
-        assert_matches(gradient, gradients[name])
+    names = copies.weights[0].keys()
+    assert names == copies.gradients[1].keys() == dict(gpt.named_parameters()).keys()
+    assert len(logged.Tags()["histograms"]) == 2 * len(names)
+    for name in names:
+        weights = logged.Histograms(histogram_tag(name))
+        assert [each.step for each in weights] == [0, 2, 4]
+        gradients = logged.Histograms(histogram_tag(f"{name} gradient"))
+        assert [each.step for each in gradients] == ([2] if bad_step else [2, 4])
+        for each in weights:
+            assert_matches(each, copies.weights[each.step][name])
+        for each in gradients:
+            assert_matches(each, copies.gradients[each.step][name])
 
 
 @pytest.mark.parametrize("value", [1e21, -1e30, float("inf"), float("nan")])
 def test_a_diverging_run_ends_with_its_own_message(tmp_path: Path, value: float) -> None:
     """TensorBoard cannot draw such values; all others are drawn."""
     gpt = GPT(small_config(1, 2, 8, 4), vocab_size=11)
-    histograms = Histograms(HistogramsConfig(1), observed_run(tmp_path, gpt))
+    context = run_context(tmp_path, model=gpt)
+    histograms = Histograms(HistogramsConfig(1), context)
     with torch.no_grad():
         gpt.token_embedding.weight[3, 2] = value
-    histograms.on_step(1, None)
-    assert histograms.writer
-    histograms.writer.close()
+    histograms.on_step(trainer_at(context, 1))
+    context.writer.close()
     parameters = {histogram_tag(name) for name, _ in gpt.named_parameters()}
     tags = events(tmp_path).Tags()["histograms"]
     assert set(tags) == parameters - {histogram_tag("token_embedding.weight")}

@@ -19,7 +19,7 @@ from model.block import Block
 from observe import importance as importance_module
 from observe.importance import FEWEST, MOST, held_out, importance
 from tests.conftest import small_config
-from tests.observe.conftest import observed_run
+from tests.observe.conftest import run_context
 
 END = 7
 
@@ -92,13 +92,14 @@ def test_tales_are_read_whole(tmp_path: Path) -> None:
     tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
     tales = [tale.encode() for tale in text.split("\n\n") if tale]
     longest = max(map(len, tales)) + 2
-    observed = replace(
-        observed_run(tmp_path, model(longest)),
-        settings={"data.name": "tales"},
+    context = run_context(tmp_path, model=model(longest))
+    context = replace(
+        context,
+        config=replace(context.config, data=preset("data", "tales")),
         corpus=corpus,
         dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
     )
-    inputs, targets = held_out(observed)
+    inputs, targets = held_out(context)
     assert (targets >= 0).all() and torch.equal(inputs[:, 1:], targets[:, :-1])
     assert targets.numel() > MOST / 2
     assert targets.numel() < 2 * MOST or len(targets) == 1
@@ -112,29 +113,29 @@ def test_tales_are_read_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("context_length", [8, 64, 4096])
 def test_other_texts_give_about_as_many_tokens(tmp_path: Path, context_length: int) -> None:
-    observed = observed_run(tmp_path, model(context_length))
+    context = run_context(tmp_path, model=model(context_length))
     tokens = (np.arange(100_000) % 251).astype(np.uint16)
-    observed = replace(observed, dataset=replace(observed.dataset, val=tokens))
-    inputs, targets = held_out(observed)
+    context = replace(context, dataset=replace(context.dataset, val=tokens))
+    inputs, targets = held_out(context)
     assert targets.numel() == MOST and (targets >= 0).all()
     assert torch.equal((inputs + 1) % 251, targets)
     assert inputs.shape[1] == min(MOST // 4, context_length)
 
 
 def test_a_large_model_reads_fewer_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    observed = observed_run(tmp_path, model(64))
+    context = run_context(tmp_path, model=model(64))
     tokens = np.arange(100_000).astype(np.uint16)
-    observed = replace(observed, dataset=replace(observed.dataset, val=tokens))
-    size = 6 * sum(each.numel() for each in observed.model.parameters())
+    context = replace(context, dataset=replace(context.dataset, val=tokens))
+    size = 6 * sum(each.numel() for each in context.model.parameters())
     for products, expected in ((size * 512, 512), (size * 9, FEWEST), (size * 10**6, MOST)):
         monkeypatch.setattr(importance_module, "PRODUCTS", products)
-        assert held_out(observed)[1].numel() == expected
+        assert held_out(context)[1].numel() == expected
 
 
 def test_a_short_split_is_read_whole(tmp_path: Path) -> None:
-    observed = observed_run(tmp_path, model(64))
+    context = run_context(tmp_path, model=model(64))
     for n in (2, 40):
         few = np.arange(n, dtype=np.uint16)
-        inputs, targets = held_out(replace(observed, dataset=replace(observed.dataset, val=few)))
+        inputs, targets = held_out(replace(context, dataset=replace(context.dataset, val=few)))
         assert inputs.tolist() == [list(range(n - 1))]
         assert targets.tolist() == [list(range(1, n))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,49 +11,56 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from observe.context import RunContext
 from observe.metrics_file import MetricsFile
-from observe.observed import ObservedRun
+from observe.peaks import find_peak
 from observe.tensorboard import TensorBoard
 from observe.terminal import Terminal
 from tests.conftest import TINY, command, succeed
-from tests.observe.conftest import observed_run
-from training.observer import StepMetrics, Summary
-from training.peaks import find_peak
+from tests.observe.conftest import run_context, trainer_at
+from training.callback import StepMetrics, Summary
+from training.distributed import Ranks
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 935296, 0)
 
 
-def expected_mfu(observed: ObservedRun, n_devices: int, peak: float) -> float:
-    """6 N + 12 L H Q T operations per token, for the model of `observed_run`."""
-    config, weights = observed.model.config, 256 * 4  # the unembedding
+def expected_mfu(context: RunContext, n_devices: int, peak: float) -> float:
+    """6 N + 12 L H Q T operations per token, for the model of `run_context`."""
+    config, weights = context.model.config, 256 * 4  # the unembedding
     assert (config.mlp, config.d_model, config.context_length) == ("swiglu", 4, 8)
     weights += 4 * 4 * 4 + 3 * 4 * config.d_mlp  # of one layer: attention, and the MLP
     return (6 * weights + 12 * 1 * 1 * 4 * 8) * 3200 / (n_devices * peak)
 
 
 @pytest.mark.parametrize("n_devices", [1, 4])
-@pytest.mark.parametrize("peak", [None, 2.5e8])
+@pytest.mark.parametrize("peak", [None, 2.5e8])  # of the device, in FLOP/s
 def test_speed_is_reported_where_it_is_known(
     tmp_path: Path, n_devices: int, peak: float | None
 ) -> None:
-    observed = replace(observed_run(tmp_path), n_devices=n_devices, peak_flops=peak)
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    given = "null" if peak is None else peak / 1e12
+    context = run_context(tmp_path, f"trainer.peak_tflops={given}")
+    ranks = Ranks(world_size=n_devices)
     out = io.StringIO()
     console = Console(file=out, width=200, markup=False, highlight=False)
-    terminal = Terminal(observed, False, console)
+    terminal = Terminal(context, console)
     terminal.last_line = -1e9  # a line is due
-    observers = (MetricsFile(observed), TensorBoard(observed), terminal)
-    for each in observers:
-        each.on_start(0)
-        each.on_step(10, METRICS)
-        each.on_end(10, SUMMARY)
+    trainer = trainer_at(context, 10, ranks=ranks)
+    for each in (MetricsFile(context), TensorBoard(context), terminal):
+        each.on_start(trainer_at(context, 0, ranks=ranks))
+        each.on_metrics(trainer, METRICS)
+        each.on_step(trainer)
+    trainer.summary = SUMMARY
+    terminal.on_end(trainer)
+    context.writer.close()
     expected = {"tokens_per_second": 3200.0}
     shown = "3,200 tokens/s"
     if n_devices > 1:
         expected["tokens_per_second_per_device"] = 800.0
         shown += ", 800 per device"
     if peak is not None:
-        expected["mfu"] = expected_mfu(observed, n_devices, peak)
+        expected["mfu"] = expected_mfu(context, n_devices, peak)
         assert 0.001 < expected["mfu"] < 1
         shown += f", {100 * expected['mfu']:.1f}% MFU"
     line = json.loads((tmp_path / "metrics.jsonl").read_text())

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from observe.terminal import Terminal, against_floor
-from tests.observe.conftest import observed_run
-from training.observer import EvalMetrics, StepMetrics, Summary
+from tests.observe.conftest import run_context, trainer_at
+from training.callback import EvalMetrics, StepMetrics, Summary
 
 SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 935296, 0, 0.5)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
@@ -18,12 +18,21 @@ METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 def shown(live: bool, run: str = "runs/my run", has_page: bool = True) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
-    observed = observed_run(Path(run), None, 1000, (), lambda: "Once [red] a hen.", has_page)
-    terminal = Terminal(observed, True, console, attention=True)
-    terminal.on_start(0)
-    terminal.on_step(10, METRICS)
-    terminal.on_eval(10, EvalMetrics(1.5, 0.55, 5000, 0.44))
-    terminal.on_end(1000, SUMMARY)
+    context = run_context(
+        Path(run),
+        "trainer.max_steps=1000",
+        write_sample=lambda: "Once [red] a hen.",
+        has_page=has_page,
+    )
+    terminal = Terminal(context, console)
+    terminal.on_start(trainer_at(context, 0))
+    trainer = trainer_at(context, 10)
+    terminal.on_metrics(trainer, METRICS)
+    terminal.on_step(trainer)
+    terminal.on_eval(trainer, EvalMetrics(1.5, 0.55, 5000, 0.44))
+    end = trainer_at(context, 1000)
+    end.summary = SUMMARY
+    terminal.on_end(end)
     return out.getvalue()
 
 
@@ -58,11 +67,12 @@ def test_no_control_characters_without_a_terminal() -> None:
 def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=90)
-    observed = observed_run(Path("runs/x"), max_steps=10, sample=lambda: "never")
-    terminal = Terminal(observed, False, console)
-    terminal.on_start(0)
-    terminal.on_step(3, None)
-    terminal.on_end(3, None)
+    settings = ("trainer.max_steps=10", "observe.tensorboard=false")
+    context = run_context(Path("runs/x"), *settings, write_sample=lambda: "never")
+    terminal, trainer = Terminal(context, console), trainer_at(context, 3)
+    terminal.on_start(trainer_at(context, 0))
+    terminal.on_step(trainer)
+    terminal.on_end(trainer)
     assert terminal.bar.tasks[0].completed == 3
     assert terminal.bar.finished or not terminal.bar.live.is_started
     assert "never" not in out.getvalue() and "tensorboard" not in out.getvalue()

@@ -7,6 +7,7 @@ import torch
 from training.muon import Muon, orthogonalise
 
 SHAPES = [(8, 8), (8, 8), (24, 8), (8, 24), (24, 8), (5, 7)]
+FINITE = torch.tensor(True)
 
 
 def test_steps_match_torch() -> None:
@@ -21,7 +22,7 @@ def test_steps_match_torch() -> None:
         for one, other in zip(ours, theirs, strict=True):
             one.grad = torch.randn(one.shape)
             other.grad = one.grad.clone()
-        muon.step(0.5)
+        muon.step(0.5, FINITE)
         reference.step()
     for one, other, began in zip(ours, theirs, start, strict=True):
         moved = (other - began).norm()
@@ -46,6 +47,6 @@ def test_orthogonalise_approximates_the_polar_factor() -> None:
 def test_a_parameter_without_a_gradient_does_not_change() -> None:
     still, moving = (torch.nn.Parameter(torch.ones(3, 3)) for _ in range(2))
     moving.grad = torch.eye(3)
-    Muon([still, moving], lr=0.1, weight_decay=0.1, momentum=0.9).step(1.0)
+    Muon([still, moving], lr=0.1, weight_decay=0.1, momentum=0.9).step(1.0, FINITE)
     assert torch.equal(still, torch.ones(3, 3))
     assert not torch.equal(moving, torch.ones(3, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from model import GPT, cross_entropy
 from tests.conftest import small_config
 from training.checkpoint import Checkpoints
 from training.optimizer import Optimizer, OptimizerConfig, lr_scale
-from training.progress import Progress
-from training.weights import load_optimizer
+from training.state import TrainState
+from training.weights import MODEL, OPTIMIZER, load_optimizer
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=4, decay_fraction=0.5)
 MUON = OptimizerConfig("muon", 1e-2, 0.1, 0.9, 0.95, 4, 0.5, adamw_lr=3e-3, momentum=0.95)
+FINITE = torch.tensor(True)
+both_optimizers = pytest.mark.parametrize("config", [ADAMW, MUON], ids=["adamw", "muon"])
 
 
 def model(position: str = "rotary") -> GPT:
@@ -32,6 +35,28 @@ def backward(gpt: GPT, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(11, (3, 9), generator=generator)
     cross_entropy(gpt(tokens[:, :-1]), tokens[:, 1:]).backward()
+
+
+def test_sgd_matches_torch_with_decoupled_weight_decay_of_matrices() -> None:
+    ours, reference = model(), model()
+    config = preset("optimizer", "sgd", lr=0.3, weight_decay=0.1, warmup_steps=4)
+    optimizer = Optimizer(ours, config, max_steps=100)
+    plain = torch.optim.SGD(reference.parameters(), momentum=0.9)
+    assert config.momentum == 0.9
+    for step, scale in enumerate([0.2, 0.4, 0.6], start=1):  # during warm-up
+        for gpt in (ours, reference):
+            backward(gpt, step)
+        plain.param_groups[0]["lr"] = rate = 0.3 * scale
+        with torch.no_grad():
+            for parameter in reference.parameters():
+                if parameter.ndim == 2:
+                    parameter.mul_(1 - rate * 0.1)
+        plain.step()
+        plain.zero_grad()
+        assert optimizer.step(step, FINITE) == pytest.approx(rate)
+        optimizer.zero_grad()
+    for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_adamw_matches_torch_without_weight_decay_on_vectors() -> None:
@@ -48,9 +73,10 @@ def test_adamw_matches_torch_without_weight_decay_on_vectors() -> None:
             backward(gpt, step)
         for group in plain.param_groups:
             group["lr"] = 1e-2 * scale
-        assert optimizer.step(step) == pytest.approx(1e-2 * scale)
+        assert optimizer.step(step, FINITE) == pytest.approx(1e-2 * scale)
         plain.step()
         plain.zero_grad()
+        optimizer.zero_grad()
     for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
@@ -76,27 +102,52 @@ def test_a_muon_step_has_the_size_of_an_adamw_step() -> None:
     weight = gpt.get_parameter("blocks.0.mlp.down.weight")
     before = weight.detach().clone()
     backward(gpt, 0)
-    optimizer.step(5)  # the first step at the peak learning rate
+    optimizer.step(5, FINITE)  # the first step at the peak learning rate
     update = weight.detach() - before * (1 - MUON.lr * MUON.weight_decay)
     assert update.square().mean().sqrt().item() == pytest.approx(0.2 * MUON.lr, rel=0.35)
 
 
-@pytest.mark.parametrize("config", [ADAMW, MUON], ids=["adamw", "muon"])
+@both_optimizers
 def test_state_is_restored(tmp_path: Path, config: OptimizerConfig) -> None:
     one = model()
     first = Optimizer(one, config, max_steps=10)
     backward(one, 0)
-    first.step(1)
+    first.step(1, FINITE)
+    first.zero_grad()
     two = copy.deepcopy(one)
     second = Optimizer(two, config, max_steps=10)
     checkpoints = Checkpoints(tmp_path)
-    saved = checkpoints.save(one, first, Progress(step=1), is_best=False, keep=1)
-    load_optimizer(second, saved.result())
+    weights: dict[str, torch.Tensor] = dict(one.named_parameters())
+    tensors = {MODEL: weights, OPTIMIZER: first.state_tensors()}
+    saved = checkpoints.save(tensors, TrainState(step=1), is_best=False, keep=1)
+    load_optimizer(second, saved)
     for gpt, optimizer in ((one, first), (two, second)):
         backward(gpt, 1)
-        optimizer.step(2)
+        optimizer.step(2, FINITE)
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@both_optimizers
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_step_that_is_not_finite_changes_nothing(config: OptimizerConfig, value: float) -> None:
+    """Neither the weights nor the state. The gradients stay until they are freed."""
+    gpt = model()
+    optimizer = Optimizer(gpt, config, max_steps=10)
+    backward(gpt, 0)
+    optimizer.step(1, FINITE)
+    optimizer.zero_grad()
+    assert all(each.grad is None for each in gpt.parameters())
+    tensors = {**dict(gpt.named_parameters()), **optimizer.state_tensors()}
+    before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    backward(gpt, 1)
+    for each in gpt.parameters():
+        assert each.grad is not None
+        each.grad[..., 0] = value
+    optimizer.step(2, torch.tensor(False))
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, before[name]), name
+    assert all(each.grad is not None for each in gpt.parameters())
 
 
 @given(

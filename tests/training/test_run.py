@@ -16,9 +16,9 @@ from tests.conftest import files, small_config
 from training.checkpoint import Checkpoints
 from training.device import choose_device
 from training.optimizer import Optimizer
-from training.progress import Progress, load_progress
 from training.run import Run, check_new
-from training.weights import load_optimizer, load_weights
+from training.state import TrainState, load_state
+from training.weights import MODEL, OPTIMIZER, load_optimizer, load_weights
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=0.0)
 
@@ -36,6 +36,12 @@ def create(path: str) -> Run:
 def parts() -> tuple[GPT, Optimizer]:
     model = GPT(small_config(1, 2, 8, 4), 5)
     return model, Optimizer(model, ADAMW, max_steps=10)
+
+
+def tensors() -> dict[str, dict[str, torch.Tensor]]:
+    """What a checkpoint holds."""
+    model, optimizer = parts()
+    return {MODEL: dict(model.named_parameters()), OPTIMIZER: optimizer.state_tensors()}
 
 
 def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
@@ -76,9 +82,8 @@ def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
     for what in ("nothing", "copy"):
         if what == "copy":
             Path("copy").rename("run")
-        model, optimizer = parts()
         with pytest.raises(UserError, match=r"^run: was deleted, moved, renamed or replaced"):
-            run.checkpoints.save(model, optimizer, Progress(step=1), is_best=True, keep=1)
+            run.checkpoints.save(tensors(), TrainState(step=1), is_best=True, keep=1)
         assert not Path("run/checkpoints").exists()
 
 
@@ -108,9 +113,8 @@ def test_an_existing_folder_is_rejected(here: Path) -> None:
 def test_a_checkpoint_is_written_completely_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(model, optimizer, Progress(step=1), is_best=True, keep=2)
+    checkpoints.save(tensors(), TrainState(step=1), is_best=True, keep=2)
 
     def fail_to_rename(path: Path, target: Path) -> None:
         raise OSError("No space left on device")
@@ -118,32 +122,31 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", fail_to_rename)
         with pytest.raises(UserError, match="space"):
-            checkpoints.save(model, optimizer, Progress(step=2), is_best=True, keep=2)
-    assert load_progress(checkpoints.find("last", "run")).step == 1
-    checkpoints.save(model, optimizer, Progress(step=2), is_best=False, keep=2)
-    assert load_progress(checkpoints.find("last", "run")).step == 2
-    assert load_progress(checkpoints.find("best", "run")).step == 1
+            checkpoints.save(tensors(), TrainState(step=2), is_best=True, keep=2)
+    assert load_state(checkpoints.find("last", "run")).step == 1
+    checkpoints.save(tensors(), TrainState(step=2), is_best=False, keep=2)
+    assert load_state(checkpoints.find("last", "run")).step == 2
+    assert load_state(checkpoints.find("best", "run")).step == 1
 
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) -> None:
-    model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
     for step in range(1, 7):
-        checkpoints.save(model, optimizer, Progress(step=step), is_best=step == 2, keep=keep)
+        checkpoints.save(tensors(), TrainState(step=step), is_best=step == 2, keep=keep)
     steps = [2, *range(7 - keep, 7)]
     names = {f"step-{step:06d}" for step in steps} | {"last", "best", "written.json"}
     assert {path.name for path in tmp_path.iterdir()} == names
-    assert load_progress(checkpoints.find("best", "run")).step == 2
+    assert load_state(checkpoints.find("best", "run")).step == 2
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    model, optimizer = parts()
+    model, _ = parts()
     checkpoints = Checkpoints(tmp_path)
     left = tmp_path / ".step-000001.0123456789abcdef"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"")
-    checkpoints.save(model, optimizer, Progress(step=2), is_best=False, keep=2)
+    checkpoints.save(tensors(), TrainState(step=2), is_best=False, keep=2)
     load_weights(model, checkpoints.find("last", "run"))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "last",
@@ -156,25 +159,16 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
 def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: bytes) -> None:
     model, optimizer = parts()
-    path = (
-        Checkpoints(tmp_path)
-        .save(model, optimizer, Progress(step=1), is_best=True, keep=2)
-        .result()
-    )
+    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1), is_best=True, keep=2)
     (path / name).write_bytes(damage)
     with pytest.raises(UserError, match=name):
         load_weights(model, path)
         load_optimizer(optimizer, path)
-        load_progress(path)
+        load_state(path)
 
 
 def test_weights_of_another_shape_are_rejected(tmp_path: Path) -> None:
-    model, optimizer = parts()
-    path = (
-        Checkpoints(tmp_path)
-        .save(model, optimizer, Progress(step=1), is_best=True, keep=2)
-        .result()
-    )
+    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1), is_best=True, keep=2)
     with pytest.raises(UserError, match="model"):
         load_weights(GPT(small_config(2, 2, 8, 4), 5), path)
 
@@ -188,44 +182,47 @@ def test_devices() -> None:
 
 
 def test_only_what_the_run_wrote_is_deleted(tmp_path: Path) -> None:
-    model, optimizer = parts()
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(model, optimizer, Progress(step=1), is_best=True, keep=1)
+    checkpoints.save(tensors(), TrainState(step=1), is_best=True, keep=1)
     # Copies, and a name of our own form.
     mine = ("step-000001-good", "step-notes", "step-000005", ".step-000001", ".step-000001.bak")
     for name in mine:
         shutil.copytree(tmp_path / "step-000001", tmp_path / name)
     for step in (2, 3, 5, 7):
-        checkpoints.save(model, optimizer, Progress(step=step), is_best=True, keep=1)
+        checkpoints.save(tensors(), TrainState(step=step), is_best=True, keep=1)
     names = {"last", "best", "written.json", "step-000007", "step-000005-1", *mine}
     names.remove("step-000005")  # renamed, since the run needed its name
     assert {path.name for path in tmp_path.iterdir()} == names
-    assert load_progress(checkpoints.find("last", "run")).step == 7
+    assert load_state(checkpoints.find("last", "run")).step == 7
 
 
-def test_a_folder_in_the_place_of_a_link_is_deleted_only_if_it_is_a_copy(tmp_path: Path) -> None:
-    """As `cp -rL` copies them."""
-    model, optimizer = parts()
-    Checkpoints(tmp_path / "run").save(model, optimizer, Progress(step=1), is_best=True, keep=1)
+def test_a_folder_in_the_place_of_a_link_is_renamed(tmp_path: Path) -> None:
+    """`cp -rL` puts copies of checkpoints there."""
+    Checkpoints(tmp_path / "run").save(tensors(), TrainState(step=1), is_best=True, keep=1)
     run = tmp_path / "copied"
     shutil.copytree(tmp_path / "run", run)
     checkpoints = Checkpoints(run)
-    save = partial(checkpoints.save, model, optimizer, keep=1)
-    save(Progress(step=2), is_best=False)
+    save = partial(checkpoints.save, tensors(), keep=1)
+    save(TrainState(step=2), is_best=False)
     names = {path.name for path in run.iterdir()}
-    assert names == {"last", "best", "written.json", "step-000001", "step-000002"}
+    assert names == {"last", "last-1", "best", "written.json", "step-000001", "step-000002"}
     assert (run / "last").is_symlink() and not (run / "best").is_symlink()
     assert checkpoints.find("best", "run").name == "step-000001"
     (run / "best/notes.txt").touch()
-    save(Progress(step=3), is_best=True)
+    save(TrainState(step=3), is_best=True)
     names = {path.name for path in run.iterdir()}
-    assert names == {"last", "best", "best-1", "written.json", "step-000003"}
+    assert names == {"last", "last-1", "best", "best-1", "written.json", "step-000003"}
+    assert (run / "best-1/notes.txt").is_file()
+    assert load_state(run / "last-1").step == load_state(run / "best-1").step == 1
     (run / "best").unlink()
     (run / "step-000003").rename(run / "best")
-    save(Progress(step=4), is_best=True)
+    save(TrainState(step=4), is_best=True)
     names = {path.name for path in run.iterdir()}
-    assert names == {"last", "best", "best-1", "best-2", "written.json", "step-000004"}
-    assert load_progress(checkpoints.find("best", "run")).step == 4
+    assert names == {
+        *("last", "last-1", "best", "best-1", "best-2"),
+        *("written.json", "step-000004"),
+    }
+    assert load_state(checkpoints.find("best", "run")).step == 4
 
 
 @pytest.mark.parametrize("kind", ["a copy", "a link", "a link to nothing", "a file"])

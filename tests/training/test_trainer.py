@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import threading
+import os
+import signal
+import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -14,28 +16,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from configs.schema import preset
-from data.batches import Batches, Windows
+from data.batches import Batches, EvalBatches
 from data.tales import Tales
 from data.tokenizer import train_bpe
 from data.tokens import document_starts
 from errors import UserError
 from model import GPT, cross_entropy
 from tests.conftest import every_device, small_config
-from training import checkpoint, clock
+from training.callback import Callback, EvalMetrics, StepMetrics, Summary
 from training.checkpoint import Checkpoints
+from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
 from training.device import autocast
-from training.evaluation import largest_activations, measure
-from training.feed import Batch, Feed
-from training.observer import EvalMetrics, Observer, StepMetrics, Summary
-from training.optimizer import Optimizer
-from training.progress import EVALUATED, Progress, load_progress
-from training.ranks import Ranks
-from training.tensors import write_tensors
-from training.trainer import Reports, Trainer, TrainingData
+from training.distributed import Ranks
+from training.evaluation import Evaluation, measure
+from training.guard import NonFiniteGuard, largest_activations
+from training.metrics import Metrics
+from training.optimizer import Optimizer, OptimizerConfig
+from training.signals import StopOnSignal
+from training.state import EVALUATED, TrainState, load_state
+from training.trainer import Trainer
 from training.weights import load_optimizer, load_weights
 
 VOCAB, CONTEXT = 13, 8
@@ -61,13 +65,14 @@ MUON = preset("optimizer", "muon", warmup_steps=0)
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
 # Token 0 has one byte, every other token has two.
 TOKEN_BYTES = torch.tensor([1] + [2] * (VOCAB - 1))
+both_optimizers = pytest.mark.parametrize("optimizer", [ADAMW, MUON], ids=["adamw", "muon"])
 
 
 def tokens(n: int = 400) -> np.ndarray:
     return np.random.default_rng(0).integers(VOCAB, size=n).astype(np.uint16)
 
 
-class Diary(Observer):
+class Diary(Callback):
     """Records every call."""
 
     def __init__(self) -> None:
@@ -77,28 +82,29 @@ class Diary(Observer):
         self.summary: Summary | None = None
         self.batches: list[tuple[int, int, int]] = []
 
-    def on_start(self, step: int) -> None:
-        self.events.append(("start", step))
+    def on_start(self, trainer: Trainer) -> None:
+        self.events.append(("start", trainer.state.step))
 
-    def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-        self.events.append(("step", step))
-        if metrics:
-            self.metrics[step] = metrics
+    def on_step(self, trainer: Trainer) -> None:
+        self.events.append(("step", trainer.state.step))
 
-    def on_eval_batch(self, step: int, done: int, total: int) -> None:
-        self.batches.append((step, done, total))
+    def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        self.metrics[trainer.state.step] = metrics
 
-    def on_eval(self, step: int, metrics: EvalMetrics) -> None:
-        self.events.append(("eval", step))
-        self.evals[step] = metrics
+    def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
+        self.batches.append((trainer.state.step, done, total))
 
-    def on_checkpoint(self, step: int, path: Path) -> None:
-        self.events.append(("checkpoint", step))
+    def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        self.events.append(("eval", trainer.state.step))
+        self.evals[trainer.state.step] = metrics
+
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        self.events.append(("checkpoint", trainer.state.step))
         assert (path / "model.safetensors").is_file()
 
-    def on_end(self, step: int, summary: Summary | None) -> None:
-        self.events.append(("end", step))
-        self.summary = summary
+    def on_end(self, trainer: Trainer) -> None:
+        self.events.append(("end", trainer.state.step))
+        self.summary = trainer.summary
 
 
 def trainer(
@@ -107,36 +113,48 @@ def trainer(
     dropout: float = 0.0,
     resume: bool = False,
     lr: float = 1e-2,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[Callback] = (),
+    optimizer: OptimizerConfig = ADAMW,
     device: str = "cpu",
 ) -> tuple[Trainer, Diary]:
+    """A trainer with the callbacks of train.py, and with a diary as the first observer."""
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT, dropout=dropout), VOCAB).to(device)
-    optimizer = Optimizer(model, replace(ADAMW, lr=lr), max(6, config.max_steps))
+    updates = Optimizer(model, replace(optimizer, lr=lr), max(6, config.max_steps))
     folder.mkdir(exist_ok=True)
-    checkpoints, progress, diary = Checkpoints(folder / "checkpoints"), Progress(), Diary()
+    checkpoints, state, diary = Checkpoints(folder / "checkpoints"), TrainState(), Diary()
     if resume:
         load_weights(model, checkpoints.find("last", "run"))
-        load_optimizer(optimizer, checkpoints.find("last", "run"))
-        progress = load_progress(checkpoints.find("last", "run"))
-    windows = Windows(tokens(101), CONTEXT, 4)
-    data = TrainingData(
-        seed=5,
-        batch=Batches(tokens(), config.batch_size, CONTEXT, seed=5),
-        validation=windows.part(n_tokens(config.eval_tokens)),
-        final_validation=windows.part(n_tokens(config.final_eval_tokens)),
-        token_bytes=TOKEN_BYTES,
-    )
-    reports = Reports(checkpoints, [diary, *observers])
+        load_optimizer(updates, checkpoints.find("last", "run"))
+        state = load_state(checkpoints.find("last", "run"))
+    windows = EvalBatches(tokens(101), CONTEXT, 4)
+    part = windows.part(n_tokens(config.eval_tokens))
+    whole = windows.part(n_tokens(config.final_eval_tokens))
+    callbacks = [
+        StopOnSignal(),
+        NonFiniteGuard(),
+        Metrics(TOKEN_BYTES),
+        diary,
+        *observers,
+        Checkpointing(checkpoints),
+        Evaluation(part, whole, TOKEN_BYTES),
+    ]
+    batches = Batches(tokens(), config.batch_size, CONTEXT, seed=5)
     ranks = Ranks(torch.device(device))
-    return Trainer(config, model, optimizer, data, reports, progress, ranks), diary
+    return Trainer(config, model, updates, batches, state, 5, ranks, callbacks), diary
+
+
+def fit(made: Trainer) -> Summary:
+    summary = made.fit()
+    assert summary is not None
+    return summary
 
 
 def poison(made: Trainer, steps: Container[int]) -> None:
     """Make the loss of these steps NaN, by the count of steps from 1."""
     made.model.register_forward_hook(
         lambda module, arguments, output: (
-            output * math.nan if module.training and made.progress.step + 1 in steps else output
+            output * math.nan if module.training and made.state.step + 1 in steps else output
         )
     )
 
@@ -194,7 +212,7 @@ def test_the_loop_matches_an_explicit_loop(tmp_path: Path) -> None:
 
 def test_observers_are_called_in_order(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path)
-    summary = made.fit()
+    summary = fit(made)
     called = [event for event in diary.events if event[0] != "checkpoint"]
     expected: list[tuple[str, int]] = [("start", 0)]
     for step in range(1, 7):
@@ -250,9 +268,9 @@ def test_a_resumed_run_takes_the_same_steps(tmp_path: Path, dropout: float) -> N
 
 
 def test_observers_do_not_change_the_result(tmp_path: Path) -> None:
-    class DrawsRandomNumbers(Observer):
-        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-            torch.rand(step)
+    class DrawsRandomNumbers(Callback):
+        def on_step(self, trainer: Trainer) -> None:
+            torch.rand(trainer.state.step)
 
     plain, _ = trainer(tmp_path / "plain", dropout=0.2)
     watched, _ = trainer(tmp_path / "watched", dropout=0.2, observers=[DrawsRandomNumbers()])
@@ -280,10 +298,10 @@ def test_an_evaluation_that_was_not_recorded_is_repeated(tmp_path: Path, recorde
     if not recorded:
         (last / EVALUATED).write_text('{"step": ')
     second, diary = trainer(tmp_path, config, resume=True)
-    assert second.progress.evaluated == (4 if recorded else 2)
+    assert second.state.evaluated == (4 if recorded else 2)
     second.fit()
     assert list(diary.evals) == ([6] if recorded else [4, 6])
-    state = load_progress(last)
+    state = load_state(last)
     assert state.evaluated == 6 and state.best_val_loss is not None
     straight, whole = trainer(tmp_path / "straight", config)
     straight.fit()
@@ -305,20 +323,20 @@ def test_a_repeated_step_forgets_its_evaluation(tmp_path: Path) -> None:
     second, diary = trainer(tmp_path, config, resume=True, lr=1e-3)
     second.fit()
     assert list(diary.evals) == [4]
-    best = load_progress(tmp_path / "checkpoints/last").best_val_loss
+    best = load_state(tmp_path / "checkpoints/last").best_val_loss
     assert best is not None and best <= diary.evals[4].val_loss
 
 
 def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_tokens="40"))
-    summary = made.fit()
+    summary = fit(made)
     assert summary.val_tokens == 100
     assert {each.val_tokens for each in diary.evals.values()} == {40}
     best = min(diary.evals.values(), key=lambda each: each.val_loss)
     assert summary.best_val_loss == best.val_loss
     assert summary.best_val_bpb == pytest.approx(best.val_bpb)
     assert isinstance(made.model, GPT)
-    whole = Windows(tokens(101), CONTEXT, 4)
+    whole = EvalBatches(tokens(101), CONTEXT, 4)
     expected = measure(made.model, whole, TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
 
@@ -330,8 +348,8 @@ def test_an_evaluation_on_a_cpu_is_in_float32_although_steps_are_in_bfloat16(
     losses = []
     for precision in ("auto", "fp32"):
         made, diary = trainer(tmp_path / precision, replace(CONFIG, precision=precision))
-        summary = made.fit()
-        whole = Windows(tokens(101), CONTEXT, 4)
+        summary = fit(made)
+        whole = EvalBatches(tokens(101), CONTEXT, 4)
         expected = measure(made.model, whole, TOKEN_BYTES, CPU, nullcontext())
         assert summary.val_loss == diary.evals[6].val_loss == expected.loss
         losses.append(diary.metrics[6].train_loss)
@@ -355,18 +373,18 @@ def test_the_time_of_evaluations_is_not_training_time(
 ) -> None:
     seconds = 0.0
 
-    class Hourglass(Observer):
-        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+    class Hourglass(Callback):
+        def on_step(self, trainer: Trainer) -> None:
             nonlocal seconds
             seconds += 1
 
-        def on_eval_batch(self, step: int, done: int, total: int) -> None:
+        def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
             nonlocal seconds
             seconds += 1000
 
-    monkeypatch.setattr(clock.time, "perf_counter", lambda: seconds)
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds)
     made, diary = trainer(tmp_path, replace(CONFIG, log_every=3), observers=[Hourglass()])
-    summary = made.fit()
+    summary = fit(made)
     assert summary.seconds == 5  # the last second passes after the last step
     assert diary.metrics[6].tokens_per_second == pytest.approx(3 * 4 * CONTEXT / 3)
 
@@ -382,7 +400,7 @@ def test_tales_are_scored_whole_and_to_the_last_byte() -> None:
     torch.manual_seed(0)
     model = GPT(small_config(1, 2, 16, 600), tokenizer.vocab_size).eval()
     token_bytes = torch.from_numpy(tokenizer.token_bytes)
-    batches = Windows(text, 600, 3, starts)
+    batches = EvalBatches(text, 600, 3, starts)
     got = measure(model, batches, token_bytes, CPU, autocast(CPU, "fp32"))
     nats = 0.0
     for tale in tales:
@@ -396,7 +414,7 @@ def test_tales_are_scored_whole_and_to_the_last_byte() -> None:
 def test_checkpoints_last_and_best(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path)
     made.fit()
-    checkpoints = made.reports.checkpoints
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
     best_step = min(diary.evals, key=lambda step: diary.evals[step].val_loss)
     for name, step in (("last", 6), ("best", best_step)):
         state = json.loads((checkpoints.find(name, "run") / "state.json").read_text())
@@ -410,121 +428,112 @@ def test_checkpoints_last_and_best(tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_steps_that_are_not_read_at_once_are_the_same(tmp_path: Path, optimizer: str) -> None:
-    """As on a GPU: the weights to the last bit, all events and measurements, also with skipped
-    steps, one of them a measured one, and with gradients that are clipped."""
-    config = replace(CONFIG, max_steps=12, max_bad_steps=5, eval_every=4, log_every=3)
+@both_optimizers
+def test_when_steps_are_read_changes_nothing(tmp_path: Path, optimizer: OptimizerConfig) -> None:
+    """The weights to the last bit, and all evaluations, also with skipped steps and with gradients
+    that are clipped. A step that was skipped is not measured."""
+    config = replace(CONFIG, max_steps=12, max_bad_steps=5, eval_every=4, checkpoint_every=0)
     made = []
-    for runs_ahead in (False, True):
-        each, diary = trainer(tmp_path / str(runs_ahead), config, dropout=0.2)
-        if optimizer == "muon":
-            each.optimizer = Optimizer(each.model, MUON, config.max_steps)
-        each.runs_ahead = runs_ahead
+    for log_every in (1, 3, 100):
+        settings = replace(config, log_every=log_every)
+        each, diary = trainer(tmp_path / str(log_every), settings, 0.2, optimizer=optimizer)
         poison(each, {2, 6, 7})
-        summary = each.fit()
-        made.append((diary.events, {**diary.metrics}, diary.evals, weights(each), summary))
-    (events, metrics, evals, plain, summary), ahead = made
-    assert events == ahead[0] and evals == ahead[2]
-    assert summary.bad_steps == ahead[4].bad_steps == 3
-    assert list(metrics) == list(ahead[1]) == [3, 9, 12]
-    for step, measured in metrics.items():
-        assert replace(measured, tokens_per_second=0.0) == replace(
-            ahead[1][step], tokens_per_second=0.0
-        )
-    for name, tensor in plain.items():
-        assert torch.equal(tensor, ahead[3][name]), name
+        summary = fit(each)
+        assert summary.bad_steps == 3
+        made.append((diary, weights(each)))
+    (every, expected), *others = made
+    assert [[*diary.metrics] for diary, _ in made] == [
+        [1, 3, 4, 5, 8, 9, 10, 11, 12],
+        [3, 9, 12],
+        [12],
+    ]
+    for diary, found in others:
+        assert [each for each in diary.events if each[0] != "checkpoint"] == [
+            each for each in every.events if each[0] != "checkpoint"
+        ]
+        assert diary.evals == every.evals
+        for step, measured in diary.metrics.items():
+            rate = measured.tokens_per_second
+            assert measured == replace(every.metrics[step], tokens_per_second=rate)
+        for name, tensor in expected.items():
+            assert torch.equal(tensor, found[name]), name
 
 
 @every_device
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_the_host_reads_nothing_inside_of_a_step(
-    tmp_path: Path, device: str, optimizer: str
+@both_optimizers
+def test_the_host_reads_nothing_between_measured_steps(
+    tmp_path: Path, device: str, optimizer: OptimizerConfig
 ) -> None:
     """Reading a value, or a size that depends on values, would wait for a GPU; there, PyTorch then
-    raises an error. Batches are read before the results of the step before."""
+    raises an error."""
+    read: list[str] = []
 
     class Calls(TorchDispatchMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.read: list[str] = []
-
         def __torch_dispatch__(
             self, function: Any, types: Any, arguments: Any = (), names: Any = None
         ) -> Any:
             if "local_scalar_dense" in str(function) or "nonzero" in str(function):
-                self.read.append(f"{function} at {made.progress.step}")
+                read.append(f"{function} at {made.state.step}")
+            return function(*arguments, **(names or {}))
+
+    class Lists(TorchFunctionMode):
+        """PyTorch reads a tensor on a CPU into a list without any other function."""
+
+        def __torch_function__(
+            self, function: Any, types: Any, arguments: Any = (), names: Any = None
+        ) -> Any:
+            if function is torch.Tensor.tolist:
+                read.append(f"{function} at {made.state.step}")
             return function(*arguments, **(names or {}))
 
     config = replace(CONFIG, max_steps=9, log_every=4, max_bad_steps=9, eval_every=0)
-    made, _ = trainer(tmp_path, config, dropout=0.1, device=device)
-    if optimizer == "muon":
-        made.optimizer = Optimizer(made.model, MUON, config.max_steps)
-    made.runs_ahead = True
-    asked: list[tuple[int, float]] = []
-
-    def read_batch(step: int) -> Batch:
-        asked.append((step, made.results.loss))
-        return made.data.batch(step)
-
-    made.feed = Feed(read_batch, torch.device(device))
-    with Calls() as calls:
+    config = replace(config, checkpoint_every=0)
+    made, _ = trainer(tmp_path, config, dropout=0.1, optimizer=optimizer, device=device)
+    made.call("on_start")
+    with Calls(), Lists():
         for step in range(1, 9):
-            before = len(calls.read)
+            before = len(read)
             with waiting_is_an_error(device, but=step % 4 == 0):
-                measured = made.train_step()
-            assert (len(calls.read) > before) == (measured is not None) == (step % 4 == 0)
-    assert [step for step, _ in asked] == [*range(9)]
-    losses = [loss for _, loss in asked]
-    assert all(math.isnan(loss) for loss in losses[:5]) and losses[5] == losses[8]
+                made.step(*made.batches(made.state.step))
+                in_step = read[before:]
+                made.call("on_step")
+            assert not in_step
+            assert (len(read) > before) == (step % 4 == 0), read[before:]
+    made.call("on_end")
 
 
 def test_so_many_bad_steps_are_read_in_time(tmp_path: Path) -> None:
     """Even if no step is measured, no step follows the last one that is allowed."""
     config = replace(CONFIG, max_steps=40, log_every=40, max_bad_steps=7, eval_every=0)
     made, diary = trainer(tmp_path, replace(config, checkpoint_every=0))
-    made.runs_ahead = True
     poison(made, {2, 3, 4, *range(13, 40)})
     with pytest.raises(UserError, match=r"diverged at step 19: loss nan.*7 consecutive steps"):
         made.fit()
-    assert made.progress.bad_steps == 10 and diary.events[-2:] == [("step", 18), ("end", 19)]
+    assert made.state.bad_steps == 10 and diary.events[-2:] == [("step", 18), ("end", 19)]
 
 
-def test_a_skipped_step_is_known_before_its_evaluation(tmp_path: Path) -> None:
+def test_a_skipped_step_is_known_before_its_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has no checkpoint, and the time of the steps that are waited for is training time."""
     seconds = 0.0
     config = replace(CONFIG, max_steps=8, eval_every=3, log_every=100, checkpoint_every=0)
     made, diary = trainer(tmp_path, replace(config, max_bad_steps=9, keep_checkpoints=9))
-    made.runs_ahead = True
     poison(made, {3})
-    read = made.results.read
+    (guard,) = (each for each in made.callbacks if isinstance(each, NonFiniteGuard))
+    read = guard._read
 
-    def wait() -> None:
+    def wait(trainer: Trainer) -> None:
         nonlocal seconds
-        seconds += len(made.results._unread)
-        read()
+        seconds += len(guard._unread)
+        read(trainer)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(made.results, "read", wait)
-        patch.setattr(clock.time, "perf_counter", lambda: seconds)
-        summary = made.fit()
+    monkeypatch.setattr(guard, "_read", wait)
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds)
+    summary = fit(made)
     assert ("eval", 3) in diary.events and ("checkpoint", 3) not in diary.events
     assert ("checkpoint", 6) in diary.events
     assert summary.seconds == 8
-
-
-def test_batches_are_those_of_their_steps() -> None:
-    asked: list[int] = []
-
-    def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        asked.append(step)
-        return torch.tensor([step]), torch.tensor([-step])
-
-    feed = Feed(batch, CPU)
-    for step in (0, 1, 5, 5, 2):
-        assert feed(step) == (step, -step)
-        feed.prepare(step + 1)
-    assert asked == [0, 1, 2, 5, 6, 5, 6, 2, 3]
 
 
 def test_a_huge_learning_rate_raises(tmp_path: Path) -> None:
@@ -541,50 +550,44 @@ def test_a_bad_step_is_skipped_and_counted(tmp_path: Path) -> None:
     before: dict[int, dict[str, torch.Tensor]] = {}
 
     def poison(module: torch.nn.Module, arguments: object, logits: torch.Tensor) -> torch.Tensor:
-        before[made.progress.step] = weights(made)
-        return logits * math.nan if made.progress.step == 2 else logits
+        before[made.state.step] = weights(made)
+        return logits * math.nan if made.state.step == 2 else logits
 
     handle = made.model.register_forward_hook(poison)
-    while made.progress.step < 4:
-        made.train_step()
+    made.fit()
     handle.remove()
-    assert made.progress.bad_steps == 1 and made.progress.bad_in_a_row == 0
+    assert made.state.bad_steps == 1 and made.state.bad_in_a_row == 0
     for name, tensor in before[3].items():
         assert torch.equal(tensor, before[2][name])
         assert not torch.equal(weights(made)[name], tensor)
 
 
-@pytest.mark.parametrize("runs_ahead", [False, True])
-def test_observers_see_the_gradients_that_the_optimizer_uses(
-    tmp_path: Path, runs_ahead: bool
-) -> None:
-    """At step 1 they are the clipped gradients of an explicit loop. A skipped step has none."""
+def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> None:
+    """At step 1 they are the clipped gradients of an explicit loop. Those of a skipped step are
+    marked as not finite."""
     seen: dict[int, dict[str, torch.Tensor]] = {}
 
-    class Watcher(Observer):
-        def wants_gradients(self, step: int) -> bool:
-            return step != 5
-
-        def on_gradients(self, step: int) -> None:
-            seen[step] = {
-                name: each.grad.clone()
-                for name, each in made.model.named_parameters()
-                if each.grad is not None
-            }
+    class Watcher(Callback):
+        def on_gradients(self, trainer: Trainer) -> None:
+            if trainer.is_finite:
+                seen[trainer.state.step] = {
+                    name: parameter.grad.clone()
+                    for name, parameter in trainer.model.named_parameters()
+                    if parameter.grad is not None
+                }
 
     config = replace(CONFIG, eval_every=0, max_grad_norm=0.1, log_every=6)
     made, _ = trainer(tmp_path, config, observers=[Watcher()])
-    made.runs_ahead = runs_ahead
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
     inputs, targets = Batches(tokens(), 4, CONTEXT, seed=5)(0)
     torch.nn.functional.cross_entropy(model(inputs).transpose(1, 2), targets).backward()
     assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1) > 0.1
     made.model.register_forward_hook(
-        lambda module, arguments, logits: logits * math.nan if made.progress.step == 2 else logits
+        lambda module, arguments, logits: logits * math.nan if made.state.step == 2 else logits
     )
     made.fit()
-    assert list(seen) == [1, 2, 4, 6]
+    assert list(seen) == [1, 2, 4, 5, 6]
     for name, each in model.named_parameters():
         assert each.grad is not None
         torch.testing.assert_close(seen[1][name], each.grad, rtol=1e-4, atol=1e-7)
@@ -594,26 +597,26 @@ def test_observers_see_the_gradients_that_the_optimizer_uses(
 def test_no_checkpoint_is_saved_during_bad_steps(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
     made.model.register_forward_hook(
-        lambda module, arguments, logits: logits * math.nan if made.progress.step >= 2 else logits
+        lambda module, arguments, logits: logits * math.nan if made.state.step >= 2 else logits
     )
     with pytest.raises(UserError, match=r"diverged at step 4.*2 consecutive steps"):
         made.fit()
     assert [step for name, step in diary.events if name == "checkpoint"] == [1, 2]
-    assert load_progress(made.reports.checkpoints.find("last", "run")).step == 2
+    assert load_state(Checkpoints(tmp_path / "checkpoints").find("last", "run")).step == 2
 
 
 def test_a_checkpoint_delayed_by_bad_steps_is_saved_later(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=3))
     made.model.register_forward_hook(
-        lambda module, arguments, logits: logits * math.nan if made.progress.step == 2 else logits
+        lambda module, arguments, logits: logits * math.nan if made.state.step == 2 else logits
     )
     made.fit()
     assert [step for name, step in diary.events if name == "checkpoint"] == [4, 6]
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
-    class Poisoner(Observer):
-        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
+    class Poisoner(Callback):
+        def on_step(self, trainer: Trainer) -> None:
             with torch.no_grad():
                 next(made.model.parameters()).fill_(math.inf)
 
@@ -621,78 +624,64 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, config, observers=[Poisoner()])
     with pytest.raises(UserError, match="not finite"):
         made.fit()
-    assert not made.reports.checkpoints
-
-
-def checkpoint_bytes(folder: Path) -> dict[str, bytes]:
-    """The tensors of all checkpoints; their wall-clock times differ."""
-    found = sorted((folder / "checkpoints").glob("step-*/*.safetensors"))
-    return {str(each.relative_to(folder)): each.read_bytes() for each in found}
-
-
-def test_a_checkpoint_in_the_background_is_that_of_its_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Training goes on while the one of step 1 is not written yet, and the next one waits for it.
-    The files are those of a run that waits for each."""
-    config = replace(CONFIG, checkpoint_every=3, keep_checkpoints=9, eval_every=0, max_steps=7)
-    trainer(tmp_path / "one", config)[0].fit()
-    reached, written = threading.Event(), []
-
-    def write_later(path: Path, *arguments: object) -> None:
-        assert reached.wait(60), "training waits"
-        written.append(path.name)
-        write_tensors(path, *arguments)  # type: ignore[arg-type]
-
-    class Watcher(Observer):
-        def on_step(self, step: int, metrics: StepMetrics | None) -> None:
-            if step == 5:
-                assert not written and not made.reports.checkpoints
-                reached.set()
-
-    monkeypatch.setattr(checkpoint, "write_tensors", write_later)
-    in_background = replace(config, async_checkpoint=True)
-    made, diary = trainer(tmp_path / "other", in_background, observers=[Watcher()])
-    made.fit()
-    assert checkpoint_bytes(tmp_path / "other") == checkpoint_bytes(tmp_path / "one")
-    assert [step for name, step in diary.events if name == "checkpoint"] == [3, 6, 7]
-    assert diary.events.index(("checkpoint", 3)) > diary.events.index(("step", 5))
-    assert diary.events[-1] == ("end", 7)
-    steps = [load_progress(path).step for path in made.reports.checkpoints.intact()]
-    assert steps == [3, 6, 7]
-
-
-def test_an_evaluation_waits_for_the_checkpoint_of_its_step(tmp_path: Path) -> None:
-    config = replace(CONFIG, checkpoint_every=1, keep_checkpoints=9)
-    trainer(tmp_path / "one", config)[0].fit()
-    made, _ = trainer(tmp_path / "other", replace(config, async_checkpoint=True))
-    made.fit()
-    assert checkpoint_bytes(tmp_path / "other") == checkpoint_bytes(tmp_path / "one")
-    for name in ("best", "last"):
-        mine, theirs = (
-            load_progress(Checkpoints(tmp_path / each / "checkpoints").find(name, "run"))
-            for each in ("one", "other")
-        )
-        assert replace(mine, seconds=0.0) == replace(theirs, seconds=0.0)
+    assert not Checkpoints(tmp_path / "checkpoints")
 
 
 @pytest.mark.parametrize("last", [3, 6])
-def test_a_disk_that_refuses_is_reported_at_the_next_step(tmp_path: Path, last: int) -> None:
-    """Also at the end."""
+def test_a_disk_that_refuses_ends_the_run(tmp_path: Path, last: int) -> None:
     (tmp_path / "checkpoints").write_text("is not a folder")
-    config = replace(CONFIG, eval_every=0, checkpoint_every=last, async_checkpoint=True)
-    made, diary = trainer(tmp_path, config)
-    train_step = made.train_step
-
-    def wait_and_step() -> StepMetrics | None:
-        if made.saving:
-            made.saving.exception(60)
-        return train_step()
-
-    made.train_step = wait_and_step  # type: ignore[method-assign]
+    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=last))
     with pytest.raises(UserError, match="the checkpoint cannot be written"):
         made.fit()
-    assert diary.events[-2:] == [("step", min(last + 1, 6)), ("end", min(last + 1, 6))]
+    assert diary.events[-2:] == [("step", last), ("end", last)]
+    assert diary.summary is None
+
+
+class Sends(Callback):
+    """Sends a signal to its own process, in a step or in its evaluation."""
+
+    def __init__(self, number: int, step: int, in_evaluation: bool = False) -> None:
+        self.number, self.step, self.in_evaluation = number, step, in_evaluation
+
+    def on_gradients(self, trainer: Trainer) -> None:
+        if trainer.state.step == self.step and not self.in_evaluation:
+            os.kill(os.getpid(), self.number)
+
+    def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
+        if trainer.state.step == self.step and self.in_evaluation and done == 1:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("in_evaluation", [False, True])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_stops_a_run_that_then_goes_on(
+    tmp_path: Path, name: str, in_evaluation: bool
+) -> None:
+    """After the step, with a checkpoint, and without the evaluation that was not complete."""
+    number = getattr(signal, name)
+    before = signal.default_int_handler  # the tests may have been started to ignore the signal
+    signal.signal(number, before)
+    straight, whole = trainer(tmp_path / "straight", dropout=0.2)
+    straight.fit()
+    sender = Sends(number, 4, in_evaluation)
+    first, diary = trainer(tmp_path / "cut", dropout=0.2, observers=[sender])
+    assert first.fit() is None and first.stop_signal == number
+    assert signal.getsignal(number) == before
+    assert diary.events[-1] == ("end", 4) and diary.summary is None and list(diary.evals) == [2]
+    assert len([each for each in diary.batches if each[0] == 4]) == 2 * in_evaluation
+    assert load_state(tmp_path / "cut/checkpoints/last").step == 4
+    second, diary = trainer(tmp_path / "cut", dropout=0.2, resume=True)
+    second.fit()
+    assert {2: whole.evals[2], **diary.evals} == whole.evals
+    for a, b in zip(weights(straight).values(), weights(second).values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_signal_to_save_writes_a_checkpoint_after_the_step(tmp_path: Path) -> None:
+    config = replace(CONFIG, eval_every=0, checkpoint_every=0)
+    made, diary = trainer(tmp_path, config, observers=[Sends(signal.SIGUSR1, 2)])
+    fit(made)
+    assert [step for name, step in diary.events if name == "checkpoint"] == [2, 6]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -713,7 +702,7 @@ def test_recomputed_blocks_change_nothing_but_memory(tmp_path: Path, precision: 
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor):
-            made.train_step()
+            made.step(*made.batches(0))
         made.fit()
         kept.append(weights(made))
         weighed.append(sum(sizes))
@@ -748,7 +737,7 @@ def test_measure_counts_every_target_once() -> None:
     torch.manual_seed(0)
     model = GPT(small_config(1, 2, 16, CONTEXT, dropout=0.5), VOCAB).train()
     text = tokens(61)
-    got = measure(model, Windows(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
+    got = measure(model, EvalBatches(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
     assert model.training
     model.eval()
     nats, n_bytes = 0.0, 0

@@ -19,7 +19,7 @@ from training.weights import check_finite, check_weights
 
 
 @dataclass(frozen=True)
-class Base:
+class Pretrained:
     """A run to start from, with its settings; `tokenizer` is the whole tokenizer."""
 
     run: Run
@@ -37,12 +37,12 @@ class Base:
             return checkpoint
 
 
-def open_base(path: str) -> Base:
+def open_pretrained(path: str) -> Pretrained:
     """The run in the folder `path`. Raises UserError if it is none, or if its settings or its
     tokenizer are missing or damaged."""
     with _about_init_from():
         run = Run.open(path, "init_from")
-        return Base(
+        return Pretrained(
             run,
             read_section(run, "model", ModelConfig),
             read_section(run, "tokenizer", TokenizerConfig),

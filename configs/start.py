@@ -1,0 +1,295 @@
+"""The settings of a run: of a new one, of one that starts from the weights of another, or of one
+that is resumed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from configs.cli import overridden, setting_name
+from configs.finetuning import experiment_settings, finetuned_config
+from configs.schema import TrainConfig, build, literal, resumed_config
+from data import Corpus, Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
+from data.sources import is_url
+from data.tokenizer import IMPORTED
+from errors import UserError, check_path, printable
+from inference.pretrained import Pretrained, open_pretrained
+from training.distributed import Ranks
+from training.run import Run, check_new
+from training.state import TrainState, load_state
+
+log = logging.getLogger("training")
+AUTO = "auto"  # resume=auto
+# The ranks of a killed torchrun may be writing their last checkpoint; and of a node that was lost,
+# NFS releases the lock after 90 seconds.
+LOCK_SECONDS = 120.0
+STARTS = ("experiment", "init_from")  # what only the start of a run reads
+
+
+class Settings(NamedTuple):
+    """The settings of a run, as Hydra composed them and as checked dataclasses."""
+
+    composed: DictConfig
+    config: TrainConfig
+    resumed: Run | None = None  # the run to continue; None: a new one
+    pretrained: Pretrained | None = None  # the run whose model and tokenizer a new one starts with
+    is_auto: bool = False  # resume=auto has found a run
+    trusts_data: bool = True  # `data` comes from the command line, and not with a run
+
+    @property
+    def tokenizer(self) -> Tokenizer | TokenizerConfig:
+        """The tokenizer of the run to resume or to start from, or the settings of a new one."""
+        if self.resumed:
+            return Tokenizer.load(self.resumed.tokenizer_folder)
+        return self.pretrained.tokenizer if self.pretrained else self.config.tokenizer
+
+    def find_pretrained_weights(self) -> Path | None:
+        """The checkpoint that a new run starts from, checked."""
+        return self.pretrained.find_weights() if self.pretrained else None
+
+    @property
+    def yaml(self) -> str:
+        """All settings as a file, without interpolations."""
+        return OmegaConf.to_yaml(self.composed, resolve=True)
+
+    @property
+    def hydra_files(self) -> dict[str, str]:
+        """What Hydra composed, by the names of the files in .hydra/."""
+        hydra = HydraConfig.get()
+        return {
+            "config.yaml": OmegaConf.to_yaml(self.composed),
+            "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
+            "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
+        }
+
+    @property
+    def run_dir(self) -> str | None:
+        """Where a new run is to be created; None: under runs/, named after the time."""
+        hydra, path = HydraConfig.get(), self.config.run_dir
+        if hydra.mode != RunMode.MULTIRUN:
+            return path
+        if path is not None:
+            raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
+        return str(Path(hydra.sweep.dir) / hydra.sweep.subdir)
+
+
+class Start(NamedTuple):
+    """The run to train, its state, and the checkpoint to load: None for a new run, or for one that
+    was stopped before its first."""
+
+    run: Run
+    state: TrainState
+    checkpoint: Path | None
+
+
+def open_settings(cfg: DictConfig) -> Settings:
+    """The settings as given, or those of the run to resume with today's overrides. Raises UserError
+    if they contradict each other, or if a run cannot be started or resumed with them."""
+    path = cfg.data.get("path")
+    if isinstance(path, str) and path not in ("", "-") and not is_url(path):
+        cfg.data.path = literal(_lasting_path(cfg.data.path))
+    is_auto = cfg.resume == AUTO
+    if is_auto:
+        run = _find_run_to_continue(cfg.run_dir)
+        cfg.resume = None  # a new run has the settings of any other
+    else:
+        run = None if cfg.resume is None else Run.open(cfg.resume, "resume")
+    if run is None:
+        return _new_settings(cfg)
+    if is_auto:
+        _check_first_command(run)
+    elif cfg.init_from is not None:
+        raise UserError(
+            "init_from: cannot be combined with resume, which continues with the run's own "
+            "weights; leave one of them out"
+        )
+    elif cfg.run_dir is not None:
+        raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
+    elif "experiment" in overridden():
+        raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
+    overrides = [name for name in overridden() if name not in ("resume", "run_dir", *STARTS)]
+    composed = resumed_config(run, cfg, overrides)
+    trusts_data = any(name.partition(".")[0] == "data" for name in overrides)
+    config = build(composed, TrainConfig)
+    return Settings(composed, config, run, is_auto=is_auto, trusts_data=trusts_data)
+
+
+def _new_settings(cfg: DictConfig) -> Settings:
+    """The settings of a new run, checked, also where it is to be created."""
+    pretrained = None if cfg.init_from is None else open_pretrained(cfg.init_from)
+    if pretrained:
+        cfg.init_from = literal(_lasting_path(str(pretrained.run.path)))
+        cfg = finetuned_config(
+            cfg, pretrained.model_config, pretrained.tokenizer_config, given_settings()
+        )
+    elif cfg.tokenizer.name == IMPORTED:
+        raise UserError(
+            f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
+        )
+    settings = Settings(cfg, build(cfg, TrainConfig), pretrained=pretrained)
+    check_new(cfg.run_dir)
+    return settings
+
+
+def _find_run_to_continue(run_dir: str | None) -> Run | None:
+    """The run that resume=auto continues; None if there is none yet."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise UserError(f"resume: {AUTO} cannot be combined with -m; resume each run by its folder")
+    if run_dir is None:
+        raise UserError(
+            f"resume: {AUTO} starts or continues the run in run_dir; add run_dir=runs/NAME"
+        )
+    check_path("run_dir", run_dir)
+    return Run.open(run_dir, "run_dir") if Path(run_dir, "config.yaml").is_file() else None
+
+
+def _check_first_command(run: Run) -> None:
+    """Raise UserError if the run was started with another experiment, or from another run."""
+    for override in HydraConfig.get().overrides.task:
+        name = setting_name(override)
+        if name in STARTS and not run.was_given(OmegaConf.to_yaml(OmegaConf.create([override]))):
+            raise UserError(
+                f"{name}: {run.path} was not started with this value, and cannot change it; "
+                "give the value of the first start, or another run_dir"
+            )
+
+
+def given_settings() -> set[str]:
+    """The names of the settings, and of their groups, that the command line or the experiment
+    sets."""
+    runtime = HydraConfig.get().runtime
+    folders = [Path(source.path) for source in runtime.config_sources if source.schema == "file"]
+    experiment = runtime.choices.get("experiment")
+    return {*overridden(), *(experiment_settings(experiment, folders) if experiment else ())}
+
+
+def _lasting_path(path: str) -> str:
+    """`path` for someone who opens the run later, perhaps in another folder: absolute."""
+    absolute = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 (accepts unknown users)
+    try:
+        str(absolute).encode()
+    except UnicodeEncodeError:  # a folder whose name is not UTF-8 cannot be stored
+        return path
+    return str(absolute)
+
+
+def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus, Dataset]:
+    """The corpus and its tokens; the main process prepares them, and says what it finds."""
+    config = settings.config
+
+    def load() -> tuple[Corpus, Dataset]:
+        corpus = open_corpus(config.data, settings.trusts_data)
+        if ranks.is_main and corpus.description:
+            print(printable(corpus.description))
+        length = config.model.context_length
+        dataset = prepare(corpus, settings.tokenizer, config.cache_dir, length)
+        if ranks.is_main and dataset.report:
+            print(dataset.report)
+        return corpus, dataset
+
+    return ranks.main_first(load)
+
+
+def start_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start | None:
+    """Create the run, or lock the one to resume and find its last intact checkpoint; None if that
+    is finished. The main process alone writes. Raises UserError if the run cannot be started or
+    resumed."""
+    found = ranks.broadcast(settings.resumed is not None)
+    if found != (settings.resumed is not None):
+        raise UserError(
+            f"run_dir: {settings.config.run_dir} {'is not' if found else 'is'} a run on rank "
+            f"{ranks.rank}, unlike on the main process; give a folder that all nodes share"
+        )
+    if settings.resumed:
+        start = _resume(settings.resumed, settings, dataset, ranks)
+    else:
+        start = _create(settings, dataset, ranks)
+    run, step = start.run, start.state.step
+    if step == settings.config.trainer.max_steps and run.has_summary(step):
+        if ranks.is_main:
+            print(
+                f"{run.path} has already completed its {step} steps: nothing to do. "
+                f"To train longer, set trainer.max_steps to more than {step}."
+            )
+        return None
+    return start
+
+
+def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
+    run, path = None, settings.run_dir
+    if ranks.is_main:
+        save_tokenizer = dataset.tokenizer.save
+        run = Run.create(path, settings.yaml, settings.hydra_files, dataset.sha256, save_tokenizer)
+    folder = ranks.broadcast(str(run.path) if run else "")
+    state = TrainState(evaluated=None if settings.pretrained else 0)
+    return Start(run or Run.open(folder, "run_dir"), state, None)
+
+
+def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
+    config = settings.config
+    run.check_tokens(dataset.sha256, "resume")
+    run.check_contents("resume")
+    found, refusal = "", None
+    if ranks.is_main:
+        try:
+            run.lock("resume", LOCK_SECONDS if settings.is_auto else 0.0)
+        except OSError as error:
+            refusal = error  # such as a read-only disk, which does not matter to a finished run
+        if run.checkpoints:
+            found = str(run.checkpoints.find("last", "resume"))
+        elif os.path.lexists(run.checkpoints.folder / "last") or run.summary_file.exists():
+            raise UserError(
+                f"resume: {run.checkpoints.folder} has lost its checkpoints; put one back, or "
+                "start a new run"
+            )
+    found = ranks.broadcast(found)
+    if not found and config.init_from is not None:
+        raise UserError(
+            f"resume: {run.path} was stopped before it had saved the weights of init_from; "
+            f"start a new run with init_from={shlex.quote(config.init_from)}"
+        )
+    checkpoint = Path(found) if found else None
+    state = load_state(checkpoint) if checkpoint else TrainState()
+    if state.step > (max_steps := config.trainer.max_steps):
+        raise UserError(
+            f"trainer.max_steps: {run.path} is already at step {state.step}, and cannot end at "
+            f"step {max_steps}; give at least {state.step}"
+        )
+    if refusal and state.step < max_steps:
+        raise refusal
+    return Start(run, state, checkpoint)
+
+
+def record_start(settings: Settings, start: Start) -> None:
+    """Write to the run that it starts, and say so: once all that could refuse to load has been
+    loaded. For the main process."""
+    run = start.run
+    run.start_log()
+    if settings.is_auto and settings.resumed:
+        print(printable(f"continuing {run.path} from step {start.state.step}"))
+    if settings.pretrained:
+        _report_pretrained(settings)
+    run.store_settings(settings.yaml)
+    run.point_latest()
+
+
+def _report_pretrained(settings: Settings) -> None:
+    """Say where finetuning starts, and which learning rate may have been forgotten."""
+    weights = settings.find_pretrained_weights()
+    log.info("finetuning %s", weights)
+    print(printable(f"starting from {weights}"))
+    given, others_lr = given_settings(), settings.config.optimizer.adamw_lr
+    if others_lr is not None and "optimizer.lr" in given and "optimizer.adamw_lr" not in given:
+        print(
+            f"note: optimizer.adamw_lr is still {others_lr}, for embeddings, norms and biases; "
+            "set it too, or choose optimizer=adamw",
+            file=sys.stderr,
+        )

@@ -1,0 +1,95 @@
+"""What observers read of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from data import Corpus, Dataset
+from data.arrays import Tokens
+from data.tokens import document_starts
+from errors import UserError
+from model import GPT
+from observe.cost import Cost
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+@dataclass
+class RunContext:
+    """What observers read of a run.
+
+    folder: the run's, into which observers write.
+    config: its settings, as dataclasses.
+    varied: the names of settings, or of groups, that the command line sets, and that differ within
+        a sweep.
+    model: the model in training, or of a sharded one a full copy.
+    write_sample: writes a text with `model`.
+    first_step: completed steps at the start.
+    has_page: look.py can write a page in which the model runs.
+    cost: the time that goes into looking at the model.
+    """
+
+    folder: Path
+    config: Any
+    varied: frozenset[str]
+    model: GPT
+    corpus: Corpus
+    dataset: Dataset
+    write_sample: Callable[[], str]
+    first_step: int
+    has_page: bool
+    cost: Cost = field(default_factory=Cost)
+
+    def __post_init__(self) -> None:
+        @lru_cache(maxsize=1)
+        def sample(step: int) -> str:
+            with self.cost:
+                return self.write_sample()
+
+        self.sample = sample
+        """The text of the model after a step; several observers show the same one."""
+
+    def logs_sample(self, step: int) -> bool:
+        """Whether an evaluation after `step` steps logs a sample."""
+        every = self.config.observe.samples.every
+        return step == self.config.trainer.max_steps or (every > 0 and step % every == 0)
+
+    @cached_property
+    def writer(self) -> SummaryWriter:
+        """The writer of the run's TensorBoard events."""
+        # A killed process may have written steps after its last checkpoint, which come again.
+        return open_events(self.folder, purge_step=self.first_step + 1 if self.first_step else 0)
+
+    def document_starts(self, tokens: Tokens) -> Int64[np.ndarray, " document"] | None:
+        """The first token of every document in tokens of the corpus that begin with one; None if it
+        is not divided into documents."""
+        return document_starts(tokens, self.dataset.tokenizer, self.config.data.document_end)
+
+    def validation_tokens(self, count: int) -> Int64[Tensor, " token"]:
+        """The first `count` tokens of the validation split."""
+        return torch.from_numpy(self.dataset.val[:count].astype(np.int64))
+
+
+def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
+    """A writer of TensorBoard events to a new file in `folder`. Raises UserError for a folder that
+    TensorBoard cannot write to."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{folder}: TensorBoard needs a folder whose name is UTF-8; rename it, or use a locale "
+            "such as LC_ALL=C.UTF-8"
+        ) from None
+    return SummaryWriter(str(folder), purge_step=purge_step)

@@ -1,0 +1,99 @@
+"""Squared ReLU, sliding windows and soft-capped logits against explicit formulas; and what other
+implementations of the model do not know is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from errors import UserError
+from live.page import check_model
+from model import KVCache, ModelConfig, cross_entropy, linear_cross_entropy, loss, record_attention
+from model.config import ANY, KNOWN
+from model.hugging_face import family as family_of
+from tests.conftest import small_config
+
+TOKENS = torch.randint(13, (3, 8), generator=torch.Generator().manual_seed(1))
+
+
+def test_relu2_is_the_square_of_what_is_positive(make_model):
+    mlp = make_model(mlp="relu2", bias=True).blocks[0].mlp
+    x = torch.randn(2, 3, 16)
+    hidden = x @ mlp.up.weight.T + mlp.up.bias
+    expected = torch.where(hidden > 0, hidden**2, 0.0) @ mlp.down.weight.T + mlp.down.bias
+    torch.testing.assert_close(mlp(x), expected)
+    assert mlp.up.out_features == 4 * 16
+
+
+@pytest.mark.parametrize("window", [1, 3, 8, 100])
+@pytest.mark.parametrize("end", [None, 5])
+def test_a_window_limits_what_is_attended_to(make_model, window, end):
+    """Recorded maps are zero outside, and inside a softmax over what is left of the scores."""
+    model = make_model(window=window, document_mask=end is not None, end=end)
+    with record_attention(model) as plain, record_attention(model, keep="steps") as steps:
+        logits = model(TOKENS)
+    assert not plain, "only the innermost recording is filled"
+    for layer in steps:
+        for sequence, tokens in enumerate(TOKENS.tolist()):
+            for query in range(8):
+                seen = [
+                    query - window < key <= query and (end is None or end not in tokens[key:query])
+                    for key in range(8)
+                ]
+                scores = layer.scaled[sequence, :, query].masked_fill(
+                    ~torch.tensor(seen), -torch.inf
+                )
+                torch.testing.assert_close(layer.weights[sequence, :, query], scores.softmax(-1))
+    # The fused kernels, and a cache that is filled in pieces.
+    torch.testing.assert_close(model(TOKENS), logits, rtol=1e-4, atol=1e-5)
+    cache = KVCache(model.config, batch=3)
+    pieces = [model(piece, cache) for piece in TOKENS.split([3, 1, 1, 3], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("part_bytes", [loss.PART_BYTES, 4 * 13 * 5])
+def test_capped_logits_and_their_loss(make_model, monkeypatch, part_bytes):
+    monkeypatch.setattr(loss, "PART_BYTES", part_bytes)
+    plain, capped = make_model(), make_model(logit_softcap=2.0)
+    expected = 2 * torch.tanh(plain(TOKENS) / 2)
+    torch.testing.assert_close(capped(TOKENS), expected)
+    assert capped(TOKENS).abs().max() < 2 < plain(TOKENS).abs().max()
+    targets = TOKENS.roll(-1, 1)
+    torch.testing.assert_close(capped(TOKENS, targets=targets), cross_entropy(expected, targets))
+    hidden, weight = (torch.randn(*shape).requires_grad_() for shape in ((3, 8, 16), (13, 16)))
+    both = (
+        linear_cross_entropy(hidden, weight, targets, cap=2.0),
+        cross_entropy(2 * torch.tanh(hidden @ weight.T / 2), targets),
+    )
+    torch.testing.assert_close(*both)
+    gradients = [torch.autograd.grad(value, (hidden, weight)) for value in both]
+    for ours, reference in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, reference)
+
+
+OTHERS = {"norm": "new", "position": "new", "mlp": "relu2", "window": 4, "logit_softcap": 30.0}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ModelConfig)])
+def test_what_others_do_not_know_is_refused(name):
+    """Every field: its values are known, or another one than those that are known is refused."""
+    config = small_config(1, 2, 8, 4)
+    if KNOWN.get(name) == ANY:
+        assert family_of(config) == "qwen3"
+        check_model(config)
+        return
+    object.__setattr__(config, name, OTHERS[name])
+    with pytest.raises(ValueError, match=rf"^model\.{name}: {OTHERS[name]} is unknown to other"):
+        family_of(config)
+    with pytest.raises(UserError, match=rf"^run: model\.{name}: .* is unknown to a live page"):
+        check_model(config)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("window", 0), ("logit_softcap", 0.0), ("logit_softcap", float("nan"))]
+)
+def test_a_value_out_of_range_is_named(field, value):
+    with pytest.raises(ValueError, match=f"^{field}: "):
+        replace(small_config(1, 2, 8, 4), **{field: value})

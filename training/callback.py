@@ -1,0 +1,103 @@
+"""What can follow a run: the events of the training loop, and what is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """The measurements of one step.
+
+    Losses are those of the step's batch, per token in nats and per byte in bits; `lr` is the
+    learning rate of `optimizer.lr`; `grad_norm` the norm of the gradients before clipping; `tokens`
+    how many were trained on so far; `tokens_per_second` the rate since the last measurement.
+    """
+
+    train_loss: float
+    train_bpb: float
+    lr: float
+    grad_norm: float
+    tokens: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class EvalMetrics:
+    """The loss over `val_tokens` tokens of the validation split, in nats per token and in bits per
+    byte, and the floor of the same tokens (None: unknown)."""
+
+    val_loss: float
+    val_bpb: float
+    val_tokens: int
+    floor_bpb: float | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of a run.
+
+    `val_loss`, `val_bpb` and `floor_bpb` are those of the last evaluation, which scored
+    `val_tokens` tokens (see `EvalMetrics`); the best values are the lowest of the evaluations
+    during training, over `best_val_tokens` tokens. `seconds` is wall-clock time in the training
+    loop without evaluations; `bad_steps` were skipped because their loss or gradient was not
+    finite.
+    """
+
+    val_loss: float
+    val_bpb: float
+    val_tokens: int
+    best_val_loss: float
+    best_val_bpb: float
+    best_val_tokens: int
+    steps: int
+    tokens: int
+    seconds: float
+    tokens_per_second: float
+    parameters: int
+    bad_steps: int
+    floor_bpb: float | None = None
+
+
+class Callback:
+    """Follows a run. Does nothing; subclasses override the methods that they need.
+
+    `trainer.state` says how far the run has come. Every event is sent to all callbacks in the order
+    of `trainer.callbacks`.
+    """
+
+    def on_start(self, trainer: Trainer) -> None:
+        """The loop begins: after 0 completed steps, or where a resumed run continues."""
+
+    def on_gradients(self, trainer: Trainer) -> None:
+        """The gradients of step `state.step` are computed and clipped, and not yet applied. They
+        may not be finite."""
+
+    def on_step(self, trainer: Trainer) -> None:
+        """Step `state.step` is complete."""
+
+    def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        """A step was measured, as every `trainer.log_every` steps."""
+
+    def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
+        """An evaluation has completed `done` of `total` batches."""
+
+    def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        """The validation split was evaluated after step `state.step`."""
+
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        """A complete checkpoint of step `state.step` is on disk at `path`."""
+
+    def on_stop(self, trainer: Trainer) -> None:
+        """The run stops before its last step, because `trainer.stop_signal` was received."""
+
+    def on_finish(self, trainer: Trainer) -> None:
+        """The last step is complete."""
+
+    def on_end(self, trainer: Trainer) -> None:
+        """The loop ended; `trainer.summary` is None if the run is not finished."""

@@ -1,0 +1,78 @@
+"""When a run is saved: the callback that writes its checkpoints."""
+
+from __future__ import annotations
+
+import logging
+
+from torch import Tensor
+
+from training.callback import Callback, EvalMetrics
+from training.checkpoint import Checkpoints
+from training.distributed import full_tensor
+from training.guard import diverged
+from training.trainer import Trainer
+from training.weights import MODEL, OPTIMIZER
+
+log = logging.getLogger("training")
+
+
+class Checkpointing(Callback):
+    """Saves every `trainer.checkpoint_every` steps, at the end, on request, where the run stops,
+    and where an evaluation is the best so far. A step that was skipped is not saved: the checkpoint
+    waits for the next one that is not.
+
+    All ranks gather the full tensors; the main process writes them.
+    """
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
+
+    def on_start(self, trainer: Trainer) -> None:
+        self.saved_step = trainer.state.step
+        if trainer.state.evaluated is None and trainer.state.step == 0:
+            self._save(trainer)  # the run that the weights come from may be deleted or trained on
+
+    def on_step(self, trainer: Trainer) -> None:
+        state, config = trainer.state, trainer.config
+        trainer.save_requested |= trainer.is_due(config.checkpoint_every)
+        if not trainer.save_requested or trainer.stop_signal:
+            return
+        if state.bad_in_a_row and state.step < config.max_steps:
+            log.warning("step %d: checkpoint postponed, because the step was skipped", state.step)
+        else:
+            self._save(trainer)
+
+    def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        state = trainer.state
+        is_best = not state.bad_in_a_row and metrics.val_loss == state.best_val_loss
+        if self.saved_step != state.step and is_best:
+            self._save(trainer, is_best)
+        elif self.saved_step == state.step and trainer.ranks.is_main:
+            keep = trainer.config.keep_checkpoints
+            self.checkpoints.add_evaluation(state, is_best, keep)
+
+    def on_stop(self, trainer: Trainer) -> None:
+        if self.saved_step != trainer.state.step:
+            self._save(trainer)
+
+    def _save(self, trainer: Trainer, is_best: bool = False) -> None:
+        for name, parameter in trainer.model.named_parameters():
+            if not parameter.isfinite().all():
+                raise diverged(trainer, f"{name} has values that are not finite")
+        weights: dict[str, Tensor] = dict(trainer.model.named_parameters())
+        parts = {MODEL: weights, OPTIMIZER: trainer.optimizer.state_tensors()}
+        is_main = trainer.ranks.is_main
+        tensors = {
+            part: {name: _full(tensor, is_main) for name, tensor in values.items()}
+            for part, values in parts.items()
+        }
+        self.saved_step, trainer.save_requested = trainer.state.step, False
+        if is_main:
+            keep = trainer.config.keep_checkpoints
+            path = self.checkpoints.save(tensors, trainer.state, is_best, keep)
+            trainer.call("on_checkpoint", path)
+
+
+def _full(tensor: Tensor, is_kept: bool) -> Tensor:
+    full = full_tensor(tensor.detach())
+    return full.cpu() if is_kept else full.new_empty(0)

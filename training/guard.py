@@ -1,0 +1,113 @@
+"""What happens when numbers stop being finite: steps are skipped, and a run that diverged ends."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from errors import UserError
+from training.callback import Callback
+from training.trainer import Trainer
+
+log = logging.getLogger("training")
+MAX_UNREAD = 100
+
+
+class Diverged(UserError):  # noqa: N818
+    """The loss, the gradients or the weights of a run are no longer finite."""
+
+
+class NonFiniteGuard(Callback):
+    """Counts the steps that were skipped, and ends the run after `max_bad_steps` in a row.
+
+    The numbers of a step are read when something of it is due, or when the limit may be reached: on
+    a GPU, the host does not wait at every step. `state` is up to date where a callback after this
+    one measures, evaluates or saves.
+    """
+
+    def __init__(self) -> None:
+        self._unread: list[Float[Tensor, " 2"]] = []
+
+    def on_step(self, trainer: Trainer) -> None:
+        config = trainer.config
+        self._unread.append(torch.stack([trainer.loss, trainer.grad_norm]))
+        limit = min(MAX_UNREAD, config.max_bad_steps - trainer.state.bad_in_a_row)
+        intervals = (config.log_every, config.eval_every, config.checkpoint_every)
+        is_due = trainer.save_requested or any(map(trainer.is_due, intervals))
+        if is_due or len(self._unread) >= limit:
+            self._read(trainer)
+
+    def on_stop(self, trainer: Trainer) -> None:
+        self._read(trainer)
+
+    def _read(self, trainer: Trainer) -> None:
+        """Count the steps that were skipped; raise Diverged if too many were."""
+        state, unread, self._unread = trainer.state, self._unread, []
+        for step, numbers in enumerate(unread, state.step - len(unread) + 1):
+            loss, grad_norm = numbers.tolist()
+            if math.isfinite(loss + grad_norm):
+                state.bad_in_a_row = 0
+                continue
+            state.bad_steps += 1
+            state.bad_in_a_row += 1
+            found = f"loss {loss}, gradient norm {grad_norm}"
+            log.warning("step %d skipped: %s", step, found)
+        if state.bad_in_a_row >= trainer.config.max_bad_steps:
+            n = state.bad_in_a_row
+            steps = "1 step" if n == 1 else f"{n} consecutive steps"
+            raise diverged(trainer, f"{found}, for {steps}")
+
+
+def diverged(trainer: Trainer, reason: str) -> Diverged:
+    """The exception to raise; logs the batch of the last step and the model's activations."""
+    step, ranks = trainer.state.step, trainer.ranks
+    inputs, _ = trainer.batches(step - 1)
+    shard = ranks.shard_batch(inputs).to(ranks.device)
+    largest = largest_activations(trainer.model, shard, trainer.autocast)
+    log.error("diverged at step %d: %s", step, reason)
+    log.error("largest activations: %s", largest)
+    log.error("batch: %s", inputs.tolist())
+    listed = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
+    return Diverged(
+        f"optimizer.lr: training diverged at step {step}: {reason}. Largest activations of its "
+        f"batch: {listed}. The batch is in train.log; saved checkpoints are finite. "
+        "Lower optimizer.lr, raise optimizer.warmup_steps or lower trainer.max_grad_norm"
+    )
+
+
+@torch.no_grad()
+def largest_activations(
+    model: nn.Module, inputs: Int[Tensor, "batch query"], autocast: AbstractContextManager
+) -> dict[str, float]:
+    """The largest absolute output of each part of the model (its children, and the members of its
+    lists), by name; NaN where an output has one. The model reads one sequence at a time, since the
+    logits of a batch can need more memory than a step in training."""
+    largest: dict[str, Tensor] = {}
+
+    def watch(name: str) -> Callable[[nn.Module, object, Tensor], None]:
+        def update(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+            found = output.abs().max()
+            largest[name] = torch.maximum(found, largest.get(name, found))
+
+        return update
+
+    handles = [
+        module.register_forward_hook(watch(name))
+        for name, module in model.named_modules()
+        if re.fullmatch(r"\w+(\.\d+)?", name) and not isinstance(module, nn.ModuleList)
+    ]
+    try:
+        with autocast:
+            for row in inputs.split(1):
+                model(row)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: value.item() for name, value in largest.items()}
