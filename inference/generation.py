@@ -11,7 +11,6 @@ the time; reading half a window every C/2 tokens is one extra token read per gen
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -84,9 +82,8 @@ def generate(
 
     Each sequence of `prompt` is read once and continued `num_samples` times: there are
     batch * num_samples samples, grouped by sequence. Temperature 0 takes the most likely
-    token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. A
-    float32 model on a CPU is copied when the first token is requested; any other is put into eval
-    mode until the generator is exhausted or closed.
+    token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. The
+    model is in eval mode from the first token on until the generator is exhausted or closed.
 
     Raises ValueError, naming the argument, for an argument out of range.
     """
@@ -119,8 +116,6 @@ def _stream(
     tokens = prompt.repeat_interleave(num_samples, 0)
     tokens = torch.cat((tokens, tokens.new_zeros(len(tokens), max_new_tokens)), dim=1)
     weight = model.unembedding.weight
-    if weight.device.type == "cpu" and weight.dtype == torch.float32:
-        model = _for_few_rows(model)
     cached_from = window_start(n_prompt, context_length)
     cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
     with _evaluating(model):
@@ -147,40 +142,6 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
-
-
-class SplitLinear(nn.Module):
-    """A linear layer for few rows on a CPU, whose product of one row with a matrix uses a single
-    thread: the outputs are split into one part per thread, and the parts are a batch of products,
-    which uses all. In each part, the outputs are contiguous in memory, which is the faster order.
-    """
-
-    def __init__(self, linear: nn.Linear, n_parts: int) -> None:
-        super().__init__()
-        self.bias, self.width = linear.bias, linear.out_features
-        padding = -self.width % n_parts
-        padded = F.pad(linear.weight.detach(), (0, 0, 0, padding))
-        self.parts = padded.unflatten(0, (n_parts, -1)).transpose(1, 2).contiguous()
-
-    def forward(self, x: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
-        n_parts, inputs, _ = self.parts.shape
-        rows = x.reshape(1, -1, inputs).expand(n_parts, -1, -1)
-        y = torch.bmm(rows, self.parts).transpose(0, 1).reshape(*x.shape[:-1], -1)
-        y = y if y.shape[-1] == self.width else y[..., : self.width]
-        return y if self.bias is None else y + self.bias
-
-
-def _for_few_rows(model: GPT) -> GPT:
-    """A copy with `SplitLinear` for every linear layer, and without dropout. It is a copy, because
-    the last bits of results differ and training must not depend on sampling."""
-    model = copy.deepcopy(model)
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, nn.Linear):
-                setattr(module, name, SplitLinear(child, torch.get_num_threads()))
-            elif isinstance(child, nn.Dropout):
-                setattr(module, name, nn.Identity())
-    return model
 
 
 def _choose(

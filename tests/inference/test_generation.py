@@ -9,10 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from inference.generation import SplitLinear, generate, sampling_probabilities, window_start
+from inference.generation import generate, sampling_probabilities, window_start
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -204,19 +203,3 @@ def test_an_argument_out_of_range_raises_immediately(make_model, bad):
     arguments = {"prompt": torch.tensor([[1, 2]]), "max_new_tokens": 3, **bad}
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         generate(make_model(), **arguments)
-
-
-@given(
-    rows=st.lists(st.integers(1, 4), max_size=3),
-    inputs=st.integers(1, 20),
-    outputs=st.integers(1, 20),
-    n_parts=st.integers(1, 5),
-    bias=st.booleans(),
-)
-@torch.no_grad()
-def test_a_split_linear_layer_is_the_linear_layer(
-    rows: list[int], inputs: int, outputs: int, n_parts: int, bias: bool
-) -> None:
-    linear = nn.Linear(inputs, outputs, bias=bias)
-    x = torch.randn(*rows, inputs)
-    torch.testing.assert_close(SplitLinear(linear, n_parts)(x), linear(x), rtol=1e-5, atol=1e-5)
