@@ -80,13 +80,7 @@ def train(settings: Settings) -> float | None:
             load_optimizer(optimizer, checkpoint)
         if ranks.is_main:
             record_start(settings, start)
-        data = training_data(
-            dataset,
-            config.trainer,
-            config.model.context_length,
-            config.seed,
-            config.data.document_end,
-        )
+        data = training_data(dataset, config)
         writer = Writer(watched, dataset.tokenizer, config.data.document_end)
         context = RunContext(
             folder=run.path,

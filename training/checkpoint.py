@@ -93,13 +93,9 @@ class Checkpoints:
     def _refused(self, error: Exception) -> UserError:
         reason = getattr(error, "strerror", None) or error
         run = shlex.quote(str(self.folder.parent))
-        what = f"{self.folder}: the checkpoint cannot be written ({reason})"
-        if not self:
-            return UserError(
-                f"{what}, and there is no earlier one; free some space, and start again"
-            )
         return UserError(
-            f"{what}; earlier ones are intact: free some space, then continue with resume={run}"
+            f"{self.folder}: the checkpoint cannot be written ({reason}); earlier ones are intact: "
+            f"free some space, then continue with resume={run}"
         )
 
     def add_evaluation(self, state: TrainState, is_best: bool, keep: int) -> None:

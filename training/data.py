@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -13,9 +13,6 @@ from torch import Tensor
 from data.batches import Batches, EvalBatches
 from data.tokens import Dataset, document_starts
 from training.config import n_tokens
-
-if TYPE_CHECKING:
-    from training.config import TrainerConfig
 
 
 @dataclass(frozen=True)
@@ -31,17 +28,16 @@ class TrainingData:
     token_bytes: Int[Tensor, " vocab"]
 
 
-def training_data(
-    dataset: Dataset, trainer: TrainerConfig, context_length: int, seed: int, document_end: Any
-) -> TrainingData:
-    """Batches of windows of `context_length` tokens; `document_end` is as in `document_starts`."""
-    tokenizer, size = dataset.tokenizer, trainer.batch_size
-    find_starts = partial(document_starts, tokenizer=tokenizer, document_end=document_end)
+def training_data(dataset: Dataset, config: Any) -> TrainingData:
+    """What a run with the settings `config` (its `trainer`, `model`, `data` and `seed`) reads."""
+    size, length = config.trainer.batch_size, config.model.context_length
+    document_end = config.data.document_end
+    find_starts = partial(document_starts, tokenizer=dataset.tokenizer, document_end=document_end)
     starts = find_starts(dataset.val)
-    whole = EvalBatches(dataset.val, context_length, size, starts, bits=dataset.val_bits)
+    whole = EvalBatches(dataset.val, length, size, starts, bits=dataset.val_bits)
     return TrainingData(
-        Batches(dataset.train, size, context_length, seed, find_starts if document_end else None),
-        whole.part(trainer.scored_tokens(size * context_length)),
-        whole.part(n_tokens(trainer.final_eval_tokens)),
-        torch.from_numpy(tokenizer.token_bytes),
+        Batches(dataset.train, size, length, config.seed, find_starts if document_end else None),
+        whole.part(config.trainer.scored_tokens(size * length)),
+        whole.part(n_tokens(config.trainer.final_eval_tokens)),
+        torch.from_numpy(dataset.tokenizer.token_bytes),
     )
