@@ -60,7 +60,7 @@ def train(settings: Settings) -> float | None:
     keep_freed_memory()
     with join_ranks(choose_device(config.trainer.device)) as ranks:
         ranks.check(config.trainer)
-        pretrained = ranks.main_first(settings.find_pretrained_weights)
+        pretrained = ranks.broadcast(settings.find_pretrained_weights() if ranks.is_main else None)
         check_training_memory(config.model, config.trainer, config.tokenizer.vocab_size, ranks)
         corpus, dataset = load_data(settings, ranks)
         torch.manual_seed(config.seed)
@@ -71,7 +71,8 @@ def train(settings: Settings) -> float | None:
         run, state, checkpoint = start
         if weights := checkpoint or pretrained:
             load_weights(model, weights)
-        watched = copy.deepcopy(model) if ranks.shard(config.trainer.parallel) else model
+        is_sharded = ranks.shards(config.trainer.parallel)
+        watched = copy.deepcopy(model) if is_sharded else model  # whole, also after the next lines
         if config.trainer.activation_checkpointing:
             model.checkpoint_activations()
         parallel_model = ranks.parallelize(model, config.trainer.parallel)
@@ -79,7 +80,7 @@ def train(settings: Settings) -> float | None:
         if checkpoint:
             load_optimizer(optimizer, checkpoint)
         if ranks.is_main:
-            record_start(settings, start)
+            record_start(settings, start, pretrained)
         data = training_data(dataset, config)
         writer = Writer(watched, dataset.tokenizer, config.data.document_end)
         context = RunContext(
@@ -93,20 +94,21 @@ def train(settings: Settings) -> float | None:
             first_step=state.step,
             has_page=is_possible(watched, dataset.tokenizer),
         )
-        looks = (config.observe.attention.every, config.trainer.checkpoint_every)
-        full_copy = [FullCopy(watched, looks, config.observe.histograms.every)]
-        trainer = Trainer(
-            config.trainer, parallel_model, optimizer, data.batches, state, config.seed, ranks
-        )
-        trainer.callbacks = [
+        # The order matters: the guard counts the skipped steps before others read the state, a full
+        # copy is gathered before observers look, and a step is saved before it is evaluated.
+        callbacks = [
             StopOnSignal(),
             NonFiniteGuard(),
             Metrics(data.token_bytes),
-            *(full_copy if watched is not model else []),
+            *([FullCopy(watched, config.observe.intervals)] if is_sharded else []),
             *(build_observers(config.observe, context) if ranks.is_main else []),
             Checkpointing(run.checkpoints),
             Evaluation(data.validation, data.final_validation, data.token_bytes),
         ]
+        trainer = Trainer(
+            *(config.trainer, parallel_model, optimizer, data.batches, state, config.seed),
+            *(ranks, callbacks),
+        )
         with run.in_place():
             summary = trainer.fit()
             if summary and ranks.is_main:

@@ -95,15 +95,15 @@ def child(how: str, settings: list[str]) -> None:
         getattr(observer, method)(*arguments)
         inside[type(observer).__name__] += time.perf_counter() - began
 
-    def every_other_block(method: str, step: int, *arguments: Any) -> None:
+    def every_other_block(method: str, trainer: Any, *arguments: Any) -> None:
         nonlocal left
-        block = (step - 1) // BLOCK
+        block = (trainer.state.step - 1) // BLOCK
         within_step = method in ("on_gradients", "on_step")
         if within_step:
             outside[block] += time.perf_counter() - left
         if block % 2 == 0 or not within_step:
             for observer in observers:
-                getattr(observer, method)(step, *arguments)
+                getattr(observer, method)(trainer, *arguments)
         left = time.perf_counter()
 
     def build(*arguments: Any) -> list[Watched]:

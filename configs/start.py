@@ -268,22 +268,21 @@ def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Sta
     return Start(run, state, checkpoint)
 
 
-def record_start(settings: Settings, start: Start) -> None:
-    """Write to the run that it starts, and say so: once all that could refuse to load has been
-    loaded. For the main process."""
+def record_start(settings: Settings, start: Start, pretrained: Path | None) -> None:
+    """Write to the run that training starts, from the weights `pretrained` if they are given, and
+    say so: once everything that may be damaged has been loaded. For the main process."""
     run = start.run
     run.start_log()
     if settings.is_auto and settings.resumed:
         print(printable(f"continuing {run.path} from step {start.state.step}"))
-    if settings.pretrained:
-        _report_pretrained(settings)
+    if pretrained:
+        _report_pretrained(settings, pretrained)
     run.store_settings(settings.yaml)
     run.point_latest()
 
 
-def _report_pretrained(settings: Settings) -> None:
+def _report_pretrained(settings: Settings, weights: Path) -> None:
     """Say where finetuning starts, and which learning rate may have been forgotten."""
-    weights = settings.find_pretrained_weights()
     log.info("finetuning %s", weights)
     print(printable(f"starting from {weights}"))
     given, others_lr = given_settings(), settings.config.optimizer.adamw_lr

@@ -27,10 +27,10 @@ from model.dropout import Dropout
 from model.norm import RMSNorm
 from model.position import POSITIONS
 
-Attend = Callable[[Tensor, Tensor, Tensor, float, Tensor | None], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
 
 PLAIN_CONTEXT = 512
-# Otherwise the plain products of bfloat16 tensors are computed in float32.
+# Also for CPUs: without it, their plain products of bfloat16 tensors are computed in float32.
 torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
 
 
@@ -121,8 +121,8 @@ def fused_attention(
     query: Float[Tensor, "batch head query d_head"],
     key: Float[Tensor, "batch kv_head key d_head"],
     value: Float[Tensor, "batch kv_head key d_head"],
-    dropout: float = 0.0,
     mask: Bool[Tensor, "*rows query key"] | None = None,
+    dropout: float = 0.0,
 ) -> Float[Tensor, "batch head query d_head"]:
     """The context of `explicit_attention`, from PyTorch's fused kernels, which do not return the
     weights. `mask` is causal by default."""
@@ -172,8 +172,8 @@ class CausalSelfAttention(nn.Module):
                            |
         output ------------+                     (batch, token, d_model)
 
-    `attend` is the function that computes the context from queries, keys, values, the dropout
-    probability and a mask (None: causal). `model.recording` replaces it to record the weights.
+    `attend` is the function that computes the context from queries, keys, values, a mask (None:
+    causal) and the dropout probability. `model.recording` replaces it to record the weights.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -213,7 +213,7 @@ class CausalSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
 
-        context = self.attend(query, key, value, self.dropout if self.training else 0.0, mask)
+        context = self.attend(query, key, value, mask, self.dropout if self.training else 0.0)
         return self.residual_dropout(self.output(join_heads(context)))
 
 

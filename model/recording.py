@@ -55,7 +55,7 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
 
     def recorder(layer: int) -> Attend:
         def attend(
-            query: Tensor, key: Tensor, value: Tensor, dropout: float, mask: Tensor | None = None
+            query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float
         ) -> Tensor:
             if mask is None:
                 mask = causal_mask(query.shape[2], key.shape[2], query.device)
@@ -119,9 +119,9 @@ def ablate_each_head(block: Block) -> Iterator[None]:
         attend = attention.attend
 
         def without_each(
-            query: Tensor, key: Tensor, value: Tensor, dropout: float, mask: Tensor | None = None
+            query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float
         ) -> Float[Tensor, "batch head query d_head"]:
-            context = attend(query, key, value, dropout, mask).clone()
+            context = attend(query, key, value, mask, dropout).clone()
             heads = torch.arange(context.shape[1], device=context.device)
             copies = context.unflatten(0, (len(heads), -1))
             own = copies[heads, :, heads]  # (head, batch, query, d_head)
@@ -163,10 +163,10 @@ class _Ablated:
         query: Tensor,
         key: Tensor,
         value: Tensor,
+        mask: Tensor | None,
         dropout: float,
-        mask: Tensor | None = None,
     ) -> Float[Tensor, "batch head query d_head"]:
-        context = self.attend(query, key, value, dropout, mask).clone()
+        context = self.attend(query, key, value, mask, dropout).clone()
         if self.by == "zero":
             context[:, self.heads] = 0
         else:

@@ -26,6 +26,11 @@ class ObserversConfig:
     histograms: HistogramsConfig
     profile: ProfileConfig
 
+    @property
+    def intervals(self) -> tuple[int, ...]:
+        """The numbers of steps after which observers look at the model (0: never)."""
+        return self.attention.every, self.attention.images_every, self.histograms.every
+
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
     """The observers, in the order in which they are called; the main process has them."""

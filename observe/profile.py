@@ -42,11 +42,13 @@ class Profile(Callback):
     def __init__(self, config: ProfileConfig, context: RunContext) -> None:
         self.folder, self.config = context.folder / "profile", config
         self.profiler: profile | None = None
+        self.first = self.last = 0
 
     def on_start(self, trainer: Trainer) -> None:
         from torch.profiler import profile, schedule
 
-        self.first = trainer.state.step + self.config.skip_first + 1
+        self.last = trainer.state.step
+        self.first = self.last + self.config.skip_first + 1
         skipped, steps = self.config.skip_first - 1, self.config.steps
         is_cuda = trainer.ranks.device.type == "cuda"
         self.sort_by = "self_device_time_total" if is_cuda else "self_cpu_time_total"

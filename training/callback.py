@@ -82,7 +82,7 @@ class Callback:
         """Step `state.step` is complete."""
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        """A step was measured, as every `trainer.log_every` steps."""
+        """A step was measured: one of every `trainer.log_every`."""
 
     def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
         """An evaluation has completed `done` of `total` batches."""
@@ -94,10 +94,10 @@ class Callback:
         """A complete checkpoint of step `state.step` is on disk at `path`."""
 
     def on_stop(self, trainer: Trainer) -> None:
-        """The run stops before its last step, because `trainer.stop_signal` was received."""
+        """The loop ends because a signal to stop was received, often before the last step."""
 
     def on_finish(self, trainer: Trainer) -> None:
-        """The last step is complete."""
+        """All steps are complete, also where a resumed run had none left."""
 
     def on_end(self, trainer: Trainer) -> None:
         """The loop ended; `trainer.summary` is None if the run is not finished."""

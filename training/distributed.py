@@ -1,9 +1,8 @@
 """Several processes that train one model (ranks), by PyTorch's DDP and FSDP2.
 
 `torchrun` starts the processes; each takes its share of every global batch. Without torchrun there
-is one rank, and all communication here is a no-op. Nothing outside this file knows how a model is
-sharded: checkpoints hold full tensors, and whoever looks at a model in training looks at a full
-copy of it on the main process.
+is one rank, and all communication here is a no-op. Checkpoints hold full tensors, and whoever looks
+at a sharded model in training looks at a full copy of it on the main process.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Ranks:
         local = os.environ.get("LOCAL_WORLD_SIZE", "")
         return int(local) if local.isdecimal() and int(local) else self.world_size
 
-    def shard(self, parallel: str) -> bool:
+    def shards(self, parallel: str) -> bool:
         """Whether `parallelize` shards a model."""
         return self.world_size > 1 and parallel != "ddp"
 
@@ -77,7 +76,7 @@ class Ranks:
         return batch.chunk(self.world_size)[self.rank] if self.world_size > 1 else batch
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean over all ranks of a tensor on the device."""
+        """The mean over all ranks of a tensor on the device, which it may overwrite."""
         if self.world_size > 1:
             torch.distributed.all_reduce(value)
             value = value / self.world_size
@@ -146,7 +145,7 @@ class Ranks:
         fully_shard(model, mesh=mesh)
         return model
 
-    def reduce_gradients(self, parallel_model: nn.Module, now: bool) -> None:
+    def set_gradient_sync(self, parallel_model: nn.Module, now: bool) -> None:
         """Whether the next backward pass averages the gradients over the ranks. Once a step is
         enough: the gradients of its other parts are added up on each rank."""
         if isinstance(parallel_model, nn.parallel.DistributedDataParallel):
@@ -177,24 +176,24 @@ def shard_as(full: Tensor, like: Tensor) -> Tensor:
 
 
 class FullCopy(Callback):
-    """Before other callbacks look at a sharded model: gathers its parameters into `copy`, at an
-    evaluation and at the intervals of `Trainer.is_due`, and its gradients every `gradients_every`
-    steps (0: never).
-    """
+    """Before other callbacks look at a sharded model, gathers its parameters and gradients into
+    `copy`: at an evaluation, where a checkpoint is due or requested, and at the `intervals` of
+    observers (0: never)."""
 
-    def __init__(self, copy: nn.Module, intervals: Sequence[int], gradients_every: int = 0) -> None:
-        self.copy, self.intervals, self.gradients_every = copy, intervals, gradients_every
+    def __init__(self, copy: nn.Module, intervals: Sequence[int]) -> None:
+        self.copy, self.intervals = copy, intervals
 
     def on_start(self, trainer: Trainer) -> None:
         self._gather(trainer)
 
     def on_gradients(self, trainer: Trainer) -> None:
-        if self.gradients_every and trainer.is_due(self.gradients_every):
+        if any(map(trainer.is_due, self.intervals)):
             for own, sharded in self._pairs(trainer):
                 own.grad = None if sharded.grad is None else full_tensor(sharded.grad)
 
     def on_step(self, trainer: Trainer) -> None:
-        if any(map(trainer.is_due, (*self.intervals, self.gradients_every))):
+        intervals = (trainer.config.checkpoint_every, *self.intervals)
+        if trainer.save_requested or any(map(trainer.is_due, intervals)):
             self._gather(trainer)
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:

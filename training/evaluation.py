@@ -80,7 +80,7 @@ def measure(
 
 class Evaluation(Callback):
     """Measures the validation loss every `trainer.eval_every` steps and at the end, without dropout
-    and, on a CPU, in float32.
+    and, with `trainer.precision=auto` on a CPU, in float32.
 
     part: what the evaluations during training score; whole: what the last one scores.
     token_bytes: the number of bytes of each token.

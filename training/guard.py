@@ -59,7 +59,7 @@ class NonFiniteGuard(Callback):
             state.bad_in_a_row += 1
             found = f"loss {loss}, gradient norm {grad_norm}"
             log.warning("step %d skipped: %s", step, found)
-        if state.bad_in_a_row >= trainer.config.max_bad_steps:
+        if unread and state.bad_in_a_row >= trainer.config.max_bad_steps:
             n = state.bad_in_a_row
             steps = "1 step" if n == 1 else f"{n} consecutive steps"
             raise diverged(trainer, f"{found}, for {steps}")
@@ -68,7 +68,7 @@ class NonFiniteGuard(Callback):
 def diverged(trainer: Trainer, reason: str) -> Diverged:
     """The exception to raise; logs the batch of the last step and the model's activations."""
     step, ranks = trainer.state.step, trainer.ranks
-    inputs, _ = trainer.batches(step - 1)
+    inputs, _ = trainer.batches(max(step - 1, 0))
     shard = ranks.shard_batch(inputs).to(ranks.device)
     largest = largest_activations(trainer.model, shard, trainer.autocast)
     log.error("diverged at step %d: %s", step, reason)

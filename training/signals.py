@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from training.callback import Callback
 from training.trainer import Trainer
@@ -28,6 +28,7 @@ class StopOnSignal(Callback):
 
     def __init__(self) -> None:
         self._stop = self._save = 0
+        self._before: dict[int, Any] = {}
 
     def on_start(self, trainer: Trainer) -> None:
         self._before = {number: signal.signal(number, self._on_stop) for number in _heeded()}

@@ -1,9 +1,10 @@
 """The training loop: forward, backward, clip, step. All else is done by callbacks.
 
-The batch of a step and its dropout are pure functions of (seed, step), so a run that is stopped and
-resumed takes the same steps as one that is not. A step whose loss or gradient is not finite changes
-nothing. The loss, the norm of the gradients and whether they are finite stay tensors on the device:
-whoever needs a number reads it, and waits for the device.
+The batch of a step is a pure function of (seed, step), and its dropout of these and the rank, so a
+run that is stopped and resumed takes the same steps as one that is not. A step whose loss or
+gradient is not finite changes no weight and no state of the optimizer. The loss, the norm of the
+gradients and whether they are finite stay tensors on the device: whoever needs a number reads it,
+and waits for the device.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Trainer:
     """Trains a model to `config.max_steps`.
 
     parallel_model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer.
-    seed: of dropout.
+    seed: that of dropout.
     """
 
     loss: Float[Tensor, ""]  # of the last step, over all ranks
@@ -71,8 +72,8 @@ class Trainer:
         stop. Raises what callbacks raise."""
         first, last = self.state.step, self.config.max_steps
         log.info("training on %s from step %d to %d", self.ranks.device, first, last)
-        self.call("on_start")
         try:
+            self.call("on_start")
             while self.state.step < self.config.max_steps and not self.stop_signal:
                 self.step(*self.batches(self.state.step))
                 self.call("on_step")
@@ -92,7 +93,7 @@ class Trainer:
 
         loss = torch.zeros((), device=ranks.device)
         for i, (x, y) in enumerate(zip(*parts, strict=True), 1):
-            ranks.reduce_gradients(self.parallel_model, i == config.grad_accumulation)
+            ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
             with self.autocast:
                 part = self.forward(x, targets=y) / config.grad_accumulation
             part.backward()

@@ -222,7 +222,7 @@ def test_dropout_applies_only_in_training(make_model):
 def test_attention_weights_have_a_dropout_of_their_own(make_model):
     x = torch.randn(1, 6, 16)
     kept = make_model(dropout=0.5, attention_dropout=0.0).blocks[0].attention.train()
-    whole = kept.output(join_heads(kept.attend(*_heads(kept, x), 0.0)))
+    whole = kept.output(join_heads(kept.attend(*_heads(kept, x), None, 0.0)))
     dropped = kept(x)
     assert ((dropped == 0) | torch.isclose(dropped, 2 * whole, atol=1e-6)).all()
     only = make_model(dropout=0.0, attention_dropout=0.5).blocks[0].attention.train()

@@ -125,7 +125,7 @@ def trainer(
     model = GPT(small_config(2, 2, 16, CONTEXT, d_mlp=25), VOCAB)
     if checkpoint:
         load_weights(model, checkpoint)
-    watched = copy.deepcopy(model) if ranks.shard(parallel) else model
+    watched = copy.deepcopy(model) if ranks.shards(parallel) else model
     parallel_model = ranks.parallelize(model, parallel)
     updates = Optimizer(model, OPTIMIZERS[optimizer], STEPS)
     state = TrainState()
@@ -139,7 +139,7 @@ def trainer(
         StopOnSignal(),
         NonFiniteGuard(),
         Metrics(token_bytes),
-        *([FullCopy(watched, [CUT], gradients_every=CUT)] if watched is not model else []),
+        *([FullCopy(watched, [CUT])] if watched is not model else []),
         watcher,
         *observers,
         Checkpointing(Checkpoints(folder)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -32,9 +33,9 @@ from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
 from training.device import autocast
-from training.distributed import Ranks
+from training.distributed import FullCopy, Ranks
 from training.evaluation import Evaluation, measure
-from training.guard import NonFiniteGuard, largest_activations
+from training.guard import Diverged, NonFiniteGuard, largest_activations
 from training.metrics import Metrics
 from training.optimizer import Optimizer, OptimizerConfig
 from training.signals import StopOnSignal
@@ -682,6 +683,60 @@ def test_a_signal_to_save_writes_a_checkpoint_after_the_step(tmp_path: Path) -> 
     made, diary = trainer(tmp_path, config, observers=[Sends(signal.SIGUSR1, 2)])
     fit(made)
     assert [step for name, step in diary.events if name == "checkpoint"] == [2, 6]
+
+
+def test_a_stop_before_the_first_step_of_a_resumed_run(tmp_path: Path) -> None:
+    """Its steps before may have been skipped, more than now are allowed in a row."""
+    config = replace(CONFIG, max_bad_steps=3)
+    made, diary = trainer(tmp_path, config, observers=[Sends(signal.SIGTERM, 2, True)])
+    made.state.step, made.state.bad_in_a_row = 2, 5
+    assert made.fit() is None and made.stop_signal == signal.SIGTERM
+    assert diary.events[-1] == ("end", 2)
+
+
+def test_weights_of_another_run_whose_loss_is_not_finite(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path)
+    made.state.evaluated = None  # as with init_from
+    with torch.no_grad():
+        made.model.get_parameter("final_norm.weight").fill_(3e38)
+    with pytest.raises(Diverged, match="training diverged at step 0"):
+        made.fit()
+
+
+def test_what_starts_also_ends(tmp_path: Path) -> None:
+    class Fails(Callback):
+        def on_start(self, trainer: Trainer) -> None:
+            raise UserError("no")
+
+    made, diary = trainer(tmp_path, observers=[Fails()])
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(UserError, match="no"):
+        made.fit()
+    assert diary.events == [("start", 0), ("end", 0)]
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_a_full_copy_is_that_of_the_model_where_observers_look(tmp_path: Path) -> None:
+    """At checkpoints (every 3 steps, at 1 on request), and every 4 steps with gradients."""
+    equal: list[bool] = []
+    gradients: list[bool] = []
+
+    class Compares(Callback):
+        def on_gradients(self, trainer: Trainer) -> None:
+            gradients.append(copied.token_embedding.weight.grad is not None)
+
+        def on_step(self, trainer: Trainer) -> None:
+            pairs = zip(copied.parameters(), trainer.model.parameters(), strict=True)
+            equal.append(all(torch.equal(*pair) for pair in pairs))
+
+    config = replace(CONFIG, max_steps=7, eval_every=0, checkpoint_every=3)
+    made, _ = trainer(tmp_path, config, observers=[Sends(signal.SIGUSR1, 1)])
+    assert isinstance(made.model, GPT)
+    copied = copy.deepcopy(made.model)
+    made.callbacks[3:3] = [FullCopy(copied, [4, 0]), Compares()]
+    fit(made)
+    assert equal == [True, False, True, True, False, True, True]
+    assert gradients == [False, False, False, True, True, True, True]  # the copy keeps its last
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
