@@ -20,7 +20,7 @@ NAMES = (
 )
 
 
-def hyperparameters(context: RunContext) -> dict[str, float | str]:
+def hyperparameters(context: RunContext) -> dict[str, int | float | str]:
     """Settings by their full names: first those that the command line sets, then by NAMES. Derived
     sizes of the model are in the place of nulls."""
     settings = _flat({**asdict(context.config), "model": asdict(context.model.config)})
@@ -47,7 +47,7 @@ def result(summary: Summary) -> dict[str, float]:
     return found
 
 
-def _value(setting: object) -> float | str:
+def _value(setting: object) -> int | float | str:
     """A number or a text: TensorBoard's writer has no booleans."""
     if isinstance(setting, int | float) and not isinstance(setting, bool):
         return setting
