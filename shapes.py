@@ -30,7 +30,7 @@ from configs.schema import ShapesConfig, build
 from errors import UserError
 from inference.opening import find_run, read_config
 from model import GPT, ModelConfig, record_attention
-from model.attention import CausalSelfAttention
+from model.attention import CausalSelfAttention, window_mask
 from model.block import Block
 from model.position import Rotary
 from training.device import check_memory
@@ -61,8 +61,15 @@ class Step(NamedTuple):
 
 
 @torch.no_grad()
-def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]) -> list[Step]:
-    """Run `x` through the module and return every tensor, in the order of computation."""
+def walk(
+    attention: CausalSelfAttention,
+    x: Float[Tensor, "batch token d_model"],
+    window: int | None = None,
+) -> list[Step]:
+    """Run `x` through the module and return every tensor, in the order of computation. A token
+    attends to the newest `window` tokens (None: to all up to itself)."""
+    mask = None if window is None else window_mask(x.shape[1], x.shape[1], window)[None, None]
+    masked = "later keys" if mask is None else "later keys and those before the window"
     seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of each layer, by name
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
@@ -71,7 +78,7 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
     hooks = [layer.register_forward_hook(watch(name)) for name, layer in attention.named_children()]
     try:
         with record_attention(attention, keep="steps") as layers:
-            output = attention(x)
+            output = attention(x, mask=mask)
     finally:
         for hook in hooks:
             hook.remove()
@@ -105,7 +112,7 @@ def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
         *rows,
         Step("scores", "Q_h K_h^T", pairs, steps.scores),
         Step("scaled", "scores / sqrt(d_head)", pairs, steps.scaled),
-        Step("masked", "scaled; later keys: -inf", pairs, steps.masked),
+        Step("masked", f"scaled; {masked}: -inf", pairs, steps.masked),
         Step("weights", "softmax(masked) over keys", pairs, steps.weights),
         Step("context", "weights V_h", ("batch", "head", "query", "d_head"), steps.context),
         Step("heads joined", "C = context, heads joined", projected, seen["output"][0]),
@@ -123,7 +130,7 @@ def print_walk(config: ModelConfig) -> None:
     block = model.blocks[0]
     assert isinstance(block, Block)
     x = model.position(model.token_embedding(tokens), 0)
-    steps = walk(block.attention, block.attention_norm(x))
+    steps = walk(block.attention, block.attention_norm(x), config.window)
 
     table = full_width_table("step", "shape", "formula", "axes")
     for step in steps:

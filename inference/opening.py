@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -159,12 +159,10 @@ def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config:
     """Build the dataclass `kind` from plain values, and check their types."""
     hints = get_type_hints(kind)
-    defaults = {each.name: each.default for each in fields(kind)}  # type: ignore[arg-type]
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     typed = {}
-    for name, default in defaults.items():
+    for name in names:
         if name not in values:
-            if default is not MISSING:  # a setting that older runs do not have
-                continue
             raise ValueError(f"{prefix}{name}: is missing; choose another run")
         value, hint = values[name], hints[name]
         if isinstance(0.0, hint) and type(value) in (int, str):  # YAML 1.1 reads 1e-5 as text
@@ -175,7 +173,7 @@ def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config
         if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
             raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
         typed[name] = value
-    if unknown := [name for name in values if name not in defaults]:
+    if unknown := [name for name in values if name not in names]:
         raise ValueError(f"{prefix}{unknown[0]}: no such setting; choose another run")
     try:
         return kind(**typed)

@@ -6,6 +6,7 @@ Steps are recorded as they are taken, with the evaluations, checkpoints and obse
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ class Profile(Callback):
         self.first = self.last = 0
 
     def on_start(self, trainer: Trainer) -> None:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports its stages on standard error
         from torch.profiler import profile, schedule
 
         self.last = trainer.state.step

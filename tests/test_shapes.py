@@ -49,6 +49,14 @@ def test_the_steps_match_the_module(choices):
     torch.testing.assert_close(attention.output(steps["heads joined"]), steps["output"])
 
 
+def test_keys_before_the_window_are_masked():
+    attention = CausalSelfAttention(preset("model", "nano", **SIZES))
+    steps = {step.name: step for step in walk(attention, torch.randn(3, 7, 24), 2)}
+    expected = torch.tensor([[j in (i - 1, i) for j in range(7)] for i in range(7)])
+    assert torch.equal(steps["weights"].tensor > 0, expected.expand_as(steps["weights"].tensor))
+    assert steps["masked"].formula == "scaled; later keys and those before the window: -inf"
+
+
 def test_shapes_of_grouped_heads():
     steps = walk(
         CausalSelfAttention(preset("model", "nano", **SIZES, **QWEN3)), torch.randn(3, 7, 24)

@@ -107,8 +107,8 @@ def test_a_rank_stops_while_the_main_rank_prepares_the_data(tmp_path: Path) -> N
             assert_ends(other, signal.SIGTERM)
             source.write("Once there was a hen.\n" * 2000)
         _, errors = main.communicate(timeout=PATIENCE)
-    assert main.returncode == 2
-    assert errors == "rank 0: stopped, because another rank failed\n"
+    assert main.returncode not in (0, None), errors
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.long

@@ -235,9 +235,10 @@ class Checkpoints:
 
 
 def _set_aside(folder: Path) -> None:
-    """Rename a folder of the user's."""
-    free = (path for i in count(1) if not os.path.lexists(path := Path(f"{folder}-{i}")))
-    folder.rename(next(free))
+    """Rename a folder of the user's, and say so."""
+    free = next(path for i in count(1) if not os.path.lexists(path := Path(f"{folder}-{i}")))
+    folder.rename(free)
+    print(f"note: {folder} was not written by this run; it is now {free.name}", file=sys.stderr)
 
 
 def _step(path: Path) -> int:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,20 +26,29 @@ SAVE = getattr(signal, "SIGUSR1", None)
 
 class StopOnSignal(Callback):
     """Ends the loop after the step in which a signal to stop arrives on any rank, and requests a
-    checkpoint where SIGUSR1 does."""
+    checkpoint where SIGUSR1 does.
+
+    Python handles signals between two of its instructions, so a step that is in PyTorch would go on
+    after the second one: a thread counts them, which PyTorch does not hold up. Ranks get the signal
+    of a terminal twice; torchrun itself kills those that do not stop.
+    """
 
     def __init__(self) -> None:
         self._stop = self._save = 0
         self._before: dict[int, Any] = {}
 
     def on_start(self, trainer: Trainer) -> None:
+        if "LOCAL_RANK" not in os.environ:
+            reader, self._writer = socket.socketpair()
+            self._writer.setblocking(False)
+            signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+            threading.Thread(target=_exit_on_second, args=[reader], daemon=True).start()
         self._before = {number: signal.signal(number, self._on_stop) for number in _heeded()}
         if SAVE:
             self._before[SAVE] = signal.signal(SAVE, self._on_save)
 
     def on_step(self, trainer: Trainer) -> None:
-        asked = trainer.ranks.max([self._stop, self._save])
-        trainer.stop_signal, save = asked
+        trainer.stop_signal, save = trainer.ranks.max([self._stop, self._save])
         trainer.save_requested |= bool(save)
         self._save = 0
 
@@ -47,17 +58,24 @@ class StopOnSignal(Callback):
     def on_end(self, trainer: Trainer) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if "LOCAL_RANK" not in os.environ and self._before:
+            signal.set_wakeup_fd(-1)
+            self._writer.close()  # which ends the thread
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         self._stop = self._stop or number
-        # torchrun repeats the signal that the terminal has already sent to every process.
-        if "LOCAL_RANK" not in os.environ:
-            for each in self._before:
-                if each != SAVE:
-                    signal.signal(each, signal.SIG_DFL)
 
     def _on_save(self, number: int, _frame: FrameType | None) -> None:
         self._save = 1
+
+
+def _exit_on_second(reader: socket.socket) -> None:
+    """End the process at its second signal to stop, with the status of a death by that signal."""
+    with reader:
+        stops = (byte[0] for byte in iter(lambda: reader.recv(1), b"") if byte[0] in STOP)
+        next(stops, None)
+        if second := next(stops, None):
+            os._exit(128 + second)
 
 
 def exit_stopped(trainer: Trainer, run: Path) -> NoReturn:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from observe.profile import Profile, ProfileConfig
-from tests.conftest import TINY, succeed
+from tests.conftest import TINY, command
 from tests.observe.conftest import run_context, trainer_at
 
 
@@ -29,7 +29,8 @@ def test_the_requested_steps_are_profiled(tiny: Path, tiny_run: Path, tmp_path: 
         "observe.profile.skip_first=1",
         "run_dir=run",
     ]
-    succeed("train", *settings, cwd=tmp_path)
+    done = command("train", *settings, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
     run = tmp_path / "run"
     trace, table = run / "profile/steps-2-3.json", run / "profile/steps-2-3.txt"
     assert sorted((run / "profile").iterdir()) == [trace, table]
