@@ -192,7 +192,7 @@ class CausalSelfAttention(nn.Module):
         if config.qk_norm:
             self.query_norm = RMSNorm(d_head, eps=config.norm_eps)
             self.key_norm = RMSNorm(d_head, eps=config.norm_eps)
-        self.position = POSITIONS[config.position][1](config)
+        self.position = POSITIONS[config.position].heads(config)
 
         self.attend: Attend = fused_attention
 

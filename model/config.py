@@ -1,7 +1,8 @@
 """What a model is: its sizes and its design choices, checked when they are set.
 
 Promises: a `ModelConfig` that exists can be built. Knows nothing of Hydra, of vocabularies or of
-how a model is trained. Its defaults are in configs/model/.
+how a model is trained. Its defaults are in configs/model/; those here are what models of other
+formats have.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from errors import check_choice, check_range
 
-MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typing error
+MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typo
 MAX_SIZE = 10**9
 MAX_CONTEXT = 1 << 20  # the weights of a model with rotary positions do not bound it
 ANY = ()

@@ -45,7 +45,7 @@ class GPT(nn.Module):
         self.vocab_size = vocab_size
         self.end = end
         self.token_embedding = nn.Embedding(vocab_size, config.d_model)
-        self.position = POSITIONS[config.position][0](config)
+        self.position = POSITIONS[config.position].embeddings(config)
         self.embedding_dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.final_norm = NORMS[config.norm](config)
@@ -176,9 +176,9 @@ class GPT(nn.Module):
         - Embeddings have std `EMBEDDING_STD`. Where they are also the output matrix, the gain of
           the final norm is so much smaller, and the first logits are those of std 0.02.
         - Value matrices have std 1 / sqrt(d_model), and a layer's output matrix begins as their
-          transpose: what a head reads, it passes on.
+          transpose: a head begins by passing on what it reads.
         """
-        std, layers = 0.02, math.sqrt(2 * self.config.n_layers)
+        std, depth = 0.02, math.sqrt(2 * self.config.n_layers)
         for name, parameter in self.named_parameters():
             if parameter.ndim == 1:
                 parameter.fill_(0 if name.endswith("bias") else 1)
@@ -187,7 +187,7 @@ class GPT(nn.Module):
                 module.weight.normal_(std=EMBEDDING_STD)
             if isinstance(module, nn.Linear) and module.weight is not self.token_embedding.weight:
                 is_down = name.endswith("mlp.down")
-                module.weight.normal_(std=std / layers if is_down else std)
+                module.weight.normal_(std=std / depth if is_down else std)
         if self.config.tied_embeddings:
             self.final_norm.get_parameter("weight").fill_(std / EMBEDDING_STD)
         for module in self.modules():
@@ -195,4 +195,4 @@ class GPT(nn.Module):
                 value = module.value.weight.normal_(std=1 / math.sqrt(self.config.d_model))
                 heads = value.unflatten(0, (self.config.n_kv_heads, -1))
                 heads = heads.repeat_interleave(self.config.n_heads // len(heads), dim=0)
-                module.output.weight.copy_(heads.flatten(0, 1).T / layers)
+                module.output.weight.copy_(heads.flatten(0, 1).T / depth)

@@ -6,6 +6,9 @@ position `start` of the window (not 0 when earlier tokens are cached), and keeps
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -75,5 +78,11 @@ def _none(config: ModelConfig) -> nn.Module:
     return NoPosition()
 
 
-# What acts on the residual stream (the embeddings), and on the queries and keys of each head.
-POSITIONS = {"learned": (_learned, _none), "rotary": (_none, _rotary)}
+class Position(NamedTuple):
+    """What a scheme does to the embeddings, and to the queries and keys of each head."""
+
+    embeddings: Callable[[ModelConfig], nn.Module]
+    heads: Callable[[ModelConfig], nn.Module]
+
+
+POSITIONS = {"learned": Position(_learned, _none), "rotary": Position(_none, _rotary)}

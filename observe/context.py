@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,15 +49,14 @@ class RunContext:
     first_step: int
     has_page: bool
     cost: Cost = field(default_factory=Cost)
+    _samples: dict[int, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        @lru_cache(maxsize=1)
-        def sample(step: int) -> str:
+    def sample(self, step: int) -> str:
+        """The text of the model, which has taken `step` steps; several observers show the same."""
+        if step not in self._samples:
             with self.cost:
-                return self.write_sample()
-
-        self.sample = sample
-        """The text of the model after a step; several observers show the same one."""
+                self._samples = {step: self.write_sample()}
+        return self._samples[step]
 
     def logs_sample(self, step: int) -> bool:
         """Whether an evaluation after `step` steps logs a sample."""

@@ -38,8 +38,8 @@ class TrainerConfig:
     precision: str
     compile: bool
     parallel: str
-    peak_tflops: float | None = None
-    activation_checkpointing: bool = False
+    peak_tflops: float | None
+    activation_checkpointing: bool
 
     def __post_init__(self) -> None:
         for name in (
@@ -67,8 +67,9 @@ class TrainerConfig:
         """How many tokens an evaluation during training scores; None: all.
 
         `auto` keeps evaluations below a twentieth of the time of a run. A step is a forward and a
-        backward pass, which takes twice as long as the forward pass of an evaluation. A run that is
-        extended scores the same tokens as before, so that its `best` stays comparable.
+        backward pass, which takes twice as long as the forward pass of an evaluation. With
+        `eval_every`, a run that is extended scores the same tokens as before, so that its `best`
+        stays comparable.
         """
         if self.eval_tokens == "auto":
             return 3 * tokens_per_step * (self.eval_every or self.max_steps) // 19

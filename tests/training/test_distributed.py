@@ -69,6 +69,8 @@ CONFIG = TrainerConfig(
     precision="fp32",
     compile=False,
     parallel="ddp",
+    peak_tflops=None,
+    activation_checkpointing=False,
 )
 OPTIMIZERS = {
     "adamw": preset("optimizer", "adamw", lr=1e-2, warmup_steps=0),

@@ -61,6 +61,8 @@ CONFIG = TrainerConfig(
     precision="fp32",
     compile=False,
     parallel="ddp",
+    peak_tflops=None,
+    activation_checkpointing=False,
 )
 MUON = preset("optimizer", "muon", warmup_steps=0)
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
