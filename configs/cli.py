@@ -87,21 +87,26 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
 
 
 def exit_on_signals() -> None:
-    """From now on, SIGINT, SIGTERM and SIGHUP raise exceptions, so that unfinished files are
-    removed and the process ends in one word; SIGUSR1 is ignored. They end a rank of several at
-    once: it may wait for the others where Python handles no signals."""
+    """From now on, the first SIGINT, SIGTERM or SIGHUP raises an exception, so that unfinished
+    files are removed and the process ends in one word; the second ends it at once. SIGUSR1 is
+    ignored. Ranks of several end at the first: they may wait for each other where Python handles no
+    signals."""
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if "LOCAL_RANK" in os.environ:
         return
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    received: list[int] = []
 
     def leave(number: int, _frame: FrameType | None) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         print("\nstopped", file=sys.stderr)
         sys.exit(128 + number)  # as shells report a death by signal
 
-    for name in ("SIGTERM", "SIGHUP"):  # of which `nohup` ignores one
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # of which `nohup` ignores one
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, leave)

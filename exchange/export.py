@@ -18,12 +18,14 @@ from exchange.card import model_card
 from exchange.config import to_config
 from exchange.gguf import n_rounded, write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
+from exchange.tensors import Tensors
 from exchange.weights import CODES, write_weights
 from files import replace_folder
 from inference.opening import RunConfig, find_run, note_on_documents, read_config
 from model.hugging_face import ARCHITECTURES, family
 from training.run import Run
-from training.weights import MODEL, Tensors, check_weights, open_part
+from training.state import readable
+from training.weights import MODEL, check_weights
 
 
 class Stored(NamedTuple):
@@ -52,8 +54,8 @@ def open_stored(source: Path, checkpoint: str) -> Stored:
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     folder = run.checkpoints.find(checkpoint, "source")
     check_weights(config.model, tokenizer.vocab_size, folder)
-    with open_part(folder, MODEL) as weights:
-        return Stored(run, config, tokenizer, folder, weights, kind)
+    with readable(folder / MODEL) as path:
+        return Stored(run, config, tokenizer, folder, Tensors(path), kind)
 
 
 def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from exchange.tensors import Tensors
 from files import read_json
 from model import ModelConfig
 from model.hugging_face import BUFFERS, PREFIXES, Part, family, parts
-from training.weights import Tensors, parameter_shapes, write_tensors
+from training.weights import parameter_shapes, write_tensors
 
 HEAD = "lm_head.weight"
 SHARD = 5 * 10**9  # bytes of one file of weights at most, as transformers has it

@@ -18,13 +18,13 @@ import torch
 import yaml
 
 from data import Tokenizer
+from exchange.tensors import Tensors
 from files import write_sums
 from inference import open_run
 from model import record_attention
 from tests.conftest import ROOT, begin, command, files, finish, succeed
 from tests.test_ranks import launch
 from training import checkpoint
-from training.weights import Tensors
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 

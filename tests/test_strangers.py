@@ -401,7 +401,8 @@ def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:
     def change(settings: dict) -> None:
         settings["data"] = {
             **{"name": "text", "path": "/dev/zero"},
-            **{"val_fraction": 0.1, "separator": ""},
+            **{"val_fraction": 0.1, "separator": "", "exclude": None, "field": None},
+            "deduplicate": False,
         }
 
     configure(here, change)

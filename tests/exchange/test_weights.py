@@ -25,11 +25,12 @@ from transformers import (
 
 from exchange import weights as exchange_weights
 from exchange.config import read_config, to_config
+from exchange.tensors import Tensors
 from exchange.weights import read_weights, write_weights
 from inference import generate
 from model import GPT
 from tests.exchange.families import FAMILIES, configs, make_config, make_model
-from training.weights import Tensors, write_tensors
+from training.weights import write_tensors
 
 VOCAB = 29
 

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from configs.schema import preset
 from data.batches import Batches, EvalBatches
+from exchange.tensors import Tensors
 from model import GPT
 from tests.conftest import ROOT, begin, finish, small_config
 from training.callback import Callback, EvalMetrics
@@ -47,7 +48,7 @@ from training.optimizer import Optimizer
 from training.signals import StopOnSignal
 from training.state import TrainState, load_state
 from training.trainer import Trainer
-from training.weights import MODEL, OPTIMIZER, Tensors, load_optimizer, load_weights
+from training.weights import MODEL, OPTIMIZER, load_optimizer, load_weights
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs torchrun on Linux")
 
