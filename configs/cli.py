@@ -6,6 +6,7 @@ a traceback, and the exit status is 2. Any other exception is a bug and keeps it
 
 from __future__ import annotations
 
+import atexit
 import errno
 import io
 import os
@@ -110,6 +111,8 @@ def exit_on_signals() -> None:
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, leave)
+            # Nobody catches an exception while the interpreter shuts down.
+            atexit.register(signal.signal, number, signal.SIG_DFL)
 
 
 def accept_any_text() -> None:
