@@ -72,7 +72,7 @@ def train(settings: Settings) -> float | None:
         if weights := checkpoint or pretrained:
             load_weights(model, weights)
         is_sharded = ranks.shards(config.trainer.parallel)
-        watched = copy.deepcopy(model) if is_sharded else model  # whole, also after the next lines
+        watched = copy.deepcopy(model) if is_sharded else model  # never sharded
         if config.trainer.activation_checkpointing:
             model.checkpoint_activations()
         parallel_model = ranks.parallelize(model, config.trainer.parallel)
@@ -106,8 +106,14 @@ def train(settings: Settings) -> float | None:
             Evaluation(data.validation, data.final_validation, data.token_bytes),
         ]
         trainer = Trainer(
-            *(config.trainer, parallel_model, optimizer, data.batches, state, config.seed),
-            *(ranks, callbacks),
+            config.trainer,
+            parallel_model,
+            optimizer,
+            data.batches,
+            state,
+            config.seed,
+            ranks,
+            callbacks,
         )
         with run.in_place():
             summary = trainer.fit()

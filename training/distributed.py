@@ -1,8 +1,8 @@
 """Several processes that train one model (ranks), by PyTorch's DDP and FSDP2.
 
 `torchrun` starts the processes; each takes its share of every global batch. Without torchrun there
-is one rank, and all communication here is a no-op. Checkpoints hold full tensors, and whoever looks
-at a sharded model in training looks at a full copy of it on the main process.
+is one rank, and nothing is sent. Checkpoints hold full tensors. Callbacks that read a sharded model
+in training read a full copy of it on the main process.
 """
 
 from __future__ import annotations

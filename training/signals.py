@@ -1,7 +1,7 @@
 """Signals that ask a run to stop or to save.
 
 SIGINT (Ctrl-C), SIGTERM, SIGHUP   finish the step, write a checkpoint, stop; the next one ends the
-                                   process at once, wherever it is
+                                   process at once, unless it is a rank of torchrun
 SIGUSR1                            write a checkpoint after the step, and continue
 """
 
@@ -36,6 +36,7 @@ class StopOnSignal(Callback):
     def __init__(self) -> None:
         self._stop = self._save = 0
         self._before: dict[int, Any] = {}
+        self._writer: socket.socket | None = None
 
     def on_start(self, trainer: Trainer) -> None:
         if "LOCAL_RANK" not in os.environ:
@@ -58,7 +59,7 @@ class StopOnSignal(Callback):
     def on_end(self, trainer: Trainer) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if "LOCAL_RANK" not in os.environ and self._before:
+        if self._writer:
             signal.set_wakeup_fd(-1)
             self._writer.close()  # which ends the thread
 

@@ -1,10 +1,10 @@
-"""The training loop: forward, backward, clip, step. All else is done by callbacks.
+"""The training loop: forward, backward, clip, step. Callbacks do everything else.
 
 The batch of a step is a pure function of (seed, step), and its dropout of these and the rank, so a
 run that is stopped and resumed takes the same steps as one that is not. A step whose loss or
 gradient is not finite changes no weight and no state of the optimizer. The loss, the norm of the
-gradients and whether they are finite stay tensors on the device: whoever needs a number reads it,
-and waits for the device.
+gradients and whether both are finite stay tensors on the device. A callback that reads one of them
+waits for the device.
 """
 
 from __future__ import annotations
