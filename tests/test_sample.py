@@ -179,7 +179,7 @@ def test_a_run_without_an_evaluation(tmp_path: Path) -> None:
     done = command("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith("note: run has no evaluation yet; using its last checkpoint, step-")
+    assert line.startswith("note: run has no best checkpoint yet; using step-")
 
 
 def sampling(prompt: str) -> SamplingConfig:

@@ -22,7 +22,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -45,8 +46,8 @@ from training.weights import MODEL, OPTIMIZER, write_tensors
 
 NAMES = ("best", "last")
 FILES = (MODEL, OPTIMIZER, STATE)
-STEP = r"step-\d+"
-UNFINISHED = rf"\.{STEP}\.[0-9a-f]{{16}}"  # of a process that was killed; see `files`
+STEP = re.compile(r"step-(\d{6,})")
+UNFINISHED = re.compile(r"\.step-\d+\.[0-9a-f]{16}")  # of a process that was killed; see `files`
 WRITTEN = "written.json"
 
 
@@ -70,8 +71,8 @@ class Checkpoints:
         Raises UserError if the disk refuses; the earlier checkpoints are then unchanged.
         """
         self._check()
-        target = self.folder / f"step-{state.step:06d}"
-        try:
+        target = self._path(state.step)
+        with self._advise_on_refusal():
             if target.exists() and state.step not in self._written():  # put there by the user
                 _set_aside(target)
             remove(target / EVALUATED)  # of the step before a resume from earlier
@@ -84,69 +85,47 @@ class Checkpoints:
                 self._record({*self._written(), state.step})  # before the folder has its name
             for name in NAMES if is_best else ("last",):
                 self._point(name, target)
-            fsync(self.folder)
             self._prune(keep)
-        except OSError as error:
-            raise self._refused(error) from error
         return target
-
-    def _refused(self, error: Exception) -> UserError:
-        reason = getattr(error, "strerror", None) or error
-        run = shlex.quote(str(self.folder.parent))
-        return UserError(
-            f"{self.folder}: the checkpoint cannot be written ({reason}); earlier ones are intact: "
-            f"free some space, then continue with resume={run}"
-        )
 
     def add_evaluation(self, state: TrainState, is_best: bool, keep: int) -> None:
         """Add the state after an evaluation to the checkpoint of the same step, which becomes
         `best` if it is the best. Raises UserError if the disk refuses."""
-        target = self.folder / f"step-{state.step:06d}"
-        try:
+        target = self._path(state.step)
+        with self._advise_on_refusal():
             if is_best:
                 self._point("best", target)
-                fsync(self.folder)
             remove(target / EVALUATED)  # it may be a folder
             replace_text(target / EVALUATED, state.as_json())
-        except OSError as error:
-            raise self._refused(error) from error
-        if self._target("last") == real_path(target):
-            self._prune(keep)
+            if self._pointed("last") == state.step:
+                self._prune(keep)
 
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
 
         If it is damaged, warns on standard error and returns the newest intact one before it. A run
-        without an evaluation has no best one yet: then it is the last, with a note. A run in
-        training may delete the returned folder at any time. Raises UserError, naming `setting`,
-        if there is none.
+        without a best one, as before its first evaluation, gives its last, with a note. A run in
+        training may delete the returned folder at any time. Raises UserError, naming `setting`, if
+        there is none.
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
-        target = self._target(name)
-        found = self._steps()
-        if self._target(name) != target:  # replaced meanwhile
-            return self.find(name, setting)
-        wanted = _step(target)
-        if name == "best" and not os.path.lexists(self.folder / name) and self._is_unmeasured():
-            last = self.find("last", setting)
-            print(
-                f"note: {self.folder.parent} has no evaluation yet; using its last checkpoint, "
-                f"{last.name}",
-                file=sys.stderr,
-            )
-            return last
-        if not found:
+        run, pointed, steps = self.folder.parent, self._pointed(name), self._steps()
+        if pointed is None and not steps:
             raise UserError(
-                f"{setting}: {self.folder.parent} has no checkpoint yet; wait for its first (every "
+                f"{setting}: {run} has no checkpoint yet; wait for its first (every "
                 "trainer.checkpoint_every steps) if it is still training, or choose another run"
             )
-        candidates = [path for path in found if _step(path) <= wanted]
-        exists = wanted in map(_step, found)
-        damages = [] if exists else [f"{self.folder / name} is missing or damaged"]
-        for path in reversed(candidates or found):
+        if pointed is None and name == "best":
+            last = self.find("last", setting)
+            print(f"note: {run} has no best checkpoint yet; using {last.name}", file=sys.stderr)
+            return last
+        damages = [f"{self.folder / name} is missing or damaged"] if pointed is None else []
+        newest = steps[-1] if pointed is None else pointed
+        for step in sorted({newest, *(step for step in steps if step < newest)}, reverse=True):
+            path = self._path(step)
             damage = find_damage(path, FILES)
-            if not path.exists():  # deleted meanwhile
+            if self._pointed(name) != pointed:  # saved meanwhile, which may have deleted this one
                 return self.find(name, setting)
             if damage is None:
                 if damages:
@@ -161,11 +140,9 @@ class Checkpoints:
     def intact(self) -> list[Path]:
         """The folders of the checkpoints up to the last, oldest first. Those that are damaged are
         left out, with a warning on standard error."""
-        last = _step(self._target("last"))
         found = []
-        for path in self._steps():
-            if _step(path) > last:  # stale: the run was resumed from an earlier step
-                continue
+        for step in self._steps(self._pointed("last")):
+            path = self._path(step)
             damage = find_damage(path, FILES)
             if damage is None:
                 found.append(path)
@@ -177,16 +154,15 @@ class Checkpoints:
         """Whether there is any checkpoint, intact or not."""
         return bool(self._steps())
 
-    def _is_unmeasured(self) -> bool:
-        try:
-            return load_state(self._target("last")).best_val_loss is None
-        except UserError:  # there is none, or it is damaged
-            return False
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step-{step:06d}"
 
-    def _steps(self) -> list[Path]:
-        """All checkpoint folders, oldest first."""
-        folders = (path for path in self.folder.glob("step-*") if re.fullmatch(STEP, path.name))
-        return sorted((path for path in folders if path.is_dir()), key=_step)
+    def _steps(self, last: int | None = None) -> list[int]:
+        """The steps of all checkpoints up to `last`, sorted. Later ones are stale: the run was
+        resumed from an earlier step."""
+        names = (STEP.fullmatch(path.name) for path in self.folder.glob("step-*") if path.is_dir())
+        steps = sorted(int(found[1]) for found in names if found)
+        return [step for step in steps if last is None or step <= last]
 
     def _written(self) -> set[int]:
         """The steps of the checkpoints that the run wrote and has not deleted."""
@@ -208,30 +184,41 @@ class Checkpoints:
             replace_link(link, target.name)
         except OSError:
             replace_text(link, target.name)
+        fsync(self.folder)
 
-    def _target(self, name: str) -> Path:
-        """What `last` or `best` points to."""
+    def _pointed(self, name: str) -> int | None:
+        """The step of the checkpoint to which `last` or `best` points, which may be missing."""
         link = self.folder / name
-        if link.is_file():
-            return real_path(self.folder) / link.read_text(encoding="utf-8", errors="replace")
-        if not link.is_symlink() and (copied := self.folder / f"step-{_step(link):06d}").is_dir():
-            return real_path(copied)
-        return real_path(link)
+        is_file = link.is_file()
+        target = link.read_text("utf-8", "replace") if is_file else real_path(link).name
+        if found := STEP.fullmatch(target):
+            return int(found[1])
+        try:
+            return load_state(link).step  # a folder, if a copy followed the link
+        except UserError:
+            return None
 
     def _prune(self, keep: int) -> None:
-        last = self._target("last")
-        # Checkpoints after `last` are stale: the run was resumed from an earlier step.
-        steps = [path for path in self._steps() if _step(path) <= _step(last)]
-        kept = {self._target("best"), *(real_path(path) for path in steps[-keep:])}
+        kept = {self._pointed("best"), *self._steps(self._pointed("last"))[-keep:]}
         written = self._written()
-        gone = [
-            path for path in self._steps() if _step(path) in written and real_path(path) not in kept
-        ]
-        hidden = self.folder.glob(".step-*")
-        for path in [*gone, *(each for each in hidden if re.fullmatch(UNFINISHED, each.name))]:
+        gone = [step for step in self._steps() if step in written and step not in kept]
+        hidden = [path for path in self.folder.glob(".step-*") if UNFINISHED.fullmatch(path.name)]
+        for path in [*map(self._path, gone), *hidden]:
             remove(path)
         if gone:
-            self._record(written - {_step(path) for path in gone})
+            self._record(written.difference(gone))
+
+    @contextmanager
+    def _advise_on_refusal(self) -> Iterator[None]:
+        """Raise UserError if the disk refuses."""
+        try:
+            yield
+        except OSError as error:
+            run = shlex.quote(str(self.folder.parent))
+            raise UserError(
+                f"{self.folder}: the checkpoint cannot be written ({error.strerror or error}); "
+                f"earlier ones are intact: free some space, then continue with resume={run}"
+            ) from error
 
 
 def _set_aside(folder: Path) -> None:
@@ -239,14 +226,3 @@ def _set_aside(folder: Path) -> None:
     free = next(path for i in count(1) if not os.path.lexists(path := Path(f"{folder}-{i}")))
     folder.rename(free)
     print(f"note: {folder} was not written by this run; it is now {free.name}", file=sys.stderr)
-
-
-def _step(path: Path) -> int:
-    """The step of a checkpoint folder: from its name, or from state.json if a link was copied."""
-    digits = path.name.removeprefix("step-")
-    if digits.isdecimal():
-        return int(digits)
-    try:
-        return load_state(path).step
-    except UserError:
-        return sys.maxsize
