@@ -34,7 +34,7 @@ from benchmarks.common import ROOT
 from configs.schema import preset
 from data import open_corpus
 from data.pieces import THREADS
-from data.tokenizer import Tokenizer, fixed_tokenizer
+from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
 
 FORMATS = ("jsonl.zst", "parquet")
 AT_ONCE = 20_000  # documents
@@ -75,12 +75,13 @@ def write(path: Path, megabytes: int, shakespeare: Path | None) -> float:
 
 def batch_seconds(tokenizer: Tokenizer, n_bytes: float, shakespeare: Path | None) -> float:
     """How long `encode_ordinary_batch` takes for as much text; measured on at most ENOUGH bytes."""
+    assert isinstance(tokenizer.engine, Tiktoken)
     texts, seconds, done = documents(shakespeare), 0.0, 0
     while done < min(n_bytes, ENOUGH):
         some = list(islice(texts, AT_ONCE))
         done += sum(len(each.encode()) for each in some)
         began = time.perf_counter()
-        tokenizer._encoding.encode_ordinary_batch(some, num_threads=THREADS)
+        tokenizer.engine.encoding.encode_ordinary_batch(some, num_threads=THREADS)
         seconds += time.perf_counter() - began
     return seconds * n_bytes / done
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import in_child, in_turn, make_parser, spread, start
 from data import TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
-from data.tokenizer import train_bpe
+from data.tokenizer import Tiktoken, train_bpe
 from data.tokens import cut
 
 MB = 1_000_000
@@ -82,7 +82,8 @@ def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]
         prepare(open_corpus(TextConfig("text", text, 0.1, separator="")), trained, cache, 64)
     else:
         pieces = list(cut([Path(text).read_text(encoding="utf-8")]))
-        encoding, threads = tokenizer._encoding, os.cpu_count() or 1
+        assert isinstance(tokenizer.engine, Tiktoken)
+        encoding, threads = tokenizer.engine.encoding, os.cpu_count() or 1
         began = time.perf_counter()
         if side == "tiktoken, lists":
             encoding.encode_ordinary_batch(pieces, num_threads=threads)

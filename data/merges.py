@@ -1,4 +1,5 @@
-"""Byte pair encoding as a list of merges, in the letters of `tokenizers`.
+"""Byte pair encoding for programs that encode by themselves; its merges as a list, in the letters
+of `tokenizers`.
 
 tiktoken merges any two neighbours that are a token together, the lowest rank first; `tokenizers`
 merges the pairs of a list, the first one first. Both give the same tokens for every text if the
@@ -11,8 +12,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import NamedTuple
+
+from data.patterns import Pattern
 
 Ranks = Mapping[bytes, int]
+
+
+class BytePairs(NamedTuple):
+    """Byte-level BPE. Tokens merge within the pieces into which `pattern` cuts a text, the token of
+    the lowest id in `ranks` first.
+
+    special: the ids of tokens that no text is encoded to. in_text: those of tokens that a text is
+    encoded to where it has their names, before anything else.
+    is_normalized: whether a text is encoded in Unicode's normalization form C.
+    """
+
+    pattern: Pattern
+    ranks: Ranks
+    special: Mapping[str, int]
+    in_text: Mapping[str, int] = {}
+    is_normalized: bool = False
+
 
 # Bytes that are neither visible nor unambiguous are spelled with the letters from U+0100.
 _VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]

@@ -71,4 +71,3 @@ BY_SPELLING = {
     for pattern in PATTERNS
     for spelling in (pattern.tiktoken, pattern.oniguruma, *pattern.spellings)
 }
-KNOWN_PATTERNS = {pattern.tiktoken for pattern in PATTERNS}

@@ -7,11 +7,9 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import TypeVar
-
-from data.names import end_of_name
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,13 +25,13 @@ THREADS = os.cpu_count() or 1
 _BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
 
 
-def cut(texts: Iterable[str], size: int = PIECE, names: Collection[str] = ()) -> Iterator[str]:
+def cut(texts: Iterable[str], size: int = PIECE) -> Iterator[str]:
     """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
 
-    The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Only a
-    passage of more than `size` characters without such a position (no space after a visible
-    character, no plain line end) is cut after any character, and its tokens may differ; but never
-    inside one of `names`, the tokenizer's `in_text`, which have no white space and are shorter.
+    The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Tokens at a
+    cut can differ only in a passage of more than `size` characters without such a position (no
+    space after a visible character, no plain line end), which is cut after any character, and with
+    an imported tokenizer that is not byte-level BPE.
     """
     waiting: list[str] = []
     length = 0
@@ -46,7 +44,7 @@ def cut(texts: Iterable[str], size: int = PIECE, names: Collection[str] = ()) ->
         start = 0
         while len(whole) - start > 2 * size:
             place = _BOUNDARY.search(whole, start + size, start + 2 * size)
-            end = place.start() if place else end_of_name(names, whole, start, start + size)
+            end = place.start() if place else start + size
             yield whole[start:end]
             start = end
         waiting = [whole[start:]]

@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 from jaxtyping import UInt64
 
 from data.cache import publish
-from data.documents import FIRST, Document, Sides, digest_of, read_documents, repaired
+from data.documents import FIRST, Document, Sides, digest_of, read_documents
 from data.pieces import PIECE, SPLITS, THREADS, ahead, cache_key, cut
 from data.progress import Reading
 from data.sources import Source
@@ -135,7 +135,7 @@ class Encoder:
         sides, batch, size = Sides.of(self.config.val_fraction), _Batch({}, 0), 0
         for document in documents:
             parts = [document] if isinstance(document, str) else document
-            pieces = cut(parts, names=self.tokenizer.in_text)
+            pieces = cut(parts)
             following: str | None
             side, digest, following = "", hashlib.blake2b(digest_size=8), next(pieces)
             while following is not None:
@@ -164,10 +164,7 @@ class Encoder:
         end = np.array(self.tokenizer.document_end, dtype=np.uint32)
         arrays, ended, count = [], [], 0
         for text, digest in items:
-            try:
-                tokens = self.tokenizer.encode_array(text)
-            except UnicodeEncodeError:
-                tokens = self.tokenizer.encode_array(repaired(text))
+            tokens = self.tokenizer.encode_array(text)
             arrays.append(tokens)
             count += len(tokens)
             if digest is not None:

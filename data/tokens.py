@@ -231,7 +231,7 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any
     with ThreadPoolExecutor(THREADS) as pool:
         for split in SPLITS:
             n_data = n_bytes = 0
-            pieces = cut(corpus.pieces(split), names=tokenizer.in_text)
+            pieces = cut(corpus.pieces(split))
             with (folder / f"{split}.bin").open("wb") as file:
                 for data, length in ahead(pool, encode, pieces):
                     file.write(data)

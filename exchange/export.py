@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data import Tokenizer
-from data.fast_tokenizer import end_token, first_token_of, write_fast
 from errors import UserError
 from exchange.card import model_card
 from exchange.config import to_config
 from exchange.gguf import n_rounded, write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tensors import Tensors
+from exchange.tokenizer import end_token, first_token_of, write_tokenizer
 from exchange.weights import CODES, write_weights
 from files import replace_folder
 from inference.opening import RunConfig, find_run, note_on_documents, read_config
@@ -65,8 +65,9 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
     try:
         with replace_folder(target, is_new=True) as folder:
             write_weights(folder, model, stored.weights, dtype)
-            end = write_fast(tokenizer, folder, model.context_length, stored.config.document_end)
-            is_own = stored.config.document_end is not None
+            mark = stored.config.document_end
+            end = write_tokenizer(tokenizer, folder, model.context_length, mark)
+            is_own = mark is not None
             start = end if is_own or tokenizer.start is None else tokenizer.start
             several = not is_own and len(tokenizer.ends) > 1
             ends = [*tokenizer.ends] if several else end
@@ -97,6 +98,10 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     first, end = first_token_of(tokenizer, mark), end_token(tokenizer, mark)
     weights, name = stored.weights, target.stem
     try:
+        cut = pre_tokenizer(tokenizer)
+    except ValueError as error:
+        raise UserError(f"source: {error}; write a folder for transformers instead") from error
+    try:
         write_gguf(target, model, tokenizer, weights, kind, name=name, first=first, end=end)
     except ValueError as error:
         raise UserError(str(error)) from error
@@ -107,7 +112,6 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
             f"note: {of - n} of {of} matrices are float32: their rows are not multiples of 32 "
             "numbers, which q8_0 needs"
         )
-    cut = pre_tokenizer(tokenizer)
     if not cut.is_same:
         lines.append(
             f"note: llama.cpp cuts text for this tokenizer with its pattern {cut.name}, the most "

@@ -29,24 +29,24 @@ class PreTokenizer(NamedTuple):
 
 
 PRE_TOKENIZERS = {
-    BYTE.tiktoken: PreTokenizer("qwen2", True),  # nothing merges: any would do
-    GPT2.tiktoken: PreTokenizer("gpt-2", True),
-    SMOLLM.tiktoken: PreTokenizer("smollm", True),
-    LLAMA3.tiktoken: PreTokenizer("llama-bpe", True),
-    QWEN2.tiktoken: PreTokenizer("qwen2", True),
+    BYTE: PreTokenizer("qwen2", True),  # nothing merges: any would do
+    GPT2: PreTokenizer("gpt-2", True),
+    SMOLLM: PreTokenizer("smollm", True),
+    LLAMA3: PreTokenizer("llama-bpe", True),
+    QWEN2: PreTokenizer("qwen2", True),
     # White space at the end of a text differs.
-    CL100K.tiktoken: PreTokenizer("llama-bpe", False),
+    CL100K: PreTokenizer("llama-bpe", False),
     # llama.cpp knows capitals of ASCII only, and no combining marks.
-    O200K.tiktoken: PreTokenizer("gpt-4o", False),
+    O200K: PreTokenizer("gpt-4o", False),
     # Pieces differ where a number follows a space, where line ends follow a symbol, and for 'S.
     # Others differ more: gpt-2 cuts each empty line in two.
-    BPE.tiktoken: PreTokenizer("llama-bpe", False),
+    BPE: PreTokenizer("llama-bpe", False),
 }
 
 
 def pre_tokenizer(tokenizer: Tokenizer) -> PreTokenizer:
     """The one of llama.cpp that cuts text most like the tokenizer."""
-    return PRE_TOKENIZERS[tokenizer._encoding._pat_str]
+    return PRE_TOKENIZERS[tokenizer.engine.byte_pairs().pattern]
 
 
 def add_tokenizer(
@@ -59,18 +59,18 @@ def add_tokenizer(
     """
     from gguf import TokenType
 
-    encoding = tokenizer._encoding
+    pairs = tokenizer.engine.byte_pairs()
     tokens = [f"[PAD{token}]" for token in range(tokenizer.vocab_size)]
     types = [TokenType.UNUSED] * tokenizer.vocab_size
-    for piece, token in encoding._mergeable_ranks.items():
+    for piece, token in pairs.ranks.items():
         tokens[token], types[token] = spell(piece), TokenType.NORMAL
-    for text, token in encoding._special_tokens.items():
-        # llama.cpp finds those that the user defined in a text.
-        kind = TokenType.USER_DEFINED if text in tokenizer.in_text else TokenType.CONTROL
-        tokens[token], types[token] = text, kind
+    for text, token in pairs.special.items():
+        tokens[token], types[token] = text, TokenType.CONTROL
+    for text, token in pairs.in_text.items():  # llama.cpp finds those that the user defined
+        tokens[token], types[token] = text, TokenType.USER_DEFINED
     if len({*tokens}) < len(tokens):  # llama.cpp would abort
         raise ValueError("tokenizer: two tokens have the same spelling; llama.cpp cannot read it")
-    ranks, never = encoding._mergeable_ranks, b"\xff"  # a byte that no UTF-8 text contains
+    ranks, never = pairs.ranks, b"\xff"  # a byte that no UTF-8 text contains
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre_tokenizer(tokenizer).name)
     writer.add_token_list(tokens)
@@ -78,8 +78,8 @@ def add_tokenizer(
     # Without any merge, llama.cpp does not open the file.
     tokens_in_order = sorted(ranks, key=ranks.__getitem__)
     found = filter(None, (last_merge(token, ranks) for token in tokens_in_order))
-    pairs = [f"{spell(a)} {spell(b)}" for a, b in found]
-    writer.add_token_merges(pairs or [f"{spell(never)} {spell(never)}"])
+    merges = [f"{spell(a)} {spell(b)}" for a, b in found]
+    writer.add_token_merges(merges or [f"{spell(never)} {spell(never)}"])
     # By default, token 11 would begin and end a text. Without a mark, sample.py begins with a line
     # end.
     begin = end if first is None else first

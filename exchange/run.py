@@ -12,10 +12,10 @@ from pathlib import Path
 import yaml
 
 from data import Tokenizer, TokenizerConfig
-from data.fast_tokenizer import limits, read_fast
 from data.tokenizer import IMPORTED, fixed_tokenizer
 from errors import UserError
 from exchange.config import read_config
+from exchange.tokenizer import limits, read_own_tokenizer
 from exchange.weights import Entry, read_weights
 from files import fsync, replace_folder
 from model import ModelConfig
@@ -47,11 +47,11 @@ def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None
     if (folder / "tokenizer.json").exists():
         if config is not None:
             raise ValueError("tokenizer: the folder has its own; leave tokenizer out")
-        return read_fast(folder, vocab_size)
+        return read_own_tokenizer(folder, vocab_size)
     if (folder / "tokenizer.model").exists():
         raise ValueError(
-            "tokenizer.model: is a SentencePiece tokenizer, which cannot be represented; choose a "
-            "model whose tokenizer is byte-level BPE"
+            "tokenizer.json: is missing, and tokenizer.model is not read; write it with "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)"
         )
     if config is None:
         raise ValueError(

@@ -18,16 +18,22 @@ from data import Tokenizer
 from errors import UserError
 
 LONG_S = "\u017f"
+NAME = re.compile(r"[<\[][^<>\[\]]*[>\]]")  # as static/tokenizer.js finds them
 CLASS = re.compile(r"\\p\{(\w+)\}")
 
 
 def check_tokenizer(tokenizer: Tokenizer) -> None:
     """Raise UserError, naming a setting, for a tokenizer that a page cannot have."""
-    if tokenizer.normalizer:
+    try:
+        pairs = tokenizer.engine.byte_pairs()
+        if pairs.is_normalized:
+            raise ValueError("the tokenizer changes a text to Unicode's form NFC")
+        if odd := [name for name in pairs.in_text if not NAME.fullmatch(name)]:
+            raise ValueError(f"the tokenizer finds {odd[0]!r:.80} in a text")
+    except ValueError as error:
         raise UserError(
-            f"run: its tokenizer, {tokenizer.name}, changes text to Unicode's form "
-            f"{tokenizer.normalizer}, which a live page cannot do; give a text to look at"
-        )
+            f"run: {error}: a live page cannot have it; give a text to look at"
+        ) from error
 
 
 def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, Any]:
@@ -37,7 +43,8 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
     names: the ids of tokens that a text is encoded to where it has their names, such as <think>.
     classes: the characters that the names in the pattern stand for, as ranges in hexadecimal.
     """
-    pattern = javascript(tokenizer._encoding._pat_str)
+    pairs = tokenizer.engine.byte_pairs()
+    pattern = javascript(pairs.pattern.tiktoken)
     return {
         "name": tokenizer.name,
         "pattern": pattern,
@@ -46,7 +53,7 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
             base64.b64encode(tokenizer.decode_bytes([token])).decode()
             for token in range(tokenizer.vocab_size)
         ],
-        "names": tokenizer.in_text,
+        "names": {**pairs.in_text},
         "start": tokenizer.start,
         "adds_start": tokenizer.adds_start,
         "ends": list(tokenizer.ends),

@@ -1,18 +1,28 @@
-"""Folders with a `tokenizer.json`."""
+"""Tokenizers of the library `tokenizers`, and folders that have them."""
 
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import transformers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from data.imported import HuggingFace
 from data.merges import spell
+from data.tokenizer import Tokenizer
+from exchange.tokenizer import write_tokenizer
+from tests.data.strings import strings
 
 LONG = 1 << 20
 BYTES = {bytes([byte]): byte for byte in range(256)}
 LETTERS = {spell(token): rank for token, rank in BYTES.items()}
+STRINGS = strings(3000)
+MARKUP = ("<|endoftext|>", "<s>", "<think>")
 
 
 def open_fast(folder: Path, model_type: str = "gpt2") -> Any:
@@ -20,19 +30,19 @@ def open_fast(folder: Path, model_type: str = "gpt2") -> Any:
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def save(folder: Path, about: object) -> None:
-    (folder / "tokenizer.json").write_text(json.dumps(about))
-
-
-def small() -> dict[str, Any]:
-    """The content of a `tokenizer.json` that is read."""
+def small(post_processor: object = None) -> dict[str, Any]:
+    """The content of a small `tokenizer.json`."""
     vocabulary = {**LETTERS, "ab": 256, "Ġa": 257, "abc": 258, "<|end|>": 259}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
-        "added_tokens": [added("<|end|>", 259)],
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": 259, "content": "<|end|>", "special": True, **flags}],
         "normalizer": None,
         "pre_tokenizer": {**byte_level, "use_regex": True},
-        "post_processor": None,
+        "post_processor": post_processor,
         "decoder": byte_level,
         "model": {
             "type": "BPE",
@@ -42,22 +52,60 @@ def small() -> dict[str, Any]:
     }
 
 
-def template(*names: str, ids: object = (259,)) -> dict[str, Any]:
+def template(*names: str) -> dict[str, Any]:
     """A post-processor with these special tokens, and "A" for the text."""
-    kinds = {"A": "Sequence", "B": "Sequence"}
     return {
         "type": "TemplateProcessing",
-        "single": [{kinds.get(each, "SpecialToken"): {"id": each, "type_id": 0}} for each in names],
+        "single": [
+            {"Sequence" if each == "A" else "SpecialToken": {"id": each, "type_id": 0}}
+            for each in names
+        ],
         "pair": [],
         "special_tokens": {
-            each: {"id": each, "ids": ids, "tokens": [each]} for each in names if each not in kinds
+            each: {"id": each, "ids": [259], "tokens": [each]} for each in names if each != "A"
         },
     }
 
 
-def added(
-    content: object, token: object = 260, special: object = True, **flags: object
-) -> dict[str, Any]:
-    names = ("single_word", "lstrip", "rstrip", "normalized")
-    flags = {**dict.fromkeys(names, False), **flags}
-    return {"id": token, "content": content, "special": special, **flags}
+def bytes_alone(use_regex: bool) -> Any:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+def split(spelling: str, behavior: str = "isolated") -> Any:
+    regex = tokenizers.Regex(spelling)
+    cut = pre_tokenizers.Split(regex, behavior, behavior == "removed")
+    return pre_tokenizers.Sequence([cut, bytes_alone(False)])
+
+
+DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), bytes_alone(True)])
+
+
+def train(pre_tokenizer: Any, normalizer: Any = None, special: tuple[str, ...] = MARKUP) -> Any:
+    """Byte-level BPE that `tokenizers` has trained on half of the strings."""
+    fast = tokenizers.Tokenizer(models.BPE())
+    fast.pre_tokenizer, fast.decoder = pre_tokenizer, decoders.ByteLevel()
+    if normalizer:
+        fast.normalizer = normalizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=[*special],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    fast.train_from_iterator(STRINGS[1::2], trainer)
+    fast.encode_special_tokens = True
+    return fast
+
+
+def imported(
+    tokenizer: Tokenizer, special: Sequence[str] = (), in_text: Sequence[str] = (), **more: Any
+) -> Tokenizer:
+    """The tokenizer as one that came with a model, with other tokens after its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(tokenizer, Path(folder), LONG, None)
+        fast = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
+    if "normalizer" in more:
+        fast.normalizer = more.pop("normalizer")
+    fast.add_special_tokens([tokenizers.AddedToken(each, normalized=False) for each in special])
+    fast.add_tokens([tokenizers.AddedToken(each, normalized=False) for each in in_text])
+    return Tokenizer(HuggingFace(fast.to_str()), **more)

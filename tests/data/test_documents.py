@@ -411,7 +411,7 @@ def test_parts_give_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (getattr(parts, split)[:] == getattr(whole, split)[:]).all()
 
 
-def small_pieces(texts: list[str], names: object) -> Iterator[str]:
+def small_pieces(texts: list[str]) -> Iterator[str]:
     for text in texts:
         yield from (text[i : i + 1000] for i in range(0, len(text), 1000))
 

@@ -17,14 +17,16 @@ import pytest
 import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus
 from data.patterns import BYTE, PATTERNS
-from data.tokenizer import fixed_tokenizer, train_bpe
+from data.tokenizer import Tiktoken, fixed_tokenizer, train_bpe
 from data.tokens import cut, document_starts
 from errors import UserError
+from tests.data.fast import imported
 
 ROOT = Path(__file__).parents[2]
 STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 😀  \t end\r\n" * 40
@@ -55,8 +57,7 @@ class StubCorpus:
 
 
 def nasty_tokenizers() -> dict[str, Tokenizer]:
-    """Return a tokenizer for each pattern in use, with merges that reveal where the pattern splits,
-    and one that normalizes.
+    """Return a tokenizer for each pattern in use, with merges that reveal where the pattern splits.
 
     The merges are trained on the nasty characters without a pattern. Most neighbouring characters
     therefore become one token unless the pattern separates them.
@@ -75,12 +76,12 @@ def nasty_tokenizers() -> dict[str, Tokenizer]:
         encoding = tiktoken.Encoding(
             "nasty", pat_str=pattern.tiktoken, mergeable_ranks=ranks, special_tokens={}
         )
-        made[str(number)] = Tokenizer(encoding)
-    made["NFC"] = Tokenizer(encoding, normalizer="NFC")
+        made[str(number)] = Tokenizer(Tiktoken(encoding))
     return made
 
 
 TOKENIZERS = nasty_tokenizers()
+NORMALIZING = imported(train_bpe([NASTY * 20], 400), normalizer=normalizers.NFC())
 
 
 @given(
@@ -119,56 +120,21 @@ def test_pieces_are_bounded_and_join_to_the_text(texts: list[str], size: int) ->
 @given(texts=st.lists(st.text("ab \n\u0301\u0323e\u1161\u1112\u0958", max_size=40), max_size=9))
 def test_pieces_are_normalized_as_the_whole_text_is(texts: list[str]) -> None:
     """Marks are moved and composed only within a word; a line can begin with some."""
-    tokenizer, text = TOKENIZERS["NFC"], "x y\n\u0301z ".join(texts)
-    joined = [token for piece in cut([text], 8) for token in tokenizer.encode(piece)]
+    text = "x y\n\u0301z ".join(texts)
+    joined = [token for piece in cut([text], 8) for token in NORMALIZING.encode(piece)]
     if max(map(len, texts), default=0) < 6:  # and two characters around them
-        assert joined == tokenizer.encode(text)
-    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
-
-
-@given(
-    parts=st.lists(st.sampled_from(["<|long|>", "[K]", "<", "|>", "a", "\u0338", " ", "\n", "]"])),
-    size=st.integers(8, 20),
-)
-def test_names_of_tokens_are_never_cut(parts: list[str], size: int) -> None:
-    """Even where the text has to be cut in the middle of a piece."""
-    text, ranks = "".join(parts), {bytes([byte]): byte for byte in range(256)}
-    encoding = tiktoken.Encoding(
-        "names",
-        pat_str=BYTE.tiktoken,
-        mergeable_ranks=ranks,
-        special_tokens={"<|long|>": 256, "[K]": 257},
-    )
-    tokenizer = Tokenizer(encoding, in_text=["<|long|>", "[K]"])
-    pieces = list(cut([text], size, tokenizer.in_text))
-    assert "".join(pieces) == text and all(pieces)
-    ids = [token for piece in pieces for token in tokenizer.encode(piece)]
-    assert ids == tokenizer.encode(text)
-    arrays = [tokenizer.encode_array(piece) for piece in pieces]
-    assert [token for array in arrays for token in array.tolist()] == ids
-
-
-def test_the_token_files_have_names_of_tokens(tmp_path: Path) -> None:
-    """A text without spaces, in pieces of 2**18 characters, one of which would end in a name."""
-    ranks = {bytes([byte]): byte for byte in range(256)}
-    encoding = tiktoken.Encoding(
-        "names", pat_str=BYTE.tiktoken, mergeable_ranks=ranks, special_tokens={"<think>": 256}
-    )
-    tokenizer = Tokenizer(encoding, in_text=["<think>"])
-    text = "<think>" * 200_000
-    dataset = prepare(StubCorpus(text), tokenizer, tmp_path, 16)
-    assert len(dataset.train) == 200_000 and (dataset.train[:] == 256).all()
+        assert joined == NORMALIZING.encode(text)
 
 
 def test_the_bytes_of_a_normalized_text_are_counted(tmp_path: Path) -> None:
     """Its normal form can be longer."""
     text = "\u0958 e\u0301 \n" * 50
-    dataset = prepare(StubCorpus(text, text), TOKENIZERS["NFC"], tmp_path, 8)
+    dataset = prepare(StubCorpus(text, text), NORMALIZING, tmp_path, 8)
     normal = unicodedata.normalize("NFC", text)
     assert dataset.tokenizer.decode(dataset.val[:].tolist()) == normal
     (folder,) = tmp_path.glob("tokens-*")
     assert json.loads((folder / "meta.json").read_text())["val"]["bytes"] == len(normal.encode())
-    again = prepare(StubCorpus(text, text), TOKENIZERS["NFC"], tmp_path, 8)
+    again = prepare(StubCorpus(text, text), NORMALIZING, tmp_path, 8)
     assert (again.val[:] == dataset.val).all()
 
 
@@ -191,7 +157,7 @@ def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> No
     encoding = tiktoken.Encoding(
         "wide", pat_str=r"(?s:.{1,2})", mergeable_ranks=byte_ranks | pairs, special_tokens={}
     )
-    dataset = prepare(StubCorpus(), Tokenizer(encoding), tmp_path, context_length=8)
+    dataset = prepare(StubCorpus(), Tokenizer(Tiktoken(encoding)), tmp_path, context_length=8)
     assert dataset.train.dtype == np.uint32
     assert dataset.train[:].max() < 65792
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY

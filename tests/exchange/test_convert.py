@@ -31,8 +31,8 @@ from transformers import (
 )
 
 from data.batches import EvalBatches
-from data.fast_tokenizer import write_fast
 from data.merges import spell
+from exchange.tokenizer import write_tokenizer
 from inference import open_run
 from tests.conftest import ROOT, TINY, begin, command, files, succeed
 from training.device import autocast
@@ -242,7 +242,7 @@ def theirs(
     for parameter in model.parameters():
         parameter.data.add_(torch.randn(parameter.shape) * 0.1)
     model.save_pretrained(here / "theirs")
-    write_fast(open_run(tiny_run, "best").tokenizer, here / "theirs", 32, None)
+    write_tokenizer(open_run(tiny_run, "best").tokenizer, here / "theirs", 32, None)
     (here / "notes.txt").write_text("A cat saw a mouse.\nThe mouse ran to the barn!\n" * 40)
     return here
 
@@ -323,7 +323,7 @@ def test_added_tokens_that_are_not_special(tmp_path: Path) -> None:
         fast = AutoTokenizer.from_pretrained(tmp_path / folder, split_special_tokens=True)
         tokenizer = open_run(tmp_path / run, "last").tokenizer
         ids = tokenizer.encode(text)
-        assert fast(text)["input_ids"] == ids and {*tokenizer.in_text} == {"<think>", "</think>"}
+        assert fast(text)["input_ids"] == ids
         assert ids.count(fast.convert_tokens_to_ids("<think>")) == 99
         assert fast.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
 

@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from data.patterns import QWEN2
-from data.tokenizer import Tokenizer, fixed_tokenizer
+from data.patterns import BPE
+from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
 from errors import UserError
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from model import GPT, ModelConfig
 from tests.conftest import ROOT, begin, files
+from tests.data.fast import imported
 from tests.exchange.families import FAMILIES, TALE, bpe, configs, make_config, make_model
 
 FILE_TYPES = {
@@ -199,15 +200,14 @@ def test_every_tensor_and_key(family: str, dtype: str, data: st.DataObject) -> N
 
 def test_tokenizer(tmp_path: Path) -> None:
     """Tokens in the alphabet of GPT-2, special and unused ones, and merges that give the tokens."""
-    ranks = bpe()._encoding._mergeable_ranks
-    tokenizer = Tokenizer(
-        tiktoken.Encoding(
-            "bpe",
-            pat_str=bpe()._encoding._pat_str,
-            mergeable_ranks=ranks,
-            special_tokens={"<|end of tale|>": len(ranks) + 3},
-        )
+    ranks = {token: rank for rank, token in bpe().engine.tokens.items()}
+    encoding = tiktoken.Encoding(
+        "bpe",
+        pat_str=BPE.tiktoken,
+        mergeable_ranks=ranks,
+        special_tokens={"<|end of tale|>": len(ranks) + 3},
     )
+    tokenizer = Tokenizer(Tiktoken(encoding))
     end = len(ranks) + 3
     write(tmp_path / "x", make_model(make_config("qwen3"), end + 1), tokenizer, "float32", end)
     found = keys(GGUFReader(tmp_path / "x"), "tokenizer.ggml.")
@@ -235,20 +235,15 @@ def test_tokenizer(tmp_path: Path) -> None:
     assert len(pairs) == len(ranks) - 256
     for word in {*TALE.replace(" ", "| ").split("|"), " thenhathen", "aaaaaaa", "\n\n", "Ünïcode"}:
         merged = merge([LETTERS[byte] for byte in word.encode()], pairs)
-        ours = tokenizer._encoding._encode_single_piece(word.encode())
+        ours = encoding._encode_single_piece(word.encode())
         assert merged == [spelled[rank] for rank in ours], word
 
 
 def test_names_that_are_found_in_text_are_user_defined(tmp_path: Path) -> None:
     """llama.cpp finds tokens of this type in every text, and those of type CONTROL only if asked
     to (tokenizer_st_partition of src/llama-vocab.cpp)."""
-    encoding = tiktoken.Encoding(
-        "names",
-        pat_str=QWEN2.tiktoken,
-        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
-        special_tokens={"<|im_end|>": 256, "<think>": 257, "<\uff5cUser\uff5c>": 258},
-    )
-    tokenizer = Tokenizer(encoding, vocab_size=260, in_text=["<think>", "<\uff5cUser\uff5c>"])
+    names = ["<think>", "<\uff5cUser\uff5c>"]
+    tokenizer = imported(fixed_tokenizer("byte"), ["<|im_end|>"], names, vocab_size=260)
     write(tmp_path / "x", make_model(make_config("qwen3"), 260), tokenizer, "float32", 256)
     found = keys(GGUFReader(tmp_path / "x"), "tokenizer.ggml.")
     assert found["tokenizer.ggml.tokens"][256:] == [
@@ -268,16 +263,11 @@ def merge(parts: list[str], pairs: list[tuple[str, ...]]) -> list[str]:
 
 
 def test_how_llama_cpp_cuts_text() -> None:
-    encoding = bpe()._encoding
-
-    def of(pattern: str) -> tuple[str, bool]:
-        other = tiktoken.Encoding(
-            "x", pat_str=pattern, mergeable_ranks=encoding._mergeable_ranks, special_tokens={}
-        )
-        return pre_tokenizer(Tokenizer(other))
-
-    assert of(tiktoken_ext.openai_public.r50k_pat_str) == ("gpt-2", True)
-    assert of(encoding._pat_str) == ("llama-bpe", False)
+    ranks = {token: rank for rank, token in fixed_tokenizer("byte").engine.tokens.items()}
+    pattern = tiktoken_ext.openai_public.r50k_pat_str
+    other = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    assert pre_tokenizer(Tokenizer(Tiktoken(other))) == ("gpt-2", True)
+    assert pre_tokenizer(bpe()) == ("llama-bpe", False)
     assert pre_tokenizer(fixed_tokenizer("byte")).is_same
 
 
@@ -329,15 +319,9 @@ def test_a_number_that_does_not_fit_is_refused(dtype: str, value: float, tmp_pat
 
 def test_tokens_that_are_spelled_alike_are_refused(tmp_path: Path) -> None:
     """llama.cpp would end the whole process."""
-    encoding = fixed_tokenizer("byte")._encoding
-    tokenizer = Tokenizer(
-        tiktoken.Encoding(
-            "x",
-            pat_str=encoding._pat_str,
-            mergeable_ranks=encoding._mergeable_ranks,
-            special_tokens={"[PAD256]": 257},
-        )
-    )
+    engine = fixed_tokenizer("byte").engine
+    assert isinstance(engine, Tiktoken)
+    tokenizer = Tokenizer(Tiktoken(engine.with_special("[PAD256]", 257)))
     with pytest.raises(ValueError, match="same spelling"):
         write(tmp_path / "x", make_model(make_config("llama"), 258), tokenizer, "float32")
     assert files(tmp_path) == {}

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 
 from data.patterns import BPE, LLAMA3, QWEN2, SMOLLM
 from data.tales import tale, tales_rules
-from data.tokenizer import Tokenizer, fixed_tokenizer
+from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from inference import open_run
 from inference.generation import generate
 from model import GPT
 from tests.conftest import succeed
+from tests.data.fast import imported
 from tests.exchange.families import FAMILIES, bpe, make_config, make_model
 
 pytestmark = pytest.mark.long
@@ -122,10 +123,12 @@ def gpt2() -> Tokenizer:
     return fixed_tokenizer("gpt2")
 
 
+RANKS = {token: rank for rank, token in bpe().engine.tokens.items()}
+
+
 def with_pattern(pattern: str) -> Tokenizer:
-    ranks = bpe()._encoding._mergeable_ranks
     return Tokenizer(
-        tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        Tiktoken(tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=RANKS, special_tokens={}))
     )
 
 
@@ -191,13 +194,11 @@ def test_the_same_tokens_of_plain_text(
 
 
 def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
-    ranks = bpe()._encoding._mergeable_ranks
-    special = {"<|end of tale|>": len(ranks) + 3}
-    tokenizer = Tokenizer(
-        tiktoken.Encoding(
-            "x", pat_str=LLAMA3.tiktoken, mergeable_ranks=ranks, special_tokens=special
-        )
+    special = {"<|end of tale|>": len(RANKS) + 3}
+    encoding = tiktoken.Encoding(
+        "x", pat_str=LLAMA3.tiktoken, mergeable_ranks=RANKS, special_tokens=special
     )
+    tokenizer = Tokenizer(Tiktoken(encoding))
     end = special["<|end of tale|>"]
     model = make_model(make_config("qwen3"), tokenizer.vocab_size)
     llama = write(tmp_path, model, tokenizer, end=end)
@@ -208,15 +209,10 @@ def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
 
 
 def test_names_of_tokens_are_found_in_text(tmp_path: Path) -> None:
-    ranks = bpe()._encoding._mergeable_ranks
     names = ["<|im_end|>", "<think>", "</think>", "<tool_call>", "<\uff5cUser\uff5c>"]
-    special = {name: len(ranks) + i for i, name in enumerate(names)}
-    encoding = tiktoken.Encoding(
-        "x", pat_str=QWEN2.tiktoken, mergeable_ranks=ranks, special_tokens=special
-    )
-    tokenizer = Tokenizer(encoding, in_text=names[1:])
+    tokenizer = imported(with_pattern(QWEN2.tiktoken), names[:1], names[1:])
     model = make_model(make_config("qwen3"), tokenizer.vocab_size)
-    llama = write(tmp_path, model, tokenizer, end=special["<|im_end|>"])
+    llama = write(tmp_path, model, tokenizer, end=tokenizer.special_tokens["<|im_end|>"])
     rng = random.Random(5)
     scraps = [*names, *names, "<think", "think>", "<", ">", " ", "\n", "a hen", "\u0301", "7"]
     for _ in range(1000):

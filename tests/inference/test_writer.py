@@ -8,6 +8,7 @@ import torch
 
 from data import Tokenizer
 from data.patterns import BYTE
+from data.tokenizer import Tiktoken
 from inference import SamplingConfig, Writer
 from inference.generation import generate
 from model import GPT
@@ -24,7 +25,7 @@ def tokenizer(**more: object) -> Tokenizer:
         mergeable_ranks={bytes([byte]): byte for byte in range(256)},
         special_tokens={"<start>": START},
     )
-    return Tokenizer(encoding, **more)  # type: ignore[arg-type]
+    return Tokenizer(Tiktoken(encoding), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -15,12 +15,15 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from tokenizers import normalizers
 
-from data import Tokenizer, open_corpus
+from data import open_corpus
 from files import write_sums
 from inference import open_run
 from live.pack import rounded
 from tests.conftest import ROOT, TINY, command, files, succeed
+from tests.data.fast import imported
+from tests.data.strings import trained
 from tests.live.pages import data_in, element, weights_in
 from training.checkpoint import FILES
 
@@ -208,11 +211,12 @@ def test_weights_that_float16_cannot_hold(run: Path) -> None:
     assert np.isfinite(data_in(page(run, "weights=float32"))["run"]["losses"]["6"]["page"])
 
 
-def test_a_normalizing_tokenizer_is_refused(run: Path) -> None:
-    about = json.loads((run / "tokenizer/tokenizer.json").read_text())
-    (run / "tokenizer/tokenizer.json").write_text(json.dumps({**about, "normalizer": "NFC"}))
-    write_sums(run / "tokenizer", ("tokenizer.json", "tokenizer.tiktoken"))
-    assert Tokenizer.load(run / "tokenizer").normalizer == "NFC"
+def test_a_tokenizer_that_a_page_cannot_have_is_refused(run: Path) -> None:
+    shutil.rmtree(run / "tokenizer")
+    (run / "tokenizer").mkdir()
+    own = trained()
+    normalizing = imported(own, normalizer=normalizers.NFC(), vocab_size=300)
+    normalizing.save(run / "tokenizer")
     before = files(run.parent)
     done = command("look", "run=run", "html=live.html", cwd=run.parent)
     (line,) = done.stderr.splitlines()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from playwright import sync_api
+from tokenizers import normalizers
 
 from configs.schema import preset
 from errors import UserError
@@ -18,7 +19,8 @@ from live.page import NEEDS, describe, is_possible, live_page
 from live.texts import first_prompt, spare_corpus
 from model import GPT
 from tests.conftest import TINY, small_config, succeed
-from tests.data.strings import PATTERNED, trained
+from tests.data.fast import imported
+from tests.data.strings import trained
 from tests.live.pages import data_in
 
 HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
@@ -160,7 +162,7 @@ def test_hostile_texts_are_only_texts(tmp_path: Path, opened: Open) -> None:
 def test_what_names_the_page_at_the_end_of_a_run() -> None:
     model = GPT(small_config(1, 1, 4, 8), 400)
     assert is_possible(model, trained())
-    normalizing = next(each for each in PATTERNED.values() if each.normalizer)
+    normalizing = imported(trained(), normalizer=normalizers.NFC())
     assert not is_possible(model, normalizing)
     with torch.device("meta"):
         assert not is_possible(GPT(small_config(12, 12, 3072, 8), 50257), trained())

@@ -6,13 +6,16 @@ import random
 from typing import Any
 
 import pytest
-import tiktoken
+from tokenizers import normalizers
 
+from data.imported import HuggingFace
 from data.tokenizer import Tokenizer
 from errors import UserError
 from live.tokenizer import check_tokenizer, tokenizer_data
 from tensorboard_attention.tokens import token_texts
+from tests.data.fast import imported
 from tests.data.strings import NAMES, SCRAPS, make, strings
+from tests.data.test_imported import sentence_piece
 from tests.live.conftest import Call
 
 ENCODE = """({ Tokenizer }, { data, texts }) => {
@@ -29,10 +32,6 @@ def encoded(module: Call, tokenizer: Tokenizer, texts: list[str]) -> list[list[i
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_are_those_of_python(module: Call, name: str) -> None:
     tokenizer = make(name)
-    if tokenizer.normalizer:
-        with pytest.raises(UserError, match="NFC"):
-            check_tokenizer(tokenizer)
-        return
     check_tokenizer(tokenizer)
     texts = ["", *strings(2000)]
     found = encoded(module, tokenizer, texts)
@@ -43,16 +42,10 @@ def test_tokens_are_those_of_python(module: Call, name: str) -> None:
 def test_names_of_tokens_are_found_in_text(module: Call) -> None:
     """Also those with characters that mean something in a pattern, beside parts of them."""
     names = ["<think>", "</think>", "<|a+b.c*|>", "[^$?(K)\\\\]", "<\uff5cUser\uff5c>", "<{1}/-:>"]
-    encoding = make("pattern 0")._encoding
-    ids = range(encoding.n_vocab, encoding.n_vocab + len(names))
-    special = {**encoding._special_tokens, **dict(zip(names, ids, strict=True))}
-    encoding = tiktoken.Encoding(
-        "names",
-        pat_str=encoding._pat_str,
-        mergeable_ranks=encoding._mergeable_ranks,
-        special_tokens=special,
-    )
-    tokenizer = Tokenizer(encoding, vocab_size=encoding.n_vocab + 5, in_text=names)
+    tokenizer = imported(make("bpe"), in_text=names)
+    check_tokenizer(tokenizer)
+    ids = [tokenizer.encode(name)[0] for name in names]
+    special = tokenizer.special_tokens
     rng = random.Random(3)
     scraps = [*names, *names, *special, *SCRAPS, "<think", "think>", "<", ">", "\u0338"]
     texts = ["".join(rng.choices(scraps, k=rng.randrange(12))) for _ in range(2000)]
@@ -68,6 +61,19 @@ def test_names_of_tokens_are_found_in_text(module: Call) -> None:
         {"data": tokenizer_data(tokenizer, None), "rows": found, "ids": [*ids]},
     )
     assert made == [texts, names]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "words"),
+    [
+        (imported(make("byte"), normalizer=normalizers.NFC()), "form NFC: a live page cannot"),
+        (imported(make("byte"), in_text=["think!"]), "finds 'think!' in a text"),
+        (Tokenizer(HuggingFace(sentence_piece().to_str())), "not byte-level BPE: a live page"),
+    ],
+)
+def test_what_a_page_cannot_encode_is_refused(tokenizer: Tokenizer, words: str) -> None:
+    with pytest.raises(UserError, match=f"^run: the tokenizer .*{words}"):
+        check_tokenizer(tokenizer)
 
 
 @pytest.mark.parametrize("name", ["bpe", "gpt2", "pattern 0"])

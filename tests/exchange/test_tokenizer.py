@@ -1,16 +1,109 @@
-"""Hugging Face tokenizers: the ids that begin and end documents, and special tokens."""
+"""Tokenizers as files of Hugging Face: the same tokens in transformers, both ways."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiktoken
+import tokenizers
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
 
-from data.fast_tokenizer import limits, read_fast, write_fast
-from tests.data.fast import LONG, open_fast, save, small, template
-from tests.data.strings import gpt2, make, trained
+from data.patterns import GPT2, QWEN2
+from data.tokenizer import Tiktoken, Tokenizer
+from exchange.tokenizer import limits, read_own_tokenizer, write_tokenizer
+from tests.data.fast import BYTES, LONG, STRINGS, open_fast, small, split, template, train
+from tests.data.strings import NAMES, gpt2, make, trained
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_transformers_gives_our_tokens(name: str, tmp_path: Path) -> None:
+    tokenizer = make(name)
+    write_tokenizer(tokenizer, tmp_path, LONG, "\n\n")
+    fast = open_fast(tmp_path)
+    found = fast(STRINGS, add_special_tokens=False)["input_ids"]
+    for text, ids in zip(STRINGS, found, strict=True):
+        assert ids == tokenizer.encode(text), ascii(text)
+        assert fast.decode(ids) == tokenizer.decode(ids) == text
+    assert fast.model_max_length == LONG
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "qwen3"])
+def test_the_type_of_the_model_does_not_matter(name: str, model_type: str, tmp_path: Path) -> None:
+    tokenizer = make(name)
+    write_tokenizer(tokenizer, tmp_path, LONG, None)
+    fast = open_fast(tmp_path, model_type)
+    found = fast(STRINGS[:300], add_special_tokens=False)["input_ids"]
+    assert found == [tokenizer.encode(text) for text in STRINGS[:300]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -> None:
+    tokenizer = make(name)
+    end = write_tokenizer(tokenizer, tmp_path, LONG, None if tokenizer.ends else "\n\n")
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": end}))
+    again = read_own_tokenizer(tmp_path, tokenizer.vocab_size)
+    if tokenizer.ends:
+        assert (again.start, again.ends) == (tokenizer.start, tokenizer.ends)
+    else:
+        assert (again.start, again.ends) == ((None, ()) if end is None else (end, (end,)))
+    ours, theirs = tokenizer.engine.byte_pairs(), again.engine.byte_pairs()
+    assert (theirs.pattern, theirs.ranks) == (ours.pattern, ours.ranks)
+    assert theirs.special == ours.special
+    assert [again.encode(text) for text in STRINGS] == [tokenizer.encode(t) for t in STRINGS]
+    (tmp_path / "again").mkdir()
+    assert write_tokenizer(again, tmp_path / "again", LONG, None) == end
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / file).read_bytes()
+
+
+@pytest.mark.long
+@given(
+    words=st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12),
+    texts=st.lists(st.text("abc", max_size=40), min_size=20, max_size=20),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_ranks_become_merges(words: list[str], texts: list[str], tmp_path_factory: Any) -> None:
+    """Also those that no training gives: parts after the whole, and tokens that have none."""
+    ranks = BYTES | {word.encode(): 256 + i for i, word in enumerate(words)}
+    encoding = tiktoken.Encoding(
+        "any", pat_str=GPT2.tiktoken, mergeable_ranks=ranks, special_tokens={}
+    )
+    folder = tmp_path_factory.mktemp("any")
+    write_tokenizer(Tokenizer(Tiktoken(encoding)), folder, LONG, None)
+    fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    long = "".join(random.Random(len(words)).choices("abc", k=1000))
+    for text in [*texts, *words, long, *map("".join, itertools.product("abc", repeat=5))]:
+        assert fast.encode(text).ids == encoding.encode_ordinary(text), text
+    assert read_own_tokenizer(folder, len(ranks)).engine.byte_pairs().ranks == ranks
+
+
+def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
+    """It normalizes, and finds names that are not special."""
+    about = json.loads(train(split(QWEN2.oniguruma), special=("<|endoftext|>",)).to_str())
+    merges = [tuple(pair) for pair in about["model"]["merges"]]
+    base = transformers.Qwen2Tokenizer(vocab=about["model"]["vocab"], merges=merges)
+    base.add_tokens([AddedToken("<|im_end|>", special=True)], special_tokens=True)
+    base.add_tokens([AddedToken("<think>", special=False, normalized=False)])
+    base.save_pretrained(tmp_path)
+    fast = transformers.AutoTokenizer.from_pretrained(tmp_path, split_special_tokens=True)
+    tokenizer = read_own_tokenizer(tmp_path, 3000)
+    assert tokenizer.ends == (0,) and tokenizer.start is None
+    texts = [*STRINGS, "<think>e\u0301\u0338 <|im_end|><think>\u0338"]
+    for text, ids in zip(texts, fast(texts)["input_ids"], strict=True):
+        assert tokenizer.encode(text) == ids, ascii(text)
+    (tmp_path / "again").mkdir()
+    write_tokenizer(tokenizer, tmp_path / "again", LONG, None)
+    again = open_fast(tmp_path / "again", "qwen3")
+    assert again(texts)["input_ids"] == fast(texts)["input_ids"]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +124,7 @@ from tests.data.strings import gpt2, make, trained
         ),
         # Llama 3's.
         (
-            template("<|end|>", "A", ids=[259]),
+            template("<|end|>", "A"),
             {
                 "tokenizer_config": {"bos_token": "<|end|>", "eos_token": "abc"},
                 "generation_config": {"eos_token_id": [7, 258]},
@@ -41,7 +134,7 @@ from tests.data.strings import gpt2, make, trained
             (258, 7),
         ),
         (
-            template("<|end|>", "A", ids=[259]),
+            template("<|end|>", "A"),
             {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": False}},
             259,
             (),
@@ -50,7 +143,7 @@ from tests.data.strings import gpt2, make, trained
         (template("A"), {}, None, ()),
         # A mark between documents that begins every text.
         (
-            template("<|end|>", "A", ids=[259]),
+            template("<|end|>", "A"),
             {"tokenizer_config": {"bos_token": "<|end|>", "eos_token": "<|end|>"}},
             259,
             (259,),
@@ -68,20 +161,20 @@ def test_the_ids_that_begin_and_end_documents(
     ends: tuple[int, ...],
     tmp_path: Path,
 ) -> None:
-    save(tmp_path, {**small(), "post_processor": post_processor})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(small(post_processor)))
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    tokenizer = read_fast(tmp_path, 300)
+    tokenizer = read_own_tokenizer(tmp_path, 300)
     assert (tokenizer.start, tokenizer.ends) == (start, ends)
     (tmp_path / "again").mkdir()
-    assert write_fast(tokenizer, tmp_path / "again", LONG, None) == (ends[0] if ends else None)
+    assert write_tokenizer(tokenizer, tmp_path / "again", LONG, None) == (ends[0] if ends else None)
     fast = open_fast(tmp_path / "again")
     assert fast.eos_token_id == (ends[0] if ends else None) and fast.bos_token_id == start
     added = [start] if tokenizer.adds_start and start is not None else []
     assert fast("abc")["input_ids"] == [*added, 258]
     in_template = post_processor is not None and str(start) in str(post_processor)
     assert tokenizer.adds_start == (in_template or start is None or start not in ends)
-    again = read_fast(tmp_path / "again", 300)
+    again = read_own_tokenizer(tmp_path / "again", 300)
     assert (again.start, again.adds_start) == (start, tokenizer.adds_start)
 
 
@@ -104,13 +197,12 @@ def test_the_first_token_is_that_of_transformers(
     post_processor: Any, kind: str | None, model_type: str, add: bool | None, tmp_path: Path
 ) -> None:
     """`add_bos_token` changes nothing."""
-    about = {**small(), "post_processor": post_processor}
-    save(tmp_path, {**about, "version": "1.0", "truncation": None, "padding": None})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(small(post_processor)))
     config = {"bos_token": "<|end|>", "tokenizer_class": kind, "add_bos_token": add}
     config = {key: value for key, value in config.items() if value is not None}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = open_fast(tmp_path, model_type)
-    tokenizer = read_fast(tmp_path, 300)
+    tokenizer = read_own_tokenizer(tmp_path, 300)
     first = [tokenizer.start] if tokenizer.adds_start and tokenizer.start is not None else []
     assert fast("abc")["input_ids"] == [*first, *tokenizer.encode("abc")]
     assert first == ([259] if "<|end|>" in str(post_processor) else [])
@@ -132,7 +224,7 @@ def test_without_a_tokenizer_json_the_setting_counts(add: bool, tmp_path: Path) 
 def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
     tokenizer = trained()
     (mark,) = tokenizer.encode("\n\n")
-    assert write_fast(tokenizer, tmp_path, 64, "\n\n") == mark
+    assert write_tokenizer(tokenizer, tmp_path, 64, "\n\n") == mark
     fast = open_fast(tmp_path)
     assert fast.eos_token_id == fast.bos_token_id == mark and fast.eos_token == "ĊĊ"
     ids = fast("A hen.\n\nA hat.\n\n")["input_ids"]
@@ -150,7 +242,7 @@ def test_documents_that_do_not_end_with_one_token(
 ) -> None:
     """GPT-2's pattern cuts between two line ends that a word follows."""
     tokenizer = make(name)
-    assert write_fast(tokenizer, tmp_path, 64, document_end) is None
+    assert write_tokenizer(tokenizer, tmp_path, 64, document_end) is None
     fast = open_fast(tmp_path)
     assert fast.eos_token is None and fast.bos_token is None
     if document_end:
@@ -160,15 +252,16 @@ def test_documents_that_do_not_end_with_one_token(
 def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     """As its own files: the tokens, their merges, and <|endoftext|> between documents."""
     tokenizer = gpt2()
-    write_fast(tokenizer, tmp_path, 1024, None)
+    write_tokenizer(tokenizer, tmp_path, 1024, None)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
     (tmp_path / "config.json").write_text('{"bos_token_id": 50256, "eos_token_id": 50256}')
-    again = read_fast(tmp_path, 50257)
-    assert (again.start, again.ends) == (50256, (50256,)) and again.digest == tokenizer.digest
+    again = read_own_tokenizer(tmp_path, 50257)
+    assert (again.start, again.ends) == (50256, (50256,))
+    assert again.engine.byte_pairs().ranks == tokenizer.engine.byte_pairs().ranks
     about = json.loads((tmp_path / "tokenizer.json").read_text())
     assert not about["model"]["ignore_merges"] and len(about["model"]["merges"]) == 50000
     assert about["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
-    assert write_fast(again, tmp_path, 1024, None) == 50256
+    assert write_tokenizer(again, tmp_path, 1024, None) == 50256
     fast = open_fast(tmp_path)
     assert fast.eos_token == fast.bos_token == "<|endoftext|>"
     assert fast("Hello world<|endoftext|>")["input_ids"] == again.encode("Hello world<|endoftext|>")

@@ -1,0 +1,184 @@
+"""The tokenizer of a converted model: its own `tokenizer.json`, run by the library `tokenizers`.
+
+It gives the tokens that the model was trained with, whatever its normalizer, its pre-tokenizer and
+its merges are. Only its decoder must be one of two kinds, of which the bytes of a token are known:
+that of byte-level BPE (GPT-2, Llama 3, Qwen), or that of SentencePiece (Llama 2, Gemma).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt32
+
+from data.merges import BytePairs, last_merge, spell, unspell
+from data.patterns import BY_SPELLING, BYTE, GPT2, SMOLLM, Pattern
+from errors import UserError
+
+SENTENCE_PIECE = {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
+
+
+class HuggingFace:
+    """The engine of a `data.tokenizer.Tokenizer`, from the content of a `tokenizer.json`.
+
+    An added token that is not special is found in a text; the names of special ones are text there.
+    Raises ValueError for a tokenizer that cannot be run, and UserError if the library is missing.
+    """
+
+    name = "hugging_face"
+    file = "hugging_face.json"
+
+    def __init__(self, content: str) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise UserError(
+                "tokenizer: that of a converted model needs the library tokenizers; install it "
+                'with pip install -e ".[convert]"'
+            ) from None
+        self.about: dict[str, Any] = {}
+        self._content = content
+        try:
+            self.library = Tokenizer.from_str(content)
+        except Exception as error:  # the library has no type of its own for it
+            raise ValueError(f"tokenizer.json: cannot be read ({error})") from None
+        self.library.no_padding()
+        self.library.no_truncation()
+        self.library.encode_special_tokens = True  # as text
+        bytes_of = self._choose_bytes()
+        # Merges also make an ordinary token that is marked as special, such as an empty line.
+        merges = self.json["model"].get("merges", ())
+        added = {each["content"]: each for each in self.json["added_tokens"]}
+        for left, right in merges:
+            added.pop(left + right, None)
+        self.special: Mapping[str, int] = {
+            name: each["id"] for name, each in added.items() if each["special"]
+        }
+        self.in_text = {name: each["id"] for name, each in added.items() if not each["special"]}
+        self.tokens: Mapping[int, bytes] = {
+            token: name.encode() if name in added else bytes_of(name)
+            for name, token in self.library.get_vocab().items()
+            if name not in self.special
+        }
+
+    @cached_property
+    def json(self) -> dict[str, Any]:
+        """The content as the library understands it: with all defaults, in its newest form."""
+        return json.loads(self.library.to_str())
+
+    def _choose_bytes(self) -> Any:
+        """The function that gives the bytes of a token in the vocabulary."""
+        kinds = {each["type"] for each in _steps(self.json["decoder"], "decoders")}
+        if kinds == {"ByteLevel"}:
+            return _byte_level
+        if kinds and kinds <= SENTENCE_PIECE:
+            return _sentence_piece
+        raise ValueError(
+            f"tokenizer.json: the decoder {', '.join(sorted(kinds)) or 'null'} is neither that of "
+            "byte-level BPE nor that of SentencePiece; give another model"
+        )
+
+    def encode(self, text: str) -> list[int]:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        # Unlike `encode`, this computes no offsets.
+        return self.library.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+    def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
+        return np.array(self.encode(text), np.uint32)
+
+    def content(self) -> str:
+        return self._content
+
+    def first_token(self) -> int | None:
+        """The token that is put before every text. Raises ValueError if others are added."""
+        plain, whole = (
+            self.library.encode("a", add_special_tokens=add).ids for add in (False, True)
+        )
+        before = whole[: len(whole) - len(plain)]
+        if len(before) > 1 or whole != before + plain:
+            raise ValueError(
+                "tokenizer.json: its post_processor adds more than one token before a text, or "
+                "tokens after it; give another model"
+            )
+        return before[0] if before else None
+
+    def byte_pairs(self) -> BytePairs:
+        """Raises ValueError for anything but byte-level BPE with a known pattern, in which each
+        token has the merge that its rank alone would give it."""
+        model = self.json["model"]
+        odd = ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix")
+        if model["type"] != "BPE" or any(model[key] for key in odd):
+            raise ValueError("the tokenizer is not byte-level BPE")
+        normalizer = (self.json["normalizer"] or {"type": None})["type"]
+        added = [each for each in self.json["added_tokens"] if each["content"] in self.in_text]
+        if normalizer not in (None, "NFC") or any(e["lstrip"] or e["rstrip"] for e in added):
+            raise ValueError("the tokenizer changes a text before it encodes it")
+        names = {*self.special, *self.in_text}
+        ranks = {unspell(name): n for name, n in model["vocab"].items() if name not in names}
+        pattern = _pattern_of(self.json["pre_tokenizer"])
+        if pattern is None or (pattern is BYTE and model["merges"]):
+            raise ValueError("the tokenizer cuts a text with a pattern that is not known here")
+        _check_merges(ranks, model)
+        return BytePairs(pattern, ranks, self.special, self.in_text, normalizer == "NFC")
+
+
+def _steps(value: dict[str, Any] | None, key: str) -> Iterator[dict[str, Any]]:
+    """The members of a sequence, or the only one; none for null."""
+    if value is None:
+        return
+    if value["type"] == "Sequence":
+        for each in value[key]:
+            yield from _steps(each, key)
+    else:
+        yield value
+
+
+def _byte_level(name: str) -> bytes:
+    try:
+        return unspell(name)
+    except ValueError:  # no text has such a token
+        return name.encode()
+
+
+def _sentence_piece(name: str) -> bytes:
+    if found := re.fullmatch(r"<0x([0-9A-F]{2})>", name):
+        return bytes.fromhex(found[1])
+    return name.replace("\u2581", " ").encode()
+
+
+def _pattern_of(pre_tokenizer: dict[str, Any] | None) -> Pattern | None:
+    """The pattern that cuts a text as a pre-tokenizer does, if it is known."""
+    steps = list(_steps(pre_tokenizer, "pretokenizers"))
+    if not steps or steps[-1]["type"] != "ByteLevel" or steps[-1]["add_prefix_space"]:
+        return None
+    match [each["type"] for each in steps], steps[-1]["use_regex"], steps[0]:
+        case ["ByteLevel"], uses_pattern, _:
+            return GPT2 if uses_pattern else BYTE
+        case ["Digits", "ByteLevel"], True, {"individual_digits": True}:
+            return SMOLLM
+        # No pattern leaves a gap between two matches.
+        case ["Split", "ByteLevel"], False, {"pattern": {"Regex": spelling}, **how}:
+            if (how["behavior"], how["invert"]) in (("Isolated", False), ("Removed", True)):
+                return BY_SPELLING.get(spelling)
+    return None
+
+
+def _check_merges(ranks: Mapping[bytes, int], model: Mapping[str, Any]) -> None:
+    """Raises ValueError for merges that give other tokens for some text than the ranks alone."""
+    places = {(left, right): place for place, (left, right) in enumerate(model["merges"])}
+    last = -1
+    for token in sorted(ranks, key=ranks.__getitem__):
+        pair = last_merge(token, ranks)
+        if len(token) == 1 or (pair is None and model["ignore_merges"]):
+            continue
+        place = -1 if pair is None else places.get((spell(pair[0]), spell(pair[1])), -1)
+        if place < last or place < 0:
+            raise ValueError(
+                "the merges of the tokenizer do not follow from the order of its tokens"
+            )
+        last = place

@@ -1,0 +1,182 @@
+"""Tokenizers as the files `tokenizer.json` and `tokenizer_config.json` of Hugging Face.
+
+What is written gives the same tokens for every text in `transformers` as here. Text that spells a
+special token is text; an added token that is not special is found in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data import Tokenizer
+from data.imported import HuggingFace
+from data.merges import BytePairs, last_merge, spell
+from data.patterns import BYTE
+from data.tokenizer import ABOUT, MOST
+from errors import UserError
+from files import read_json, read_text
+
+if TYPE_CHECKING:
+    import tokenizers
+
+CONFIG = "tokenizer_config.json"
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer, folder: Path, context_length: int, document_end: str | None
+) -> int | None:
+    """Write the two files into `folder`, and return `end_token`, which becomes a special token. A
+    text gets the first token that it gets here; an imported tokenizer is written as it came."""
+    first, end = first_token_of(tokenizer, document_end), end_token(tokenizer, document_end)
+    start = tokenizer.start if document_end is None else None
+    if start is None and (document_end is not None or not tokenizer.ends):
+        start = end
+    engine = tokenizer.engine
+    if isinstance(engine, HuggingFace):
+        (folder / ABOUT).write_text(engine.content(), encoding="utf-8", newline="\n")
+        library = engine.library
+    else:
+        library = _build(engine.byte_pairs(), {start, end} - {None}, first)
+        library.save(str(folder / ABOUT))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context_length,
+        **{
+            # A name makes a token special; config.json has the ids.
+            role: None if token is None else library.id_to_token(token)
+            for role, token in (("bos_token", start), ("eos_token", end))
+            if token is None or not _is_in_text(engine, token)
+        },
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # their names in a text are text
+    }
+    text = json.dumps(config, ensure_ascii=False, indent=2)
+    (folder / CONFIG).write_text(text + "\n", encoding="utf-8", newline="\n")
+    return end
+
+
+def _is_in_text(engine: object, token: int) -> bool:
+    return isinstance(engine, HuggingFace) and token in engine.in_text.values()
+
+
+def first_token_of(tokenizer: Tokenizer, document_end: str | None) -> int | None:
+    """The token that is put before every text, as sample.py does."""
+    return tokenizer.start if document_end is None and tokenizer.adds_start else None
+
+
+def end_token(tokenizer: Tokenizer, document_end: str | None) -> int | None:
+    """The token that ends a document: that of the text `document_end`, or the first of
+    `tokenizer.ends`; None if a document does not end with one token."""
+    if document_end is None:
+        return next(iter(tokenizer.ends), None)
+    before, after = tokenizer.encode("."), tokenizer.encode("A")
+    tokens = tokenizer.encode(f".{document_end}A")
+    found = tokens[len(before) : len(tokens) - len(after)]
+    return found[0] if len(found) == 1 and tokens == [*before, *found, *after] else None
+
+
+def _build(pairs: BytePairs, limits: set[int | None], first: int | None) -> tokenizers.Tokenizer:
+    """The tokenizer of the library. limits: ids that begin or end a document, which become special.
+    first: the id that is put before a text."""
+    library = _library()
+    tokens = sorted(pairs.ranks, key=pairs.ranks.__getitem__)
+    merges = [(token, last_merge(token, pairs.ranks)) for token in tokens]
+    found = library.Tokenizer(
+        library.models.BPE(
+            {spell(token): pairs.ranks[token] for token in tokens} | {**pairs.special},
+            [(spell(pair[0]), spell(pair[1])) for _, pair in merges if pair],
+            # Some tokens are no merge of two others, and are found only as whole pieces.
+            ignore_merges=any(len(token) > 1 and not pair for token, pair in merges),
+        )
+    )
+    found.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if pairs.pattern is not BYTE:
+        regex = library.Regex(pairs.pattern.oniguruma)
+        split = library.pre_tokenizers.Split(regex, "isolated")
+        found.pre_tokenizer = library.pre_tokenizers.Sequence([split, found.pre_tokenizer])
+    found.decoder = library.decoders.ByteLevel()
+    special = {*pairs.special, *(found.id_to_token(token) for token in limits)}
+    found.add_special_tokens(
+        [library.AddedToken(name, normalized=False) for name in sorted(special)]
+    )
+    if first is not None:
+        name = found.id_to_token(first)
+        found.post_processor = library.processors.TemplateProcessing(
+            f"{name} $A", f"{name} $A $B", [(name, first)]
+        )
+    return found
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+
+        return tokenizers
+    except ImportError as error:
+        raise UserError(
+            "to: a folder for transformers needs the library tokenizers; install it with "
+            'pip install -e ".[convert]"'
+        ) from error
+
+
+def read_own_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
+    """The tokenizer of a model with `vocab_size` tokens, from the files in its folder.
+
+    Raises ValueError if it cannot be used: "file: what is wrong; what to do".
+    """
+    try:
+        content = read_text(folder / ABOUT, MOST)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{ABOUT}: cannot be read ({error}); give another model") from error
+    engine = HuggingFace(content)
+    known = {**engine.library.get_vocab()}
+    start, adds_start, ends = limits(folder, engine.first_token(), known)
+    return Tokenizer(engine, vocab_size=vocab_size, start=start, adds_start=adds_start, ends=ends)
+
+
+def limits(
+    folder: Path, first: int | None, known: Mapping[str, int]
+) -> tuple[int | None, bool, tuple[int, ...]]:
+    """The token that begins a document, whether it is put before every text, and the tokens that
+    end a document.
+
+    `first` is the one that transformers puts before every text; one that it does not put there is
+    used if it separates documents, as GPT-2's. Raises ValueError for a damaged file.
+    """
+    config, generation, model = (
+        _read_object(folder / name) for name in (CONFIG, "generation_config.json", "config.json")
+    )
+    named = [known.get(_name_of(config.get(role))) for role in ("bos_token", "eos_token")]
+    stored = (generation if "eos_token_id" in generation else model).get("eos_token_id")
+    tokens = {*known.values()}
+    ends = [named[1], *(stored if isinstance(stored, list) else [stored])]
+    ends = [each for each in ends if type(each) is int and each in tokens]
+    bos = named[0] if "bos_token" in config else model.get("bos_token_id")
+    bos = bos if type(bos) is int and bos in tokens else None
+    if config.get("add_bos_token") and not (folder / ABOUT).exists():
+        first = bos  # otherwise transformers follows the post-processor alone
+    adds_start = first is not None or bos not in ends
+    return first if adds_start else bos, adds_start, tuple(dict.fromkeys(ends))
+
+
+def _name_of(token: object) -> str:
+    """The name of a token in `tokenizer_config.json`: a string, or an object with its content."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one if there is no file."""
+    try:
+        value = read_json(path, MOST)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path.name}: cannot be read ({error}); repair it") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name}: is not an object; repair it")
+    return value

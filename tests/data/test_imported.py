@@ -1,0 +1,280 @@
+"""Tokenizers that came with a model: run as they came, and their merges for other programs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiktoken
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+
+from data.imported import HuggingFace
+from data.merges import last_merge, spell
+from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM, Pattern
+from data.tokenizer import StreamDecoder, Tokenizer
+from errors import UserError
+from tests.data.fast import (
+    BYTES,
+    DIGITS,
+    LETTERS,
+    STRINGS,
+    bytes_alone,
+    small,
+    split,
+    template,
+    train,
+)
+
+NAMES = ["<tool>", "</tool>", "[K]"]
+
+
+def sentence_piece() -> Any:
+    """As Llama 2's: spaces are visible, and bytes stand for unknown characters."""
+    fast = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    fast.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    fast.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
+    fast.train_from_iterator(["a hen had a hat"] * 20 + STRINGS[1:40:2], trainer)
+    about = json.loads(fast.to_str())
+    about["added_tokens"] = about["added_tokens"][:3]  # bytes are ordinary tokens
+    return tokenizers.Tokenizer.from_str(json.dumps(about))
+
+
+def engine(fast: Any) -> HuggingFace:
+    return HuggingFace(fast.to_str())
+
+
+@pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=str)
+@pytest.mark.parametrize("pre_tokenizer", [bytes_alone(True), split(r"\p{L}+|\P{L}+")], ids=str)
+def test_byte_level_tokens_are_the_bytes_of_their_text(normalizer: Any, pre_tokenizer: Any) -> None:
+    fast = train(pre_tokenizer, normalizer)
+    fast.add_tokens([AddedToken(each, normalized=False) for each in NAMES])
+    tokenizer = Tokenizer(engine(fast), vocab_size=2000)
+    for text in [*STRINGS, "".join(f"a{name}\u0338 {name}b" for name in NAMES)]:
+        ids = tokenizer.encode(text)
+        assert ids == fast.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode_array(text).tolist() == ids
+        assert tokenizer.decode(ids) == fast.decode(ids)
+        if not normalizer:
+            assert tokenizer.decode(ids) == text
+            assert tokenizer.token_bytes[ids].sum() == len(text.encode())
+    for name in NAMES:
+        assert tokenizer.encode(name) == [fast.token_to_id(name)]
+
+
+def test_a_special_token_is_text_and_has_no_bytes() -> None:
+    tokenizer = Tokenizer(engine(train(bytes_alone(True))))
+    assert tokenizer.special_tokens == {"<|endoftext|>": 0, "<s>": 1, "<think>": 2}
+    assert len(tokenizer.encode("<s>")) > 1 and tokenizer.decode([1]) == ""
+
+
+def test_a_lone_surrogate_is_replaced() -> None:
+    tokenizer = Tokenizer(engine(train(bytes_alone(True))))
+    assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
+
+
+def test_tokens_of_sentencepiece_are_the_bytes_of_their_text() -> None:
+    fast = sentence_piece()
+    fast.encode_special_tokens = True
+    tokenizer = Tokenizer(engine(fast))
+    for text in ["a hen had a hat", *STRINGS]:
+        ids = tokenizer.encode(text)
+        assert ids == fast.encode(text, add_special_tokens=False).ids
+        assert tokenizer.decode(ids) == " " + text  # one space begins a text
+        assert tokenizer.decode(ids)[1:] == fast.decode(ids, skip_special_tokens=False)
+    stream = StreamDecoder(tokenizer)
+    assert "".join(map(stream.feed, tokenizer.encode("中😀"))) == " 中😀"
+    with pytest.raises(ValueError, match="not byte-level BPE"):
+        tokenizer.engine.byte_pairs()
+
+
+@pytest.mark.parametrize("fast", [train(bytes_alone(True)), sentence_piece()], ids=["bytes", "sp"])
+def test_a_saved_tokenizer_loads_unchanged(fast: Any, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(engine(fast), vocab_size=3000, start=1, adds_start=False, ends=(0, 5))
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.digest == tokenizer.digest and loaded.name == "hugging_face"
+    assert (loaded.vocab_size, loaded.start, loaded.adds_start) == (3000, 1, False)
+    assert loaded.ends == (0, 5) and loaded.with_document_end() is loaded
+    assert loaded.encode(STRINGS[0]) == tokenizer.encode(STRINGS[0])
+    other = Tokenizer(engine(fast), vocab_size=3001)
+    assert other.digest != tokenizer.digest
+    (tmp_path / "hugging_face.json").write_text("{}")
+    with pytest.raises(UserError, match=r"hugging_face.json is damaged"):
+        Tokenizer.load(tmp_path)
+
+
+def test_other_decoders_are_refused() -> None:
+    fast = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    fast.decoder = decoders.WordPiece()
+    with pytest.raises(ValueError, match=r"^tokenizer.json: the decoder WordPiece is neither"):
+        engine(fast)
+    with pytest.raises(ValueError, match=r"^tokenizer.json: cannot be read"):
+        HuggingFace("{")
+
+
+@pytest.mark.parametrize(
+    ("names", "first"), [(None, None), ("A", None), (("<|end|>", "A"), 259)], ids=str
+)
+def test_the_first_token_is_that_of_the_post_processor(names: Any, first: int | None) -> None:
+    about = small(names and template(*names))
+    assert HuggingFace(json.dumps(about)).first_token() == first
+
+
+@pytest.mark.parametrize("names", [("A", "<|end|>"), ("<|end|>", "<|end|>", "A")])
+def test_several_tokens_around_a_text_are_refused(names: Any) -> None:
+    with pytest.raises(ValueError, match="post_processor"):
+        HuggingFace(json.dumps(small(template(*names)))).first_token()
+
+
+@pytest.mark.parametrize(
+    ("pre_tokenizer", "pattern"),
+    [
+        (bytes_alone(True), GPT2),
+        (DIGITS, SMOLLM),
+        (split(LLAMA3.oniguruma, "removed"), LLAMA3),  # with what matches kept
+        *((split(each), pattern) for pattern in PATTERNS for each in pattern.spellings),
+        *((split(pattern.oniguruma), pattern) for pattern in PATTERNS if pattern is not BYTE),
+    ],
+    ids=str,
+)
+def test_byte_pairs_give_the_same_tokens_in_tiktoken(pre_tokenizer: Any, pattern: Pattern) -> None:
+    fast = train(pre_tokenizer)
+    pairs = engine(fast).byte_pairs()
+    assert pairs.pattern == pattern and pairs.special == {
+        "<|endoftext|>": 0,
+        "<s>": 1,
+        "<think>": 2,
+    }
+    encoding = tiktoken.Encoding(
+        "pairs", pat_str=pattern.tiktoken, mergeable_ranks={**pairs.ranks}, special_tokens={}
+    )
+    for text, found in zip(STRINGS, fast.encode_batch(STRINGS), strict=True):
+        assert found.ids == encoding.encode_ordinary(text), ascii(text)
+
+
+def test_byte_pairs_know_names_and_the_normal_form() -> None:
+    fast = train(bytes_alone(True), normalizers.NFC())
+    fast.add_tokens([AddedToken(each, normalized=False) for each in NAMES])
+    pairs = engine(fast).byte_pairs()
+    assert pairs.is_normalized and {*pairs.in_text} == {*NAMES}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pre_tokenizer": split(r"\d|\D+")}, "pattern"),
+        ({"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True)}, "pattern"),
+        ({"pre_tokenizer": bytes_alone(False)}, "pattern"),
+        ({"normalizer": normalizers.NFKC()}, "changes a text"),
+        ({"normalizer": normalizers.Sequence([normalizers.Lowercase()])}, "changes a text"),
+    ],
+)
+def test_what_only_the_library_can_do_has_no_byte_pairs(change: Any, message: str) -> None:
+    fast = train(bytes_alone(True))
+    for name, value in change.items():
+        setattr(fast, name, value)
+    with pytest.raises(ValueError, match=message):
+        engine(fast).byte_pairs()
+
+
+@pytest.mark.long
+def test_merges_are_taken_only_if_they_give_the_same_tokens() -> None:
+    """Lists of merges at random: each is refused, or agrees on every text up to seven letters;
+    most that are refused disagree."""
+    rng = random.Random(0)
+    texts = ["".join(each) for n in range(1, 8) for each in itertools.product("abc", repeat=n)]
+    agreed, counts = 0, {"taken": 0, "refused": 0}
+    for _ in range(150):
+        tokens: list[str] = list("abc")
+        merges: list[tuple[str, str]] = []
+        while len(merges) < 5:
+            left, right = rng.choices(tokens, k=2)
+            if (left, right) not in merges:
+                merges.append((left, right))
+                tokens += [left + right] * (left + right not in tokens)
+        extra = {token: 256 + i for i, token in enumerate(tokens[3:])}
+        fast = tokenizers.Tokenizer(models.BPE({**LETTERS, **extra}, merges))
+        fast.pre_tokenizer, fast.decoder = bytes_alone(True), decoders.ByteLevel()
+        encoding = tiktoken.Encoding(
+            "any",
+            pat_str=GPT2.tiktoken,
+            mergeable_ranks={**BYTES, **{token.encode(): rank for token, rank in extra.items()}},
+            special_tokens={},
+        )
+        same = all(fast.encode(text).ids == encoding.encode_ordinary(text) for text in texts)
+        try:
+            engine(fast).byte_pairs()
+        except ValueError as error:
+            assert "merges" in str(error)
+            counts["refused"] += 1
+            agreed += same
+        else:
+            assert same, merges
+            counts["taken"] += 1
+    assert min(counts.values()) > 20 and agreed < counts["refused"] / 4
+
+
+def test_the_last_merge_is_found_in_any_order() -> None:
+    ranks = {**BYTES, b"bc": 256, b"ab": 257, b"abc": 258, b"aa": 259, b"aaa": 260, b"xyz": 261}
+    assert last_merge(b"ab", ranks) == (b"a", b"b")
+    assert last_merge(b"abc", ranks) == (b"a", b"bc")
+    assert last_merge(b"aaa", ranks) == (b"aa", b"a")
+    assert last_merge(b"xyz", ranks) is None and last_merge(b"a", ranks) is None
+
+
+@pytest.mark.parametrize(
+    "step", [101, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"]
+)
+@pytest.mark.parametrize("pattern", [each for each in PATTERNS if each is not BYTE], ids=str)
+def test_both_engines_cut_at_every_character_alike(pattern: Pattern, step: int) -> None:
+    """With a token for every pair of bytes, a piece that ends elsewhere has other tokens."""
+    pairs = map(bytes, itertools.product(range(256), repeat=2))
+    ranks = BYTES | {pair: 256 + i for i, pair in enumerate(pairs)}
+    ours = tiktoken.Encoding(
+        "pairs", pat_str=pattern.tiktoken, mergeable_ranks=ranks, special_tokens={}
+    )
+    merges = [(spell(t[:1]), spell(t[1:])) for t in ranks if len(t) == 2]
+    vocabulary = {spell(token): rank for token, rank in ranks.items()}
+    for spelling in (pattern.oniguruma, *pattern.spellings):
+        fast = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
+        fast.pre_tokenizer = split(spelling)
+        codes = [code for code in range(0, 0x110000, step) if not 0xD800 <= code < 0xE000]
+        for start in range(0, len(codes), 1000):
+            block = [chr(code) for code in codes[start : start + 1000]]
+            text = "".join(f"a{c}b  {c}1{c}\n'{c}!'l{c} 1" for c in block)
+            assert fast.encode(text).ids == ours.encode_ordinary(text), (spelling, codes[start])
+
+
+def test_digits_are_cut_alike_everywhere() -> None:
+    ours = split(SMOLLM.oniguruma)
+    letters = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
+    for start in range(0, len(letters), 1000):
+        text = "".join(f"a {each}{each} " for each in letters[start : start + 1000])
+        assert ours.pre_tokenize_str(text) == DIGITS.pre_tokenize_str(text), start
+
+
+@given(text=st.text())
+def test_any_text_round_trips(text: str) -> None:
+    tokenizer = Tokenizer(engine(FAST))
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+FAST = train(bytes_alone(True))
