@@ -26,10 +26,10 @@ from torch import Tensor
 
 from configs.cli import overridden, run_script
 from configs.schema import EvaluateConfig, build
-from data import TalesConfig, open_corpus, prepare
+from data import TalesConfig, load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
-from errors import UserError, printable
+from errors import UserError
 from inference import open_run
 from observe.terminal import against_floor
 from training.config import n_tokens
@@ -45,16 +45,14 @@ def main(cfg: DictConfig) -> None:
     data = choose_data(config.data, opened.config.data, split)
     if split == "all" and not isinstance(data, TalesConfig):
         if config.data is None:
-            whole = prepare(open_corpus(data, False), opened.tokenizer, config.cache_dir, 1, ())
+            _, whole = load_dataset(data, opened.tokenizer, config.cache_dir, 1, (), trusted=False)
             opened.run.check_tokens(whole.sha256, "run")
         data = replace(data, val_fraction=1.0)  # one stream of tokens
     needed = ("train",) if split == "train" else ("val",)
-    corpus = open_corpus(data, trusted=config.data is not None)
-    if corpus.description:
-        print(printable(corpus.description))
-    dataset = prepare(corpus, opened.tokenizer, config.cache_dir, 1, needed)
-    if dataset.report:
-        print(dataset.report)
+    trusted = config.data is not None
+    _, dataset = load_dataset(
+        data, opened.tokenizer, config.cache_dir, 1, needed, trusted=trusted, say=print
+    )
     if data is opened.config.data:
         opened.run.check_tokens(dataset.sha256, "run")
     tokens = dataset.train if split == "train" else dataset.val

@@ -36,6 +36,7 @@ from configs.cli import run_script
 from configs.schema import LookConfig, build
 from data import Corpus, Tokenizer, open_corpus
 from data.batches import EvalBatches
+from data.corpus import text_of
 from data.tokens import document_starts
 from errors import UserError, printable
 from files import new_file, open_regular, read_json, real_path
@@ -144,7 +145,7 @@ def find_corpus(opened: OpenRun) -> Corpus | None:
         return None
     try:
         corpus = open_corpus(opened.config.data, trusted=False)
-        if any(corpus.pieces("val")):
+        if any(text_of(corpus, "val")):
             return corpus
         reason = "its validation split is empty"
     except UserError as error:

@@ -18,8 +18,8 @@ from omegaconf import DictConfig
 from configs.cli import run_script
 from configs.schema import PrepareConfig, build
 from configs.sweep import named_output
-from data.documents import Documents, open_text
 from data.prepared import write_shards
+from data.text import open_documents
 from errors import UserError, printable
 
 
@@ -33,15 +33,10 @@ def main(cfg: DictConfig) -> None:
 def prepare(cfg: DictConfig) -> None:
     """Write one shard, or all of them one after the other."""
     config = build(cfg, PrepareConfig)
-    corpus = open_text(config.data)
-    if not isinstance(corpus, Documents):
-        raise UserError(
-            "data.path: is a single text, which train.py reads as it is; give files of documents, "
-            "or divide the text with data.separator"
-        )
+    corpus = open_documents(config.data)
     if config.data.deduplicate:
         raise UserError("data.deduplicate: give it to train.py, which joins the shards")
-    print(printable(corpus.description), file=sys.stderr)
+    print(printable(corpus.description or ""), file=sys.stderr)
     numbers = range(config.shards) if config.shard is None else [config.shard]
     folder = Path(config.to).expanduser()
     for line in write_shards(corpus, config.tokenizer, folder, numbers, config.shards):

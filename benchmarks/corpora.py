@@ -33,7 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.common import ROOT
 from configs.schema import preset
 from data import open_corpus
-from data.pieces import THREADS
+from data.corpus import text_of
+from data.shards import THREADS
 from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
 
 FORMATS = ("jsonl.zst", "parquet")
@@ -44,7 +45,7 @@ ENOUGH = 200e6
 def documents(shakespeare: Path | None) -> Iterator[str]:
     """Documents without end, no two of them equal."""
     tales = open_corpus(preset("data", "tales", n_bytes=5_000_000))
-    texts = "".join(tales.pieces("train")).split("\n\n")
+    texts = "".join(text_of(tales, "train")).split("\n\n")
     if shakespeare:
         plays = cycle(re.findall(r"(?s).{1,2000}\n\n", shakespeare.read_text()))
         texts = [each for tale in texts for each in (tale, next(plays))]

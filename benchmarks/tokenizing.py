@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import in_child, in_turn, make_parser, spread, start
 from data import TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
+from data.shards import cut
 from data.tokenizer import Tiktoken, train_bpe
-from data.tokens import cut
 
 MB = 1_000_000
 VOCABULARY = 2048
@@ -43,7 +43,7 @@ def main() -> None:
             piece = arguments.text.read_text(encoding="utf-8")
         else:
             piece = "".join(
-                open_corpus(TalesConfig("tales", 4 * MB, seed=0, val_fraction=0.1)).pieces("train")
+                open_corpus(TalesConfig("tales", 4 * MB, seed=0, val_fraction=0.1)).training_text()
             )
         train_bpe(cut([piece]), VOCABULARY).save(folder)
         for megabytes in arguments.megabytes:
@@ -79,7 +79,7 @@ def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]
         trained = tokenizer if side == "glassgpt" else TokenizerConfig("bpe", VOCABULARY)
         cache = Path(folder) / f"{side}-{Path(text).stem}-{number}"
         began = time.perf_counter()
-        prepare(open_corpus(TextConfig("text", text, 0.1, separator="")), trained, cache, 64)
+        prepare(open_corpus(TextConfig("text", text, 0.1, None, "text")), trained, cache, 64)
     else:
         pieces = list(cut([Path(text).read_text(encoding="utf-8")]))
         assert isinstance(tokenizer.engine, Tiktoken)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from configs.cli import overridden, setting_name
 from configs.finetuning import experiment_settings, finetuned_config
 from configs.schema import TrainConfig, build, literal, resumed_config
-from data import Corpus, Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
+from data import Corpus, Dataset, Tokenizer, TokenizerConfig, load_dataset
 from data.sources import is_url
 from data.tokenizer import IMPORTED
 from errors import UserError, check_path, printable
@@ -181,21 +181,20 @@ def _lasting_path(path: str) -> str:
     return str(absolute)
 
 
-def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus, Dataset]:
-    """The corpus and its tokens; the main process prepares them, and says what it finds."""
+def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus | None, Dataset]:
+    """The corpus, if its text is at hand, and its tokens. The main process prepares them, and says
+    what it finds."""
     config = settings.config
-
-    def load() -> tuple[Corpus, Dataset]:
-        corpus = open_corpus(config.data, settings.trusts_data)
-        if ranks.is_main and corpus.description:
-            print(printable(corpus.description))
-        length = config.model.context_length
-        dataset = prepare(corpus, settings.tokenizer, config.cache_dir, length)
-        if ranks.is_main and dataset.report:
-            print(dataset.report)
-        return corpus, dataset
-
-    return ranks.main_first(load)
+    return ranks.main_first(
+        lambda: load_dataset(
+            config.data,
+            settings.tokenizer,
+            config.cache_dir,
+            config.model.context_length,
+            trusted=settings.trusts_data,
+            say=print if ranks.is_main else lambda _line: None,
+        )
+    )
 
 
 def start_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start | None:

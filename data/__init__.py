@@ -3,8 +3,8 @@
 Only `data.batches` imports torch, so that importing this package is fast.
 """
 
-from data.corpus import CORPORA, Corpus, CorpusConfig, check_corpus, open_corpus
-from data.pieces import SPLITS
+from data.corpora import CORPORA, CorpusConfig, check_corpus, load_dataset, open_corpus
+from data.corpus import SPLITS, Corpus
 from data.shakespeare import ShakespeareConfig
 from data.tales import TalesConfig
 from data.text import TextConfig
@@ -24,6 +24,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerConfig",
     "check_corpus",
+    "load_dataset",
     "open_corpus",
     "prepare",
 ]

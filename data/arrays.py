@@ -21,8 +21,8 @@ class TokenArray:
     files: of tokens of one dtype. spans: one row for each stretch: the number of its file, its
     first token, and the one after its last.
 
-    Slices and arrays of indices give arrays in memory. Raises IndexError for an index that is out
-    of range.
+    Slices and arrays of indices, which count from the end if they are negative, give arrays in
+    memory. Raises IndexError for an index that is out of range.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TokenArray:
     def __getitem__(self, index: slice | Int64[np.ndarray, "*shape"]) -> UInt[np.ndarray, "*shape"]:
         if isinstance(index, slice):
             return self._slice(*index.indices(len(self)))
-        places = index.ravel()
+        places = np.where(index < 0, index + len(self), index).ravel()
         if len(places) and not (places.min() >= 0 and places.max() < len(self)):
             raise IndexError(f"an index is not below {len(self)}")
         if not len(places):

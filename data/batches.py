@@ -16,12 +16,13 @@ import torch
 from jaxtyping import Float64, Int, Int64, UInt, UInt64
 from torch import Tensor
 
-from data.arrays import TokenArray, Tokens
+from data.arrays import Tokens
 
 FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
 
 
-_ROUNDS = 8  # of the permutation of windows
+MOST_DRAWN = 1 << 22  # windows of which the order is drawn as a whole
+_ROUNDS = 8  # of the permutation of more
 
 
 class Batches:
@@ -29,8 +30,8 @@ class Batches:
 
     In each epoch, consecutive windows start at a random first token, so that over many epochs every
     token occurs at every position; up to two windows of tokens at the ends are left out. The order
-    of an array in memory is drawn as a whole; that of a `TokenArray` needs no memory. With
-    `find_starts`, this is where windows are before they move.
+    of more than `MOST_DRAWN` windows takes no memory. With `find_starts`, this is where windows are
+    before they move.
 
     find_starts: gives the first token of every document in a stretch of tokens that begins with
         one (`data.tokens.document_starts`). A window then moves back to the newest document that
@@ -86,7 +87,7 @@ class Batches:
         """The first token of the windows at these places of `epoch`."""
         context_length = len(self._span) - 1
         spare = len(self._tokens) - 1 - self._n_windows * context_length
-        if isinstance(self._tokens, TokenArray):
+        if self._n_windows > MOST_DRAWN:
             rng = np.random.default_rng([self._seed, epoch])
             keys = rng.integers(1 << 64, size=_ROUNDS, dtype=np.uint64)
             return (

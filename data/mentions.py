@@ -30,7 +30,7 @@ class TaleTexts(NamedTuple):
 
 
 def tale_texts(
-    corpus: Corpus, tokenizer: Tokenizer, n_texts: int, max_tokens: int
+    corpus: Corpus | None, tokenizer: Tokenizer, n_texts: int, max_tokens: int
 ) -> TaleTexts | None:
     """The first validation tales, cut after `max_tokens`; None for any other corpus."""
     if not isinstance(corpus, Tales):

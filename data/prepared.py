@@ -1,17 +1,15 @@
 """A folder of shards that several machines can write, each its own.
 
-    <folder>/shards.json                 number of shards, tokenizer, what a document is
-             tokenizer/                  shared by all shards
-             00003-of-00064-<key>/...    a shard (see data.shards); the key depends on its files
+    <folder>/shards.json          number of shards, tokenizer, what a document is
+             tokenizer/           shared by all shards
+             00003-of-00064/...   a shard (see data.shards)
 
-Promises: a shard depends on no other shard. All shards share the tokenizer, and every process would
-train the same one. Writing a shard again does nothing unless its files have changed.
+A shard depends on no other shard. Writing it again does nothing unless its files have changed.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +22,13 @@ import filelock
 from rich.filesize import decimal
 
 from data.cache import publish
-from data.documents import Documents, digest_of
-from data.pieces import cut
+from data.corpus import SPLITS
 from data.progress import show_reading
-from data.shards import Encoder, Part, read_shards
+from data.shards import Shard, find_shards, shard_key, write_shard
 from data.sources import Source
-from data.text import TextConfig
-from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
+from data.text import Documents, TextConfig, hash_of
+from data.tokenizer import Tokenizer, TokenizerConfig
+from data.tokens import Dataset, check_length, join, make_tokenizer
 from errors import UserError, counted
 from files import read_json, remove, replace_text
 
@@ -38,17 +36,26 @@ MANIFEST = "shards.json"
 MANIFEST_BYTES = 1 << 27
 
 
-class Prepared:
-    """A corpus of prepared shards, in `folder`. See `data.corpus.Corpus`.
+def is_prepared(path: Path) -> bool:
+    """Whether this is a folder of prepared shards."""
+    try:
+        return (path / MANIFEST).is_file()
+    except (OSError, ValueError):
+        return False
 
-    Raises UserError, naming `data.path`, if a shard is missing or damaged.
+
+class Prepared:
+    """The prepared shards in `folder`.
+
+    Raises UserError, naming `data.path`, if a shard is missing or damaged, or naming a setting of
+    `config` that has no effect on them.
     """
 
     def __init__(self, config: TextConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
         try:
             about = read_json(folder / MANIFEST, MANIFEST_BYTES)
-            count = int(about["shards"])
+            self.count = int(about["shards"])
             self.tokenizer_config = TokenizerConfig(**about["tokenizer"])
             field, divider, fraction = about["rules"]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -70,41 +77,44 @@ class Prepared:
                     f"data.{name}: has no effect on the shards in {folder}; prepare.py decided it; "
                     "leave it out"
                 )
+        self.description = f"reading {counted(self.count, 'prepared shard')} in {folder}"
+
+    def open(
+        self, tokenizer: TokenizerConfig | Tokenizer, context_length: int, splits: tuple[str, ...]
+    ) -> Dataset:
+        """The dataset, if it was encoded by this tokenizer. See `data.tokens.prepare`."""
+        dataset = join(
+            self._shards(),
+            self._check_tokenizer(tokenizer),
+            self.config.deduplicate,
+            self.config.val_fraction,
+            has_report=True,
+        )
+        check_length({each: len(getattr(dataset, each)) for each in splits}, context_length)
+        return dataset
+
+    def _shards(self) -> list[Shard]:
+        folders = [self.folder / _name(number, self.count) for number in range(self.count)]
+        shards = find_shards(folders)
+        if missing := [str(n) for n, shard in enumerate(shards) if shard is None]:
+            raise UserError(
+                f"data.path: {self.folder} lacks {len(missing)} of {self.count} shards; these are "
+                f"missing or damaged: {', '.join(missing[:20])}; write them with python prepare.py "
+                f"to={shlex.quote(str(self.folder))} {self._tokenizer_settings} "
+                f"shards={self.count} shard=NUMBER and the same data"
+            )
+        return [shard for shard in shards if shard]
+
+    def _check_tokenizer(self, tokenizer: TokenizerConfig | Tokenizer) -> Tokenizer:
         try:
-            self.tokenizer = Tokenizer.load(folder / "tokenizer")
+            own = Tokenizer.load(self.folder / "tokenizer")
         except UserError as error:
             raise UserError(
-                f"data.path: {folder} has no intact tokenizer ({error}); write it again with "
+                f"data.path: {self.folder} has no intact tokenizer ({error}); write it again with "
                 "prepare.py and the same settings"
             ) from error
-        prefixes = (_prefix(number, count) for number in range(count))
-        folders = (path for each in prefixes for path in sorted(folder.glob(f"{each}-*"))[:1])
-        found = [each for each in read_shards(folders) if each and each[-1].about["is_last"]]
-        if len(found) < count:
-            have = {int(parts[0].folder.parent.name[:5]) for parts in found}
-            missing = [str(each) for each in range(count) if each not in have]
-            raise UserError(
-                f"data.path: {folder} has {len(found)} of {count} shards; these are missing or "
-                f"damaged: {', '.join(missing[:20])}; write them with python prepare.py "
-                f"to={shlex.quote(str(folder))} {self._tokenizer_settings} shards={count} "
-                "shard=NUMBER and the same data"
-            )
-        self.parts: list[Part] = [each for parts in found for each in parts]
-        self.description = f"reading {counted(count, 'prepared shard')} in {folder}"
-
-    def fingerprint(self) -> str:
-        return "prepared:" + ":".join(each.sha256 for each in self.parts)
-
-    def pieces(self, split: str) -> Iterator[str]:
-        raise UserError(f"data.path: {self.folder} has tokens only; give the files themselves")
-
-    def document_bits(self, split: str) -> None:
-        return None
-
-    def check_tokenizer(self, tokenizer: TokenizerConfig | Tokenizer) -> None:
-        """Raises UserError unless the shards are encoded by this tokenizer."""
         if isinstance(tokenizer, Tokenizer):
-            if (tokenizer.digest, tokenizer.ends) != (self.tokenizer.digest, self.tokenizer.ends):
+            if (tokenizer.digest, tokenizer.ends) != (own.digest, own.ends):
                 raise UserError(
                     f"data.path: {self.folder} was prepared with another tokenizer than that of "
                     "the run; give the files themselves"
@@ -114,6 +124,7 @@ class Prepared:
                 f"tokenizer: {self.folder} was prepared with another one; give "
                 f"{self._tokenizer_settings}"
             )
+        return own
 
     @property
     def _tokenizer_settings(self) -> str:
@@ -123,48 +134,41 @@ class Prepared:
         )
 
 
-def is_prepared(path: str) -> bool:
-    """Whether a path is that of a folder of prepared shards."""
-    with suppress(OSError, ValueError):
-        return Path(os.path.expanduser(path), MANIFEST).is_file()  # noqa: PTH111
-    return False
-
-
 def write_shards(
-    corpus: Documents, tokenizer: TokenizerConfig, folder: Path, numbers: Iterable[int], count: int
+    corpus: Documents, config: TokenizerConfig, folder: Path, numbers: Iterable[int], count: int
 ) -> Iterator[str]:
     """Write some of `count` shards of a corpus into `folder`; yields what was done for each.
 
     Raises UserError, naming `to`, if the folder has shards of other settings.
     """
-    shard_of = _check_manifest(corpus, tokenizer, folder, count)
-    whole = _shared_tokenizer(corpus, tokenizer, folder)
-    chosen = [
-        (number, [each for each, n in zip(corpus.sources, shard_of, strict=True) if n == number])
-        for number in numbers
-    ]
-    with show_reading(sum(each.size or 0 for _, files in chosen for each in files)) as reading:
-        encoder = Encoder(corpus.config, whole, reading, "to")
-        for number, files in chosen:
-            began, before = time.perf_counter(), reading.text
-            target = folder / f"{_prefix(number, count)}-{encoder.key(files)[:12]}"
-            for old in folder.glob(f"{_prefix(number, count)}-*"):
-                if old != target:  # of files that have changed
-                    remove(old)
-            (found,) = read_shards([target])
-            parts = encoder.shard(files, target, found)
-            yield f"shard {number} of {count}: " + _summary(
-                files, parts, len(found), (reading.text - before) / (time.perf_counter() - began)
-            )
+    shard_of = _check_manifest(corpus, config, folder, count)
+    files: dict[int, list[Source]] = {number: [] for number in numbers}
+    for source, number in zip(corpus.sources, shard_of, strict=True):
+        if number in files:
+            files[number].append(source)
+    parts = {number: Documents(corpus.config, each) for number, each in files.items()}
+    tokenizer = _shared_tokenizer(corpus, config, folder)
+    with show_reading(sum(part.n_bytes for part in parts.values())) as reading:
+        for number, part in parts.items():
+            target, began = folder / _name(number, count), time.perf_counter()
+            (shard,) = find_shards([target])
+            if shard and shard.about["key"] == shard_key(part, tokenizer):
+                reading.skip(part.n_bytes)
+                done = "prepared before"
+            else:
+                remove(target)
+                shard = write_shard(part, tokenizer, target, reading, "to")
+                size = sum(shard.about[split]["bytes"] for split in SPLITS)
+                done = f"{size / 1e6 / (time.perf_counter() - began):.1f} MB/s"
+            yield f"shard {number} of {count}: {_summary(part.sources, shard, done)}"
 
 
-def _summary(files: Sequence[Source], parts: Sequence[Part], n_found: int, speed: float) -> str:
-    """What a shard has; `n_found` of its parts were there, the others were encoded with `speed`
-    bytes/s."""
+def _summary(files: Sequence[Source], shard: Shard, done: str) -> str:
     if not files:
         return "no files, since there are fewer files than shards"
-    documents, n_bytes = (sum(each.about[key] for each in parts) for key in ("documents", "bytes"))
-    done = "prepared before" if n_found == len(parts) else f"{speed / 1e6:.1f} MB/s"
+    documents, n_bytes = (
+        sum(shard.about[split][key] for split in SPLITS) for key in ("documents", "bytes")
+    )
     return (
         f"{counted(len(files), 'file')}, {counted(documents, 'document')}, "
         f"{decimal(n_bytes)} of text ({done})"
@@ -182,7 +186,7 @@ def assign(sources: Sequence[Source], count: int) -> list[int]:
     return list(found.values())
 
 
-def _prefix(number: int, count: int) -> str:
+def _name(number: int, count: int) -> str:
     return f"{number:05}-of-{count:05}"
 
 
@@ -195,17 +199,15 @@ def _check_manifest(
         "shards": count,
         "tokenizer": asdict(tokenizer),
         "rules": json.loads(corpus.config.rules),
-        "files": digest_of("\n".join(Path(each.name).name for each in corpus.sources)),
-        "shard_of": assign(corpus.sources, count),
+        "files": hash_of("\n".join(Path(each.name).name for each in corpus.sources)),
     }
     file = folder / MANIFEST
     if file.exists():
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):
             found = read_json(file, MANIFEST_BYTES)
-        except (OSError, ValueError):
-            found = None
-        if isinstance(found, dict) and _is_same(found, own):
-            return found["shard_of"]
+            shard_of = found.pop("shard_of")
+            if found == own and len(shard_of) == len(corpus.sources):
+                return shard_of
         if any(folder.glob("*-of-*")):
             raise UserError(
                 f"to: {folder} has shards of other settings or files ({file}); give the same ones, "
@@ -213,11 +215,11 @@ def _check_manifest(
             )
         remove(folder / "tokenizer")  # of a first attempt that failed
         remove(file)
-    others = {MANIFEST, "tokenizer"}
     if folder.is_dir() and any(
-        not each.name.startswith(".") and each.name not in others for each in folder.iterdir()
+        not each.name.startswith(".") and each.name != "tokenizer" for each in folder.iterdir()
     ):
         raise UserError(f"to: {folder} has other files; give a new folder")
+    own["shard_of"] = assign(corpus.sources, count)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_text(file, json.dumps(own, indent=2) + "\n")
@@ -228,25 +230,13 @@ def _check_manifest(
     return own["shard_of"]
 
 
-def _is_same(found: dict[str, Any], own: dict[str, Any]) -> bool:
-    """Whether two manifests are of the same files and settings."""
-    shard_of = found.get("shard_of")
-    is_whole = isinstance(shard_of, list) and len(shard_of) == len(own["shard_of"])
-    return is_whole and {**found, "shard_of": None} == {**own, "shard_of": None}
-
-
 def _shared_tokenizer(corpus: Documents, config: TokenizerConfig, folder: Path) -> Tokenizer:
     """The tokenizer of all shards. One process trains it while the others wait."""
     target = folder / "tokenizer"
     with filelock.FileLock(folder / ".lock"):
         with suppress(UserError):  # it is missing or damaged
             return Tokenizer.load(target)
-        if config.name != "bpe":
-            tokenizer = fixed_tokenizer(config.name).with_document_end()
-        elif config.vocab_size is None:
-            raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
-        else:
-            tokenizer = train_bpe(cut(corpus.sample()), config.vocab_size - 1).with_document_end()
+        tokenizer = make_tokenizer(corpus, config)
         with publish(target, "to") as temporary:
             tokenizer.save(temporary)
         return tokenizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
 
@@ -38,11 +38,11 @@ class Reading:
             yield
         finally:  # the file is closed
             self._current = None
-        self.skip([source])
+        self.skip(source.size or 0)
 
-    def skip(self, sources: Iterable[Source]) -> None:
-        """Count files that need not be read."""
-        self._done += sum(each.size or 0 for each in sources)
+    def skip(self, n_bytes: int) -> None:
+        """Count stored bytes that need not be read."""
+        self._done += n_bytes
         self.advance(0)
 
     def advance(self, text: int) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from data.cache import publish
-from data.text import Text, TextConfig
-from errors import UserError, check_folder
+from data.sources import local_source, readable
+from data.text import Text
+from errors import UserError, check_folder, check_range
 
 _LARGEST = 1 << 26
 _TIMEOUT = 30  # seconds without a byte
@@ -35,11 +36,7 @@ class ShakespeareConfig:
 
     def __post_init__(self) -> None:
         check_folder("cache_dir", self.cache_dir)
-        self.text(self.path or "")
-
-    def text(self, path: str) -> TextConfig:
-        """The settings that read the file at `path`."""
-        return TextConfig("text", path, self.val_fraction, separator="")
+        check_range("val_fraction", self.val_fraction, above=0, most=1)
 
 
 def open_shakespeare(config: ShakespeareConfig) -> Text:
@@ -48,7 +45,7 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
     Raises UserError, naming `data.path` or `data.url`, if the text cannot be read or differs.
     """
     if config.path:
-        corpus = Text(config.text(config.path))
+        corpus = _read(config.path, config.val_fraction)
         if corpus.sha256 != config.sha256:
             raise UserError(
                 f"data.path: {config.path} is not tiny Shakespeare (its SHA-256 differs); "
@@ -66,7 +63,12 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
         text = _download(config.url, config.sha256)
         with publish(folder) as temporary:
             (temporary / file.name).write_bytes(text)
-    return Text(config.text(str(file)))
+    return _read(str(file), config.val_fraction)
+
+
+def _read(path: str, val_fraction: float) -> Text:
+    with readable(path):
+        return Text(local_source(Path(path).expanduser()), path, val_fraction)
 
 
 def _download(url: str, sha256: str) -> bytes:

@@ -1,287 +1,233 @@
-"""Shards: the documents of some files as tokens on disk, in parts that are written whole.
+"""Shards: documents as tokens on disk, in folders that are written whole or not at all.
 
-    <name>/00000/meta.json     number of documents, bytes of text, ...
-                 train.bin     tokens of the training documents, one after the other
-                 train.docs    of each: 64 bits of its hash, and its number of tokens
-                 val.bin       the same of the validation documents
-                 val.docs
-                 SHA256SUMS
-           00001/...
+    meta.json     the type of the tokens; of each split the numbers of tokens, documents and bytes
+    train.bin     tokens of the training documents, one after the other
+    train.docs    of each: 64 bits of its hash, and its number of tokens
+    val.bin       the same of the validation documents
+    val.docs
+    val.bits      the information of each validation document, if it is known
+    SHA256SUMS
 
-Promises: memory does not grow with the documents; a process that is killed loses at most the part
-that it was writing; a part is used only if its checksums are right. Knows nothing of batches.
+Encoding in pieces gives the tokens of the whole text, in memory that does not grow with it. A shard
+is used only if its checksums are right.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import os
+import re
+import struct
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from filelock import FileLock, Timeout
 from jaxtyping import UInt64
 
 from data.cache import publish
-from data.documents import FIRST, Document, Sides, digest_of, read_documents
-from data.pieces import PIECE, SPLITS, THREADS, ahead, cache_key, cut
+from data.corpus import SPLITS, Corpus, Document
 from data.progress import Reading
-from data.sources import Source
-from data.text import TextConfig
 from data.tokenizer import Tokenizer
-from files import SUMS, find_damage, read_json, read_text, remove, write_sums
+from files import SUMS, find_damage, read_json, read_text, write_sums
 
-FILES = ("meta.json", *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "docs")))
-PART_BYTES = 1 << 27  # of text in a part, at least, if there is more
-BATCH = PIECE  # characters that a thread encodes at a time, at least
-ALONE = 64  # as many small files have a shard each; more share one
-SMALL = 1 << 20  # bytes
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-Documents = UInt64[np.ndarray, "_ 2"]
+FORMAT = 3  # part of every cache key; increment it when the files change
+META, BITS = "meta.json", "val.bits"
+FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "docs")))
+PIECE = 1 << 18  # characters that a thread encodes at a time, about
+THREADS = os.cpu_count() or 1
+
+# Positions where every tokenizer here begins a new piece in any context: before a space that
+# follows a visible character; after a line end between visible characters, except before a slash
+# (o200k_base joins punctuation, line ends and slashes).
+_BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
 
 
-class Part(NamedTuple):
-    """A folder of tokens that is whole."""
+class Shard(NamedTuple):
+    """A folder of tokens that is whole. about: the content of its `meta.json`."""
 
     folder: Path
     about: dict[str, Any]
 
-    def documents(self, split: str) -> Documents:
+    def documents(self, split: str) -> UInt64[np.ndarray, "document 2"]:
         """Of each document of `split`, its hash and its number of tokens."""
         return np.fromfile(self.folder / f"{split}.docs", "<u8").reshape(-1, 2)
 
     @property
     def sha256(self) -> str:
-        """Depends on all documents of the part, and not on where they come from."""
-        sums = [each for each in read_text(self.folder / SUMS).splitlines() if FILES[0] not in each]
+        """Depends on the tokens of all documents, and not on where they come from."""
+        sums = [each for each in read_text(self.folder / SUMS).splitlines() if META not in each]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
 
-def group(sources: Sequence[Source]) -> list[list[Source]]:
-    """The files of each shard: small ones can share one. Adding a file changes at most one shard,
-    unless the number of small files reaches the next power of two."""
-    small = [each for each in sources if (each.size or SMALL) < SMALL]
-    if len(small) <= ALONE:
-        return [[each] for each in sources]
-    buckets: list[list[Source]] = [[] for _ in range(1 << (len(small) // ALONE).bit_length())]
-    for each in small:  # by its own name: the folder may be moved
-        buckets[digest_of(Path(each.name).name) % len(buckets)].append(each)
-    large = [[each] for each in sources if (each.size or SMALL) >= SMALL]
-    return large + [each for each in buckets if each]
+def cache_key(*parts: str) -> str:
+    """A name in the cache folder for what depends on `parts` alone."""
+    return hashlib.sha256(json.dumps([FORMAT, *parts]).encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """Encodes shards of the documents that `config` describes. `setting` names their folder."""
-
-    config: TextConfig
-    tokenizer: Tokenizer
-    reading: Reading
-    setting: str = "cache_dir"
-
-    @property
-    def dtype(self) -> str:
-        return "<u2" if self.tokenizer.vocab_size <= 1 << 16 else "<u4"
-
-    def key(self, sources: Iterable[Source]) -> str:
-        """A name for what `shard` writes."""
-        rules = (self.config.rules, self.tokenizer.digest, json.dumps(self.tokenizer.document_end))
-        return cache_key(*rules, *(each.fingerprint for each in sources))
-
-    def shard(self, sources: Sequence[Source], folder: Path, found: Sequence[Part]) -> list[Part]:
-        """The parts of a shard, of which those after the `found` ones are encoded.
-
-        Raises UserError for a file that cannot be read, and if the disk refuses.
-        """
-        if found and found[-1].about["is_last"]:
-            self.reading.skip(sources)
-            return list(found)
-        with _locked(folder):
-            (parts,) = read_shards([folder])  # another process may have written some meanwhile
-            return self._encode_rest(sources, folder, parts)
-
-    def _encode_rest(
-        self, sources: Sequence[Source], folder: Path, parts: list[Part]
-    ) -> list[Part]:
-        skipped: dict[str, str] = {}
-        documents = self._documents(sources, skipped)
-        for document in islice(documents, sum(each.about["documents"] for each in parts)):
-            if not isinstance(document, str):
-                deque(document, maxlen=0)
-        with ThreadPoolExecutor(THREADS) as pool:
-            results = ahead(pool, self._encode, self._batches(documents))
-            while not (parts and parts[-1].about["is_last"]):
-                target = folder / f"{len(parts):05}"
-                with publish(target, self.setting) as temporary:
-                    about = self._write(temporary, results, skipped)
-                parts.append(Part(target, about))
-        return parts
-
-    def _documents(self, sources: Iterable[Source], skipped: dict[str, str]) -> Iterator[Document]:
-        for source in sources:
-            yield from read_documents(source, self.config, self.reading, skipped)
-
-    def _batches(self, documents: Iterable[Document]) -> Iterator[_Batch]:
-        """Pieces of text to encode, with the hash of the document that each one ends."""
-        sides, batch, size = Sides.of(self.config.val_fraction), _Batch({}, 0), 0
-        for document in documents:
-            parts = [document] if isinstance(document, str) else document
-            pieces = cut(parts)
-            following: str | None
-            side, digest, following = "", hashlib.blake2b(digest_size=8), next(pieces)
-            while following is not None:
-                piece, following = following, next(pieces, None)
-                side = side or sides(digest_of(piece[:FIRST]))
-                digest.update(piece.encode("utf-8", "surrogatepass"))
-                ends = following is None
-                key = int.from_bytes(digest.digest(), "big") if ends else None
-                batch.items.setdefault(side, []).append((piece, key))
-                size += len(piece)
-                batch = batch._replace(n_ended=batch.n_ended + ends, is_open=not ends)
-                if size >= BATCH:
-                    yield batch
-                    batch, size = _Batch({}, 0), 0
-        if batch.items:
-            yield batch
-
-    def _encode(self, batch: _Batch) -> _Encoded:
-        return _Encoded(
-            {side: self._encode_side(items) for side, items in batch.items.items()},
-            batch.n_ended,
-            batch.is_open,
-        )
-
-    def _encode_side(self, items: Sequence[tuple[str, int | None]]) -> _EncodedSide:
-        end = np.array(self.tokenizer.document_end, dtype=np.uint32)
-        arrays, ended, count = [], [], 0
-        for text, digest in items:
-            tokens = self.tokenizer.encode_array(text)
-            arrays.append(tokens)
-            count += len(tokens)
-            if digest is not None:
-                arrays.append(end)
-                ended.append((digest, count + len(end)))
-                count = 0
-        encoded = np.concatenate(arrays)
-        n_bytes = int(self.tokenizer.token_bytes[encoded].sum())
-        documents = np.array(ended, dtype="<u8").reshape(-1, 2)
-        return _EncodedSide(encoded.astype(self.dtype), documents, count, n_bytes)
-
-    def _write(
-        self, folder: Path, results: Iterator[_Encoded], skipped: dict[str, str]
-    ) -> dict[str, Any]:
-        """Write the next part; returns the content of its `meta.json`."""
-        about: dict[str, Any] = {"dtype": self.dtype, "documents": 0, "bytes": 0, "is_last": True}
-        tokens = {split: (folder / f"{split}.bin").open("wb") for split in SPLITS}
-        documents = {split: (folder / f"{split}.docs").open("wb") for split in SPLITS}
-        unfinished = dict.fromkeys(SPLITS, 0)  # tokens of the document that has begun
-        for result in results:
-            for side, (encoded, ended, rest, n_bytes) in result.sides.items():
-                tokens[side].write(encoded.tobytes())
-                if len(ended):
-                    ended[0, 1] += unfinished[side]
-                    unfinished[side] = 0
-                    documents[side].write(ended.tobytes())
-                unfinished[side] += rest
-                about["bytes"] += n_bytes
-                self.reading.advance(n_bytes)
-            about["documents"] += result.n_ended
-            if about["bytes"] >= PART_BYTES and not result.is_open:
-                about["is_last"] = False
-                break
-        for file in (*tokens.values(), *documents.values()):
-            file.close()
-        about["skipped"] = dict(skipped)
-        (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
-        write_sums(folder, FILES)
-        return about
+def shard_key(corpus: Corpus, tokenizer: Tokenizer) -> str:
+    """The `cache_key` of a corpus as it is encoded by a tokenizer."""
+    return cache_key(corpus.fingerprint(), tokenizer.digest)
 
 
-class _Batch(NamedTuple):
-    """items: by split, pieces of text and the hash of the document that ends with the piece, if one
-    does. n_ended: the number of these. is_open: the last document goes on in the next batch."""
-
-    items: dict[str, list[tuple[str, int | None]]]
-    n_ended: int
-    is_open: bool = False
+def find_shards(folders: Iterable[Path]) -> list[Shard | None]:
+    """The shards in these folders; None for one that is missing or damaged."""
+    with ThreadPoolExecutor(THREADS) as pool:  # since checksums of many files take long
+        return list(pool.map(_find_shard, folders))
 
 
-class _EncodedSide(NamedTuple):
-    """rest: the tokens after the last document that ends here."""
+def _find_shard(folder: Path) -> Shard | None:
+    if find_damage(folder, FILES):
+        return None
+    return Shard(folder, read_json(folder / META))
 
-    tokens: np.ndarray
-    documents: Documents
-    rest: int
-    n_bytes: int
+
+def write_shard(
+    corpus: Corpus, tokenizer: Tokenizer, folder: Path, reading: Reading, setting: str = "cache_dir"
+) -> Shard:
+    """Encode all documents of a corpus into `folder`.
+
+    Raises UserError for a file that cannot be read, and, naming `setting`, if the disk refuses.
+    """
+    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
+    ending = tokenizer.document_end if corpus.marks_ends else []
+    encode = partial(_encode, tokenizer, np.array(ending, np.uint32), dtype)
+    about: dict[str, Any] = {"key": shard_key(corpus, tokenizer), "dtype": dtype, "skipped": {}}
+    for split in SPLITS:
+        about[split] = {"tokens": 0, "documents": 0, "bytes": 0}
+    pieces = _pieces(corpus.documents(reading, about["skipped"]))
+    with publish(folder, setting) as temporary, ThreadPoolExecutor(THREADS) as pool:
+        writers = {split: _Writer(temporary, split, about[split]) for split in SPLITS}
+        for encoded in ahead(pool, encode, pieces):
+            for split, tokens, n_bytes, digest in encoded:
+                writers[split].write(tokens, n_bytes, digest)
+                reading.advance(n_bytes)
+        for writer in writers.values():
+            writer.close()
+        bits = corpus.document_bits()
+        about["has_bits"] = bits is not None
+        np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
+        (temporary / META).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        write_sums(temporary, FILES)
+    return Shard(folder, about)
+
+
+class _Writer:
+    """Writes the two files of one split; counts into `about`."""
+
+    def __init__(self, folder: Path, split: str, about: dict[str, int]) -> None:
+        self._tokens = (folder / f"{split}.bin").open("wb")
+        self._documents = (folder / f"{split}.docs").open("wb")
+        self._about, self._length = about, 0
+
+    def write(self, tokens: np.ndarray, n_bytes: int, digest: int | None) -> None:
+        """`digest`: the hash of the document that ends with these tokens; None if none does."""
+        self._tokens.write(tokens.tobytes())
+        self._length += len(tokens)
+        self._about["tokens"] += len(tokens)
+        self._about["bytes"] += n_bytes
+        if digest is not None:
+            self._documents.write(struct.pack("<QQ", digest, self._length))
+            self._about["documents"] += 1
+            self._length = 0
+
+    def close(self) -> None:
+        self._tokens.close()
+        self._documents.close()
+
+
+class _Piece(NamedTuple):
+    """digest: the hash of the document that ends with the piece; None if it continues."""
+
+    split: str
+    text: str
+    digest: int | None
 
 
 class _Encoded(NamedTuple):
-    sides: dict[str, _EncodedSide]
-    n_ended: int
-    is_open: bool
+    split: str
+    tokens: np.ndarray
+    n_bytes: int
+    digest: int | None
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes into `folder`, and remove what killed ones have left."""
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire()
-        except Timeout:
-            _say_waiting(folder.parent)
-            lock.acquire(timeout=-1)
-    except (OSError, NotImplementedError):  # a disk that refuses, or knows no locks
-        yield
-        return
-    try:
-        for left in folder.glob(".[0-9]*"):
-            remove(left)
-        yield
-    finally:
-        lock.release()
+def _pieces(documents: Iterable[Document]) -> Iterator[list[_Piece]]:
+    """The pieces of all documents, as many at a time as are worth a thread's while."""
+    batch: list[_Piece] = []
+    size = 0
+    for document in documents:
+        digest, pieces = hashlib.blake2b(digest_size=8), cut(document.parts)
+        piece = next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            digest.update(piece.encode("utf-8", "surrogatepass"))
+            key = int.from_bytes(digest.digest(), "big") if following is None else None
+            batch.append(_Piece(document.split, piece, key))
+            size += len(piece)
+            if size >= PIECE:
+                yield batch
+                batch, size = [], 0
+            piece = following
+    if batch:
+        yield batch
 
 
-@cache
-def _say_waiting(folder: Path) -> None:
-    """Say once that another process encodes the same files: one may wait for it at each shard."""
-    print(f"waiting for another process that writes into {folder}", file=sys.stderr)
+def _encode(
+    tokenizer: Tokenizer, ending: np.ndarray, dtype: str, pieces: list[_Piece]
+) -> list[_Encoded]:
+    found = []
+    for split, text, digest in pieces:
+        tokens = tokenizer.encode_array(text)
+        if digest is not None:
+            tokens = np.concatenate([tokens, ending])
+        n_bytes = int(tokenizer.token_bytes[tokens].sum())
+        found.append(_Encoded(split, tokens.astype(dtype), n_bytes, digest))
+    return found
 
 
-def read_shards(folders: Iterable[Path]) -> list[list[Part]]:
-    """The parts of each shard that are whole, from the first on; none after one that is damaged."""
-    paths = [sorted(folder.glob("[0-9]" * 5)) for folder in folders]
-    with ThreadPoolExecutor(THREADS) as pool:  # since checksums of many files take long
-        found = pool.map(_read_part, chain.from_iterable(paths))
-        return [_first_parts(list(islice(found, len(each)))) for each in paths]
+def cut(texts: Iterable[str], size: int = PIECE) -> Iterator[str]:
+    """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
+
+    The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Tokens at a
+    cut can differ only in a passage of more than `size` characters without such a position (no
+    space after a visible character, no plain line end), which is cut after any character, and with
+    an imported tokenizer that is not byte-level BPE.
+    """
+    waiting: list[str] = []
+    length = 0
+    for text in texts:
+        waiting.append(text)
+        length += len(text)
+        if length <= 2 * size:
+            continue
+        whole = "".join(waiting)
+        start = 0
+        while len(whole) - start > 2 * size:
+            place = _BOUNDARY.search(whole, start + size, start + 2 * size)
+            end = place.start() if place else start + size
+            yield whole[start:end]
+            start = end
+        waiting = [whole[start:]]
+        length = len(waiting[0])
+    if length:
+        yield "".join(waiting)
 
 
-def _first_parts(found: Iterable[Part | None]) -> list[Part]:
-    parts: list[Part] = []
-    for part in found:
-        if part is None or part.folder.name != f"{len(parts):05}":
-            break
-        parts.append(part)
-        if part.about["is_last"]:
-            break
-    return parts
-
-
-def _read_part(folder: Path) -> Part | None:
-    if find_damage(folder, FILES):
-        return None
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        about = read_json(folder / "meta.json")
-        if about["dtype"] in ("<u2", "<u4") and about["documents"] >= 0:
-            return Part(folder, about)
-    return None
+def ahead(
+    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """The results in order; a few are computed before they are asked for."""
+    running: deque[Future[Result]] = deque()
+    for item in items:
+        running.append(pool.submit(function, item))
+        if len(running) > 2 * THREADS:
+            yield running.popleft().result()
+    while running:
+        yield running.popleft().result()

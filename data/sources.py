@@ -1,9 +1,8 @@
 """The files of a corpus: local ones, or those of any file system that fsspec knows.
 
-Promises: files are found in sorted order, and read from beginning to end in memory that does not
-depend on their size; those that end in `.gz` or `.zst` are decompressed, and a truncated one is an
-error; a remote file whose connection is cut is opened again where it stopped. Knows nothing of what
-the files contain.
+Files are found in sorted order, and read from beginning to end in memory that does not depend on
+their size; those that end in `.gz` or `.zst` are decompressed, and a truncated one is an error.
+Knows nothing of what the files contain.
 """
 
 from __future__ import annotations
@@ -27,17 +26,11 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from data.remote import BLOCK, Remote, reason_of
 from errors import UserError
 from files import real_path
 
+BLOCK = 1 << 22  # bytes that are read at a time
 COMPRESSED = (".gz", ".zst")
-# The entries of a remote file's metadata that differ between two versions of the file.
-_VERSION = (
-    *("ETag", "etag", "Content-MD5", "Digest", "Last-Modified"),  # of the web
-    *("LastModified", "last_modified", "mtime", "updated", "created", "timeModified"),
-    *("generation", "VersionId", "blob_id", "sha256", "md5Hash", "content_md5"),
-)
 
 
 class NotText(Exception):  # noqa: N818
@@ -51,7 +44,6 @@ class Source:
     name: its path or URL. size: the bytes that are stored; None if a server does not say.
     fingerprint: changes when the file changes. files: fsspec's file system; None for a local file.
     has_ranges: whether any place can be read without what is before it.
-    has_version: whether the fingerprint has more than the size.
     """
 
     name: str
@@ -59,7 +51,6 @@ class Source:
     fingerprint: str
     files: Any = field(default=None, compare=False, repr=False)
     has_ranges: bool = True
-    has_version: bool = True
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -69,10 +60,10 @@ class Source:
         return (PurePosixPath(path.stem) if compression else path).suffix.lower(), compression
 
     def open(self) -> BufferedIOBase:
-        """The stored bytes. Raises OSError if the disk or the server refuses."""
+        """The stored bytes. Raises what the disk or the file system raises."""
         if self.files is None:
             return Path(self.name).open("rb")
-        return io.BufferedReader(Remote(self.files, self.name, self.size), BLOCK)
+        return self.files.open(self.files._strip_protocol(self.name), "rb", block_size=BLOCK)
 
     def stream(self, stored: BufferedIOBase) -> BufferedIOBase:
         """The content, decompressed, of `stored`, which `open` has opened."""
@@ -100,8 +91,10 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Raises UserError if a local file has changed since it was found."""
-        if self.files is None and _local(Path(self.name)).fingerprint != self.fingerprint:
-            raise UserError(f"data.path: {self.name} changed while it was read; try again")
+        if self.files is None:
+            path = Path(self.name)
+            if not path.exists() or local_source(path).fingerprint != self.fingerprint:
+                raise UserError(f"data.path: {self.name} changed while it was read; try again")
 
 
 def find(path: str, exclude: str | None = None) -> list[Source]:
@@ -110,19 +103,30 @@ def find(path: str, exclude: str | None = None) -> list[Source]:
 
     Raises UserError, naming `data.path`, if there are none, or if they cannot be listed.
     """
-    if is_url(path):
-        return _find_remote(path, _globs(exclude))
+    globs = [each.strip() for each in (exclude or "").split(",") if each.strip()]
     with readable(path):
-        return [_local(each) for each in find_files(path, exclude)]
+        if is_url(path):
+            return _find_remote(path, globs)
+        return [local_source(each) for each in _find_local(path, globs)]
 
 
 def is_url(path: str) -> bool:
     return bool(re.match(r"[a-z][a-z0-9+.-]*(::|://)", path))
 
 
-def find_files(path: str, exclude: str | None) -> list[Path]:
-    """The local files at `path`, sorted. Raises as `find` does."""
-    chosen = Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
+def local_path(path: str) -> Path:
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
+
+
+def local_source(path: Path) -> Source:
+    about = path.stat()
+    version = json.dumps([os.path.realpath(path), about.st_size, about.st_mtime_ns])
+    return Source(str(path), about.st_size, version)
+
+
+def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
+    """The local files at `path`, sorted."""
+    chosen = local_path(path)
     if chosen.is_file():
         return [chosen]
     folder = chosen if chosen.is_dir() else Path()
@@ -139,7 +143,6 @@ def find_files(path: str, exclude: str | None) -> list[Path]:
         problem = "matches no files" if glob.has_magic(path) else "does not exist"
         if chosen.exists():
             problem = "is a device"
-    globs = _globs(exclude)
     if found := [each for each in files if each.is_file()]:
         problem += ", apart from those of runs and those that data.exclude names"
     runs = {each: _is_run(each) for file in found for each in _parents(file, chosen)}
@@ -173,65 +176,45 @@ def _is_run(folder: Path) -> bool:
     return (folder / "multirun.yaml").is_file() or all((folder / each).is_file() for each in run)
 
 
-def _globs(exclude: str | None) -> list[str]:
-    return [each.strip() for each in (exclude or "").split(",") if each.strip()]
-
-
 def _is_excluded(path: str, globs: Sequence[str]) -> bool:
     names = (path, *Path(path).parts)
     return any(fnmatch(name, each) for name in names for each in globs)
 
 
-def _local(path: Path) -> Source:
-    about = path.stat()
-    version = json.dumps([os.path.realpath(path), about.st_size, about.st_mtime_ns])
-    return Source(str(path), about.st_size, version)
-
-
 def _find_remote(path: str, globs: Sequence[str]) -> list[Source]:
-    core = require("fsspec.core", "data.path")
-    with readable(path):
-        files, root = core.url_to_fs(path)
-        # In a URL of the web, a question mark begins the query.
-        web = path.startswith("http")
-        if re.search(r"[*\[]" if web else r"[*?\[]", root):
-            found = files.glob(root, detail=True)
-        elif (about := files.info(root))["type"] == "directory":
-            found = files.find(root, detail=True)
-        else:
-            found = {root: about}
-        sources = []
-        for name, listed in sorted(found.items()):
-            about = listed
-            relative = name.removeprefix(root).lstrip("/") or name
-            hidden = name != root and any(each.startswith(".") for each in relative.split("/"))
-            is_marker = name.endswith("/") and not web  # some stores have objects for folders
-            if about["type"] != "file" or is_marker or hidden or _is_excluded(relative, globs):
-                continue
-            if web and listed.get("size") is None:  # the links of a page have names alone
-                about = files.info(name)
-            version = {key: str(about[key]) for key in _VERSION if key in about}
-            shown = name if "://" in name else files.unstrip_protocol(name)
-            fingerprint = json.dumps([shown, about.get("size"), version])
-            has_ranges = not web or about.get("partial", False)
-            size, has_version = about.get("size"), bool(version)
-            sources.append(Source(shown, size, fingerprint, files, has_ranges, has_version))
-            if web and _is_page(sources[-1], about):
-                raise UserError(
-                    f"data.path: {shown} is a web page, and not text; give the URL of a file, or a "
-                    "glob pattern of the files to which a page links, such as "
-                    "https://host/folder/*.jsonl"
-                )
+    from fsspec.core import url_to_fs
+
+    files, root = url_to_fs(path)
+    is_web = path.startswith("http")
+    if re.search(r"[*\[]" if is_web else r"[*?\[]", root):  # in a URL, ? begins the query
+        found = files.glob(root, detail=True)
+    elif (about := files.info(root))["type"] == "directory":
+        found = files.find(root, detail=True)
+    else:
+        found = {root: about}
+    sources = []
+    for name, listed in sorted(found.items()):
+        relative = name.removeprefix(root).lstrip("/") or name
+        is_hidden = name != root and any(each.startswith(".") for each in relative.split("/"))
+        is_marker = name.endswith("/") and not is_web  # some stores have objects for folders
+        if listed["type"] != "file" or is_marker or is_hidden or _is_excluded(relative, globs):
+            continue
+        # The links of a page have names alone.
+        about = files.info(name) if is_web and listed.get("size") is None else listed
+        shown = name if "://" in name else files.unstrip_protocol(name)
+        version = json.dumps([shown, about], default=str, sort_keys=True)
+        has_ranges = not is_web or about.get("partial", False)
+        sources.append(Source(shown, about.get("size"), version, files, has_ranges))
+        is_html = about.get("mimetype") == "text/html"
+        if is_html and sources[-1].suffixes[0] not in (".html", ".htm", ".txt", ".md"):
+            raise UserError(
+                f"data.path: {shown} is a web page, and not text; give the URL of a file, or a "
+                "glob pattern of the files to which a page links, such as "
+                "https://host/folder/*.jsonl"
+            )
     if not sources:
         raise UserError(f"data.path: {path} has no files; give a file, a folder or a glob pattern")
     return sources
-
-
-def _is_page(source: Source, about: dict[str, Any]) -> bool:
-    """Whether a URL is that of a page, as a folder of the web is, unless its name says that the
-    page itself is wanted."""
-    is_html = about.get("mimetype") == "text/html"
-    return is_html and source.suffixes[0] not in (".html", ".htm", ".txt", ".md")
 
 
 @contextmanager
@@ -252,11 +235,11 @@ def readable(name: str) -> Iterator[None]:
     except Exception as error:  # each file system of fsspec has its own
         if _is_damage(error):
             raise UserError(
-                f"data.path: {name} is damaged ({reason_of(error)}); replace it, or leave it out "
+                f"data.path: {name} is damaged ({_reason_of(error)}); replace it, or leave it out "
                 "with data.exclude"
             ) from error
         raise UserError(
-            f"data.path: {name} cannot be read ({reason_of(error)}); "
+            f"data.path: {name} cannot be read ({_reason_of(error)}); "
             "give a readable file, folder, glob pattern or URL"
         ) from error
 
@@ -269,6 +252,14 @@ def _is_damage(error: Exception) -> bool:
     if type(error) is OSError:
         return error.errno is None
     return type(error).__module__.startswith("pyarrow")
+
+
+def _reason_of(error: BaseException) -> str:
+    """Why a file system refuses, in a few words."""
+    if isinstance(error, FileNotFoundError) and not error.strerror:  # fsspec's: only the name
+        return _reason_of(error.__cause__) if error.__cause__ else "not found"
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return text[:200] or type(error).__name__
 
 
 def require(module: str, setting: str) -> Any:

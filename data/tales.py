@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from data import tales_grammar
+from data.corpus import SPLITS, Corpus, Document
+from data.progress import Reading
 from errors import check_choice, check_range
 
 MOST_KEPT = 32 * 10**6  # bytes of tales in memory
@@ -193,15 +195,17 @@ class TalesConfig:
 class Tales:
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
 
+    description = None
+    marks_ends = False
+    deduplicate = False
+    n_bytes = 0
+
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
         self._grammar = tales_rules()
         self._kept: dict[str, list[str]] = {}
-        self._bits: dict[str, array[float]] = {}
-
-    @property
-    def description(self) -> str | None:
-        return None
+        self._bits: array[float] | None = None  # of the validation tales
+        self.val_fraction = config.val_fraction
 
     def fingerprint(self) -> str:
         """A hash of settings and source code, so that a changed grammar is a different corpus."""
@@ -230,11 +234,23 @@ class Tales:
         if is_kept:
             self._kept = kept
 
-    def document_bits(self, split: str) -> array[float]:
-        """The information of each tale of `split` in bits (the separators have none)."""
-        if split not in self._bits:
-            self._bits[split] = array("d", (tale.bits for tale in self.tales(split)))
-        return self._bits[split]
+    def shards(self) -> Sequence[Corpus]:
+        return [self]
+
+    def documents(
+        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
+    ) -> Iterator[Document]:
+        """Two, one for each split: the mark between tales is a part of the text."""
+        return (Document(split, self.pieces(split)) for split in SPLITS)
+
+    def training_text(self) -> Iterator[str]:
+        return self.pieces("train")
+
+    def document_bits(self) -> array[float]:
+        """The information of each validation tale in bits (the separators have none)."""
+        if self._bits is None:
+            self._bits = array("d", (tale.bits for tale in self.tales("val")))
+        return self._bits
 
     def tales(self, split: str) -> Iterator[Tale]:
         """The tales of `split` ("train" or "val"), all different, generated at each call.
@@ -269,4 +285,4 @@ class Tales:
                 bits.append(drawn.bits)
             yield split, drawn
             written += len(drawn.text) + len(self.config.document_end)
-        self._bits["val"] = bits
+        self._bits = bits

@@ -1,50 +1,45 @@
-"""A corpus of the user's own UTF-8 text: a file, a folder, a glob, or standard input.
+"""A corpus of the user's own text: one text, or documents.
 
-Promises: the exact bytes of the files (no newline is translated; only a byte order mark at the
-start of a file is dropped), in sorted order, split into training and validation at a fixed fraction
-of the bytes. All files are checked before the first piece is returned, and memory use does not grow
-with the text. Knows nothing of tokens.
+Which split a document belongs to depends on its own text alone. One plain text is the case of one
+document: it is cut, and its end is for validation.
 """
 
 from __future__ import annotations
 
 import codecs
 import hashlib
-import io
 import json
-import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field as _field
-from pathlib import Path
-from typing import Any, ClassVar
+from itertools import chain, islice
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, ClassVar
 
 from rich.filesize import decimal
 
-from data.remote import BLOCK
-from data.sources import NotText, Source, find_files, readable
-from errors import UserError, check_range, counted
+from data.corpus import Corpus, Document, text_of
+from data.progress import Reading
+from data.readers import READERS, decoded, read_documents
+from data.sources import BLOCK, NotText, Source, find, is_url, local_path, local_source, readable
+from errors import UserError, check_range, counted, printable
+
+# The characters at the start of a document that decide to which split it belongs. The first part of
+# a document is at least as long, if it is not all of it.
+FIRST = 1 << 16
+SAMPLE = 1 << 28  # characters of documents on which a tokenizer is trained
+SIBLINGS = 64  # files of which one may be the only text
+SMALL = 1 << 20  # bytes of a file that can share a shard
+ALONE = 64  # as many small files have a shard each
 
 
 @dataclass
 class TextConfig:
-    """Which text, and how much of it is held out.
-
-    path: a file, a folder (all files below it that are neither hidden nor
-        in a run), a glob (also `**`), a URL of one of these that fsspec can open, `-` for standard
-        input, or a folder that prepare.py made.
-    val_fraction: the fraction of the documents that is validation (1 holds out everything): of a
-        single text that is not divided, the fraction of its bytes, at the end.
-    separator: what divides a plain text into documents; None: each file is one.
-    exclude: globs, separated by commas; files of a folder or glob are left out if one matches their
-        path below the folder, or a part of it. Older runs have none.
-    field: the key of a `.jsonl` line, or the column of a `.parquet` file, that has the text.
-        None: all files are plain text, and joined with `separator` between them.
-    deduplicate: only the first of several equal documents is kept.
-    """
+    """Which text, and how much of it is held out: see configs/data/text.yaml."""
 
     document_end: ClassVar[None] = None  # no text marks the end of a document
 
@@ -52,19 +47,14 @@ class TextConfig:
     path: str | None = _field(metadata={"free_text": True, "may_move": True})
     val_fraction: float
     separator: str | None = _field(metadata={"free_text": True})
+    field: str = _field(metadata={"free_text": True})
     exclude: str | None = _field(default=None, metadata={"free_text": True})
-    field: str | None = _field(default=None, metadata={"free_text": True})
     deduplicate: bool = False
 
     def __post_init__(self) -> None:
         check_range("val_fraction", self.val_fraction, above=0, most=1)
-        if self.separator == "" and self.field is not None:
+        if self.separator == "":
             raise ValueError("separator: is empty; give a text, or null for one document a file")
-
-    @property
-    def rules(self) -> str:
-        """What decides which documents a file has, and to which split they belong."""
-        return json.dumps([self.field, self.divider, self.val_fraction])
 
     @property
     def divider(self) -> str | None:
@@ -74,135 +64,16 @@ class TextConfig:
             return None
         return self.separator.replace("\\n", "\n").replace("\\t", "\t")
 
-
-class Text:
-    """The corpus that a `TextConfig` describes; see `data.corpus.Corpus`.
-
-    In a folder or glob, files that are not UTF-8 text are skipped: `description` lists them.
-
-    source: the file to read, if it has been found already; it may be remote or compressed.
-    others: the names of files beside it that are not text.
-
-    Raises UserError, naming `data.path`, for text that is missing, unreadable, empty or not UTF-8.
-
-    sha256: of the whole text.
-    """
-
-    def __init__(
-        self, config: TextConfig, source: Source | None = None, others: Sequence[str] = ()
-    ) -> None:
-        if not config.path:
-            raise UserError(
-                "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
-                "or - for standard input"
-            )
-        # Parts of the text in order: (file, first byte, length) or (separator, 0, length).
-        self._stretches: list[tuple[Path | bytes, int, int]] = []
-        self._times: dict[Path, int] = {}  # when each file was last changed
-        try:
-            files, self._spool = _find(config, source)
-            is_named = bool(self._spool) or files == [Path(os.path.expanduser(config.path))]  # noqa: PTH111
-            separator = (config.separator or "").encode()
-            self.sha256, skipped = self._check(files, separator, is_named)
-        except RecursionError:
-            raise UserError("data.path: has too many parts; give a shorter glob pattern") from None
-        except OSError as error:
-            raise UserError(
-                f"data.path: {error.filename or config.path} cannot be read ({error.strerror}); "
-                "give a readable UTF-8 text file, folder or glob pattern"
-            ) from error
-        name = "standard input" if config.path == "-" else config.path
-        n_bytes = sum(length for _, _, length in self._stretches)
-        if is_named and skipped:
-            ((file, problem),) = skipped.items()
-            raise UserError(
-                f"data.path: {name if self._spool else file} is not UTF-8 ({problem}); convert it, "
-                "or choose other files"
-            )
-        if n_bytes == 0:
-            problem = "contains no UTF-8 text" if skipped else "is empty"
-            raise UserError(f"data.path: {name} {problem}; give a text with at least one character")
-        cut = int(n_bytes * (1 - config.val_fraction))
-        before = b"".join(self._read(cut - 3, cut + 1))
-        while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
-            before, cut = before[:-1], cut - 1
-        self._bounds = {"train": (0, cut), "val": (cut, n_bytes)}
-        described = _describe(len(files) + len(others), n_bytes, [*map(str, skipped), *others])
-        names = [source.name] if source else map(str, files)
-        self.description = ((described or "") + note_on_json(names)).lstrip() or None
-
-    def _check(
-        self, files: Sequence[Path], separator: bytes, is_named: bool
-    ) -> tuple[str, dict[Path, str]]:
-        """Check all files, and note which parts make up the text. Returns the SHA-256 of the text,
-        and why files are skipped."""
-        digest, ending, skipped = hashlib.sha256(), b"", {}
-        for file in files:
-            gap = _missing_end(separator, ending) if self._stretches else b""
-            self._times[file] = file.stat().st_mtime_ns
-            continued = digest.copy()
-            try:
-                blocks = _text_blocks(file, is_named)
-                length, own_ending = _hash(continued, gap, blocks, keep=len(separator))
-            except NotText as error:
-                skipped[file] = str(error)
-                continue
-            if length:
-                start = file.stat().st_size - length
-                self._stretches += [(gap, 0, len(gap)), (file, start, length)]
-                digest, ending = continued, own_ending
-        return digest.hexdigest(), skipped
-
-    def fingerprint(self) -> str:
-        """Equal for two corpora exactly if both of their splits are equal."""
-        return f"text:{self.sha256}:{self._bounds['train'][1]}"
-
-    def pieces(self, split: str) -> Iterator[str]:
-        """The text of `split` ("train" or "val") in pieces of a few MB."""
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        for block in self._read(*self._bounds[split]):
-            yield decoder.decode(block)
-
-    def document_bits(self, split: str) -> None:
-        """None: the information of free text is unknown."""
-        return
-
-    def _read(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes from `start` to `stop` of the whole text, in blocks."""
-        at = 0
-        for source, first, length in self._stretches:
-            begin, end = max(start - at, 0), min(stop - at, length)
-            at += length
-            if begin >= end:
-                continue
-            try:
-                with self._open(source) as stream:
-                    stream.seek(first + begin)
-                    while begin < end:
-                        block = stream.read(min(BLOCK, end - begin))
-                        if not block:
-                            raise OSError("shorter than before")
-                        begin += len(block)
-                        yield block
-            except OSError as error:
-                raise UserError(
-                    f"data.path: {source!s} changed while it was read; try again"
-                ) from error
-
-    def _open(self, source: Path | bytes) -> io.BufferedIOBase:
-        if isinstance(source, bytes):
-            return io.BytesIO(source)
-        if source.stat().st_mtime_ns != self._times[source]:
-            raise OSError("changed since it was checked")
-        return source.open("rb")
+    @property
+    def rules(self) -> str:
+        """What decides which documents a file has, and to which split they belong."""
+        return json.dumps([self.field, self.divider, self.val_fraction])
 
 
-def _find(config: TextConfig, source: Source | None) -> tuple[list[Path], object]:
-    """The files that the settings name, or that of a `source`; and what keeps a temporary one.
+def open_text(config: TextConfig) -> Corpus:
+    """The corpus of a `TextConfig`: one plain text that is not divided is a `Text`.
 
-    Standard input and pipes can be read only once, and the text is needed several times, so they
-    are copied to a temporary file, which is deleted with the corpus. So are files that are remote
-    or compressed.
+    Raises UserError, naming `data.path`, for files that are missing or cannot be used.
     """
     path = config.path or ""
     if path == "-":
@@ -210,71 +81,250 @@ def _find(config: TextConfig, source: Source | None) -> tuple[list[Path], object
             raise UserError(
                 "data.path: - reads standard input, which is a terminal; pipe the text into it"
             )
-        return _spool(sys.stdin.buffer)
-    chosen = Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
-    if chosen.is_fifo():
-        with chosen.open("rb") as stream:
-            return _spool(stream)
-    if source is None:
-        return find_files(path, config.exclude), None
-    if source.files is None and not source.suffixes[1]:
-        return [Path(source.name)], None
-    with readable(source.name), source.open() as stored:
-        return _spool(source.stream(stored))
+        return Text(sys.stdin.buffer, "standard input", config.val_fraction)
+    with readable(path):
+        if not is_url(path) and local_path(path).is_fifo():
+            with local_path(path).open("rb") as pipe:
+                return Text(pipe, path, config.val_fraction)
+    sources = _find_files(config)
+    if single := _single_text(config, sources):
+        others = [each.name for each in sources if each is not single]
+        return Text(single, single.name, config.val_fraction, others)
+    return Documents(config, sources)
 
 
-def _spool(stream: Any) -> tuple[list[Path], object]:
-    folder = tempfile.TemporaryDirectory()
-    with (spool := Path(folder.name, "text")).open("wb") as copy:
-        shutil.copyfileobj(stream, copy, BLOCK)
-    return [spool], folder
+def open_documents(config: TextConfig) -> Documents:
+    """The corpus of a `TextConfig`. Raises as `open_text`, and for a single text."""
+    sources = _find_files(config)
+    if _single_text(config, sources):
+        raise UserError(
+            "data.path: is a single text, which train.py reads as it is; give files of documents, "
+            "or divide the text with data.separator"
+        )
+    return Documents(config, sources)
 
 
-def _text_blocks(file: Path, is_named: bool) -> Iterator[bytes]:
-    """The text of a file in blocks that are not empty, without a byte order mark.
-
-    Raises NotText for bytes that are not UTF-8, and unless the file itself is named, for zero
-    bytes, which binary files have.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    with file.open("rb") as stream:
-        at = len(codecs.BOM_UTF8) if stream.read(3) == codecs.BOM_UTF8 else 0
-        stream.seek(at)
-        while True:
-            block = stream.read(BLOCK)
-            unfinished = len(decoder.getstate()[0])
-            try:
-                decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                raise NotText(f"byte {at - unfinished + error.start}") from None
-            if not is_named and b"\0" in block:
-                raise NotText("a zero byte")
-            if not block:
-                return
-            yield block
-            at += len(block)
+def _find_files(config: TextConfig) -> list[Source]:
+    if not config.path:
+        raise UserError(
+            "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
+            "or - for standard input"
+        )
+    sources = find(config.path, config.exclude)
+    if any(PurePosixPath(each.name).name == "shards.json" for each in sources):
+        raise UserError(
+            f"data.path: {config.path} has shards that prepare.py made; to train on them, give "
+            "their folder itself as a local path, otherwise leave them out with data.exclude"
+        )
+    return sources
 
 
-def _hash(digest: Any, gap: bytes, blocks: Iterator[bytes], keep: int) -> tuple[int, bytes]:
-    """Hash a text and the gap before it; if the text is empty, hash neither. Returns the length of
-    the text and its last `keep` bytes."""
-    length, ending = 0, b""
-    for block in blocks:
-        digest.update(block if length else gap + block)
-        length += len(block)
-        ending = (ending + block)[-keep:] if keep else b""
-    return length, ending
-
-
-def _describe(n_files: int, n_bytes: int, skipped: Sequence[str]) -> str | None:
-    """Which of several files are read; at most ten of those that are not are named."""
-    if n_files == 1:
+def _single_text(config: TextConfig, sources: Sequence[Source]) -> Source | None:
+    """The only plain text of these files; None if there are several, or other documents."""
+    if config.separator is not None or any(each.suffixes[0] in READERS for each in sources):
         return None
-    text = f"reading {n_files - len(skipped):,} files, {decimal(n_bytes)}"
-    if skipped:
-        more = f" and {len(skipped) - 10:,} more" if len(skipped) > 10 else ""
-        text += f"; skipped {len(skipped):,} that are not UTF-8: {', '.join(skipped[:10])}{more}"
-    return text
+    if len(sources) == 1:
+        return sources[0]
+    if len(sources) > SIBLINGS or any(each.files for each in sources):
+        return None
+    texts = list(islice((each for each in sources if _is_text(each)), 2))
+    return texts[0] if len(texts) == 1 else None
+
+
+def _is_text(source: Source) -> bool:
+    """Whether a file is UTF-8 to its end, and not empty."""
+    with readable(source.name), source.open() as stored:
+        try:
+            return sum(map(len, decoded(source.stream(stored)))) > 0
+        except NotText:
+            return False
+
+
+class Text:
+    """One plain text, of which `val_fraction` of the bytes, at the end, are for validation.
+
+    source: a file, or a stream that is read to its end. Its text is needed several times: that of a
+        stream, or of a file that is remote or compressed, is copied to a temporary file, which is
+        deleted with the corpus.
+    name: of the text in messages. others: the names of files beside it that are not text.
+
+    Raises UserError, naming `data.path`, for a text that is empty or not UTF-8.
+    sha256: of the text, without a byte order mark.
+    """
+
+    marks_ends = False
+    deduplicate = False
+
+    def __init__(
+        self,
+        source: Source | BinaryIO,
+        name: str,
+        val_fraction: float,
+        others: Sequence[str] = (),
+    ) -> None:
+        self.source, self.name, self.val_fraction = source, name, val_fraction
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        with readable(name):
+            self._file = self._local_copy()
+            self.sha256, self._start, end = self._check()
+            self.n_bytes = end
+            cut = self._start + int((end - self._start) * (1 - val_fraction))
+            with self._file.open("rb") as file:
+                file.seek(max(cut - 3, 0))
+                before = file.read(cut + 1 - file.tell())
+        while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
+            before, cut = before[:-1], cut - 1
+        self._bounds = {"train": (self._start, cut), "val": (cut, end)}
+        files = f"reading 1 file, {decimal(end)}; {list_skipped(others)}" if others else ""
+        self.description = (files + note_on_json([name])).lstrip() or None
+
+    def _local_copy(self) -> Path:
+        if isinstance(self.source, Source):
+            if self.source.files is None and not self.source.suffixes[1]:
+                return Path(self.source.name)
+            with self.source.open() as stored:
+                return self._spool(self.source.stream(stored))
+        return self._spool(self.source)
+
+    def _spool(self, stream: Any) -> Path:
+        self._folder = tempfile.TemporaryDirectory()
+        with (spool := Path(self._folder.name, "text")).open("wb") as copy:
+            shutil.copyfileobj(stream, copy, BLOCK)
+        self.source = local_source(spool)
+        return spool
+
+    def _check(self) -> tuple[str, int, int]:
+        """The SHA-256 of the text, and where it begins and ends in the file."""
+        digest, length = hashlib.sha256(), 0
+        try:
+            with self._file.open("rb") as file:
+                for text in decoded(file, accepts_zeros=True):
+                    data = text.encode()
+                    digest.update(data)
+                    length += len(data)
+        except NotText as error:
+            raise UserError(
+                f"data.path: {self.name} is not UTF-8 ({error}); convert it, or choose other files"
+            ) from error
+        if not length:
+            raise UserError(
+                f"data.path: {self.name} is empty; give a text with at least one character"
+            )
+        end = self._file.stat().st_size
+        return digest.hexdigest(), end - length, end
+
+    def fingerprint(self) -> str:
+        return f"text:{self.sha256}:{self._bounds['val'][0] - self._start}"
+
+    def shards(self) -> Sequence[Corpus]:
+        return [self]
+
+    def documents(
+        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
+    ) -> Iterator[Document]:
+        for split, (start, stop) in self._bounds.items():
+            if start < stop:
+                yield Document(split, self._read(start, stop, reading))
+                reading = None
+
+    def training_text(self) -> Iterator[str]:
+        return self._read(*self._bounds["train"])
+
+    def document_bits(self) -> None:
+        """None: the information of free text is unknown."""
+
+    def _read(self, start: int, stop: int, reading: Reading | None = None) -> Iterator[str]:
+        """The text between two places of the file. Raises UserError if the file has changed."""
+        assert isinstance(self.source, Source)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        with readable(self.name), self._file.open("rb") as file:
+            self.source.check_unchanged()
+            with reading.follow(self.source, file) if reading else nullcontext():
+                file.seek(start)
+                while block := file.read(min(BLOCK, stop - file.tell())):
+                    yield decoder.decode(block)
+            self.source.check_unchanged()
+
+
+class Documents:
+    """The documents of some files. An end token separates them."""
+
+    marks_ends = True
+
+    def __init__(self, config: TextConfig, sources: Sequence[Source]) -> None:
+        self.config, self.sources = config, sources
+        self.deduplicate, self.val_fraction = config.deduplicate, config.val_fraction
+        self.n_bytes = sum(each.size or 0 for each in sources)
+        files = f"reading documents of {counted(len(sources), 'file')}, {decimal(self.n_bytes)}"
+        self.description: str | None = files + note_on_json(each.name for each in sources)
+
+    def fingerprint(self) -> str:
+        """Changes when a file changes, or a setting that decides what a document is."""
+        known = [self.config.rules, *(each.fingerprint for each in self.sources)]
+        return f"documents:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
+
+    def shards(self) -> Sequence[Documents]:
+        """A shard for each file; small ones can share one. Adding a file changes at most one shard,
+        unless the number of small files reaches the next power of two."""
+        small = [each for each in self.sources if (each.size or SMALL) < SMALL]
+        groups = [[each] for each in self.sources]
+        if len(small) > ALONE:
+            groups = [[each] for each in self.sources if each not in small]
+            n_shared = 1 << (len(small) // ALONE).bit_length()
+            shared: list[list[Source]] = [[] for _ in range(n_shared)]
+            for each in small:  # by its own name: the folder may be moved
+                shared[hash_of(Path(each.name).name) % n_shared].append(each)
+            groups += filter(None, shared)
+        return [Documents(self.config, each) for each in groups]
+
+    def documents(
+        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
+    ) -> Iterator[Document]:
+        """Those of which the hash of the beginning is below `val_fraction` are for validation."""
+        field, separator = self.config.field, self.config.divider
+        limit = int(self.config.val_fraction * (1 << 64))
+        for source in self.sources:
+            for parts in read_documents(source, field, separator, reading, skipped):
+                first = next(parts)
+                split = "val" if hash_of(first[:FIRST]) < limit else "train"
+                yield Document(split, chain([first], parts))
+
+    def training_text(self) -> Iterator[str]:
+        """The first training documents of each file: of all files together, about `SAMPLE`
+        characters."""
+        share = SAMPLE // len(self.sources)
+        for source in self.sources:
+            left = share
+            for text in text_of(Documents(self.config, [source]), "train"):
+                yield repaired(text)
+                yield "\n"  # no word continues in the next document
+                left -= len(text)
+                if left < 0:
+                    break
+
+    def document_bits(self) -> None:
+        """None: the information of free text is unknown."""
+
+
+def hash_of(text: str) -> int:
+    """64 bits of the BLAKE2b of a text."""
+    data = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+
+
+def repaired(text: str) -> str:
+    """The text with U+FFFD for lone surrogates, which JSON can spell and UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def list_skipped(names: Sequence[str]) -> str:
+    """Which files are skipped; at most ten are named. Empty if there are none."""
+    if not names:
+        return ""
+    shown = [printable(each) for each in sorted(names)[:10]]
+    more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
+    files = counted(len(names), "file")
+    return f"skipped {files} (not UTF-8 text): {', '.join(shown)}{more}"
 
 
 def note_on_json(names: Iterable[str]) -> str:
@@ -286,9 +336,3 @@ def note_on_json(names: Iterable[str]) -> str:
         f" (note: the content of {counted(count, '.json file')} is plain text here; for documents, "
         "write one JSON object a line to a .jsonl file)"
     )
-
-
-def _missing_end(separator: bytes, ending: bytes) -> bytes:
-    """The part of `separator` that is missing at the end of a text with this ending."""
-    held = max(n for n in range(len(separator) + 1) if ending.endswith(separator[:n]))
-    return separator[held:]

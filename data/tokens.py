@@ -1,45 +1,36 @@
-"""Token files: a corpus, encoded by a tokenizer, as memory-mapped arrays of token ids.
+"""The tokens of a corpus, from the cache or encoded into it, as arrays that are read from disk.
 
-Promises: encoding in pieces gives the tokens of the whole text; memory use does not grow with the
-text; a corpus is encoded once, into a folder of `cache_dir` whose name depends on the text and the
-tokenizer. The folder is complete if it exists, and may be deleted at any time; its files are used
-only if their checksums are right. Knows nothing of batches or models.
+The name of a folder in the cache depends on the text and the tokenizer. It is complete if it
+exists, and may be deleted at any time. Knows nothing of batches or models.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int64, UInt64
+from rich.filesize import decimal
 
-from data.arrays import Tokens
+from data.arrays import TokenArray, Tokens
 from data.cache import publish
-from data.corpus import Corpus
-from data.documents import Documents
-from data.joining import content_of, join
+from data.corpus import SPLITS, Corpus
 from data.patterns import BPE
-from data.pieces import SPLITS, THREADS, ahead, cache_key, cut
-from data.prepared import Prepared
 from data.progress import show_reading
-from data.shards import PART_BYTES, Encoder, Part, group, read_shards
+from data.shards import BITS, Shard, cache_key, cut, find_shards, shard_key, write_shard
+from data.text import list_skipped
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError, counted
-from files import find_damage, read_json, remove, write_sums
+from files import remove
 
-BITS = "val.bits"
-FILES = ("meta.json", BITS, *(f"{split}.bin" for split in SPLITS))
+MUCH = 1 << 27  # bytes of text: what took long to encode stays for the next attempt
 
 
 @dataclass(frozen=True)
@@ -73,102 +64,186 @@ def prepare(
     splits: those that must have at least `context_length` + 1 tokens.
 
     Raises UserError if one has fewer, or if the tokenizer or the cache folder is not available;
-    nothing new is then left on disk.
+    nothing new is then left on disk, unless it took long.
     """
-    if isinstance(corpus, Documents | Prepared):
-        return _prepare_documents(corpus, tokenizer, cache_dir, context_length, splits)
-    cache, fingerprint = Path(cache_dir).expanduser(), corpus.fingerprint()
-    untrained: Path | None = None
-    if isinstance(tokenizer, TokenizerConfig):
-        texts = partial(corpus.pieces, "train")
-        tokenizer, untrained = open_tokenizer(tokenizer, texts, cache, fingerprint)
-    folder = cache / f"tokens-{cache_key(fingerprint, tokenizer.digest, *FILES)}"
-    about = _read_about(folder)
-    if about is None:
-        with publish(folder) as temporary:
-            about = _encode(corpus, tokenizer, temporary)
-            check_length({each: about[each]["tokens"] for each in splits}, context_length)
-    else:
-        check_length({each: about[each]["tokens"] for each in splits}, context_length)
-    if untrained:
-        with publish(untrained) as temporary:
-            tokenizer.save(temporary)
-    train, val = (_open_tokens(folder, split, about) for split in SPLITS)
-    bits = None if about["val_documents"] is None else np.fromfile(folder / BITS, "<f8")
-    return Dataset(tokenizer, train, val, bits, about["sha256"])
-
-
-def _prepare_documents(
-    corpus: Documents | Prepared,
-    tokenizer: TokenizerConfig | Tokenizer,
-    cache_dir: str | Path,
-    context_length: int,
-    splits: tuple[str, ...],
-) -> Dataset:
-    """As `prepare`, but shards and parts of shards that are encoded already are used again."""
-    cache = Path(cache_dir).expanduser()
-    new: list[Path] = []
-    parts: list[Part] = []
+    cache, new = Path(cache_dir).expanduser(), list[Path]()
+    missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
     try:
-        if isinstance(corpus, Prepared):
-            corpus.check_tokenizer(tokenizer)
-            tokenizer, parts = corpus.tokenizer, corpus.parts
-        else:
-            tokenizer = _document_tokenizer(corpus, tokenizer, cache, new)
-            _encode_documents(corpus, tokenizer, cache, new, parts)
-        digest = content_of(parts, corpus.config)
-        joined = cache / f"joined-{digest[:32]}"
-        if not joined.exists():
-            new.append(joined)
-        arrays, report = join(parts, corpus.config, joined)
-        n_documents = sum(each.about["documents"] for each in parts)
-        if not n_documents:
+        tokenizer = find_tokenizer(corpus, tokenizer, cache, new)
+        shards = _encode(corpus, tokenizer, cache, new)
+        dataset = join(
+            shards, tokenizer, corpus.deduplicate, corpus.val_fraction, corpus.marks_ends
+        )
+        count = sum(shard.about[split]["documents"] for shard in shards for split in SPLITS)
+        if corpus.marks_ends and count < len(splits):
+            are = "is" if count == 1 else "are"
+            skipped = list_skipped([name for each in shards for name in each.about["skipped"]])
             raise UserError(
-                f"data.path: {corpus.config.path} has no documents that are not empty; give others"
+                f"data.path: has {counted(count, 'document')} that {are} not empty, and each split "
+                "needs its own; give more documents, or a plain text, whose end is for validation"
+                + (skipped and f" ({skipped})")
             )
-        if len(splits) > 1 and n_documents == 1:
-            raise UserError(
-                f"data.path: {corpus.config.path} has only one document, and each split needs its "
-                "own; give more documents, or a plain text, whose last tenth is for validation"
-            )
-        check_length({each: len(arrays[each]) for each in splits}, context_length)
+        check_length({each: len(getattr(dataset, each)) for each in splits}, context_length)
     except UserError:
-        # What took long to encode stays for the next attempt.
-        encoded = [each for parts in read_shards(new) for each in parts]
-        if sum(each.about["bytes"] for each in encoded) < PART_BYTES:
+        written = [each for each in find_shards(new) if each]
+        if sum(each.about[split]["bytes"] for each in written for split in SPLITS) < MUCH:
             for folder in new:
                 remove(folder)
+            for folder in missing:
+                with suppress(OSError):  # it has other entries
+                    folder.rmdir()
         raise
-    return Dataset(tokenizer, arrays["train"], arrays["val"], None, digest, report)
+    return dataset
 
 
-def _document_tokenizer(
-    corpus: Documents, tokenizer: TokenizerConfig | Tokenizer, cache: Path, new: list[Path]
+def find_tokenizer(
+    corpus: Corpus, tokenizer: TokenizerConfig | Tokenizer, cache: Path, new: list[Path]
 ) -> Tokenizer:
-    """The tokenizer of documents; adds its folder to `new` if it had to be trained."""
+    """The tokenizer of a corpus; adds its folder in the cache to `new` if it had to be trained."""
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
-    tokenizer, untrained = open_tokenizer(
-        tokenizer, corpus.sample, cache, corpus.fingerprint(), n_special=1
+    if tokenizer.name != "bpe":
+        return make_tokenizer(corpus, tokenizer)
+    key = cache_key(corpus.fingerprint(), str(tokenizer.vocab_size), BPE.tiktoken)
+    folder = cache / f"bpe-{key}"
+    with suppress(UserError):  # it is missing or damaged
+        return Tokenizer.load(folder)
+    found = make_tokenizer(corpus, tokenizer)
+    new.append(folder)
+    with publish(folder) as temporary:
+        found.save(temporary)
+    return found
+
+
+def make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
+    """The tokenizer of a corpus, with a token that ends documents if they are marked. Raises
+    UserError if it is not available."""
+    if config.name != "bpe":
+        found = fixed_tokenizer(config.name)
+    elif config.vocab_size is None:
+        raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
+    else:
+        size = config.vocab_size - corpus.marks_ends
+        found = train_bpe(cut(corpus.training_text()), size)
+    return found.with_document_end() if corpus.marks_ends else found
+
+
+def _encode(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path]) -> list[Shard]:
+    """All shards of a corpus; adds to `new` the folders of those that had to be written."""
+    parts, shards = corpus.shards(), list[Shard]()
+    folders = [cache / f"tokens-{shard_key(part, tokenizer)}" for part in parts]
+    with show_reading(sum(part.n_bytes for part in parts)) as reading:
+        for part, folder, shard in zip(parts, folders, find_shards(folders), strict=True):
+            if shard:
+                reading.skip(part.n_bytes)
+            else:
+                if folder.exists():
+                    print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
+                new.append(folder)
+                shard = write_shard(part, tokenizer, folder, reading)
+            shards.append(shard)
+    return shards
+
+
+def join(
+    shards: Sequence[Shard],
+    tokenizer: Tokenizer,
+    deduplicate: bool,
+    val_fraction: float,
+    has_report: bool,
+) -> Dataset:
+    """All shards as one dataset.
+
+    deduplicate: only the first of several equal documents is kept. val_fraction: 1 if all documents
+    are for validation. has_report: whether it has a report.
+    """
+    counts = {split: sum(each.about[split]["documents"] for each in shards) for split in SPLITS}
+    is_moved = val_fraction < 1 and max(counts.values()) == sum(counts.values()) > 1
+    if deduplicate or is_moved:
+        hashes, spans = _documents(shards, deduplicate)
+        if is_moved:
+            _move_one(hashes, spans)
+    else:
+        spans = {split: _whole_files(shards, split) for split in SPLITS}
+    if val_fraction == 1:  # also of shards that were prepared with another fraction
+        spans = {"train": spans["train"][:0], "val": np.concatenate([*spans.values()])}
+    files = [shard.folder / f"{split}.bin" for split in SPLITS for shard in shards]
+    train, val = (TokenArray(files, spans[each], shards[0].about["dtype"]) for each in SPLITS)
+    has_bits = shards[0].about["has_bits"]
+    return Dataset(
+        tokenizer,
+        train,
+        val,
+        np.fromfile(shards[0].folder / BITS, "<f8") if has_bits else None,
+        dataset_sha256(shards, deduplicate),
+        _report(shards, spans, deduplicate, is_moved) if has_report else None,
     )
-    if untrained:
-        new.append(untrained)
-        with publish(untrained) as temporary:
-            tokenizer.save(temporary)
-    return tokenizer.with_document_end()
 
 
-def _encode_documents(
-    corpus: Documents, tokenizer: Tokenizer, cache: Path, new: list[Path], parts: list[Part]
-) -> None:
-    """Add the parts of all shards to `parts`, and to `new` the folders of new shards."""
-    with show_reading(sum(each.size or 0 for each in corpus.sources)) as reading:
-        encoder = Encoder(corpus.config, tokenizer, reading)
-        groups = group(corpus.sources)
-        folders = [cache / f"documents-{encoder.key(files)}" for files in groups]
-        new += [each for each in folders if not each.exists()]
-        for files, folder, found in zip(groups, folders, read_shards(folders), strict=True):
-            parts += encoder.shard(files, folder, found)
+def dataset_sha256(shards: Sequence[Shard], deduplicate: bool) -> str:
+    known = [*(shard.sha256 for shard in shards), deduplicate]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+Spans = dict[str, Int64[np.ndarray, "span 3"]]  # by split: the file, its first token, its last + 1
+
+
+def _whole_files(shards: Sequence[Shard], split: str) -> Int64[np.ndarray, "span 3"]:
+    first = SPLITS.index(split) * len(shards)
+    rows = [[first + i, 0, each.about[split]["tokens"]] for i, each in enumerate(shards)]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _documents(
+    shards: Sequence[Shard], deduplicate: bool
+) -> tuple[dict[str, UInt64[np.ndarray, " document"]], Spans]:
+    """The hashes and the spans of all documents, or of the first of those that are equal."""
+    hashes, spans = {}, {}
+    for split in SPLITS:
+        tables = [shard.documents(split) for shard in shards]
+        ends = [table[:, 1].astype(np.int64).cumsum() for table in tables]
+        first = SPLITS.index(split) * len(shards)
+        rows = [
+            np.stack([np.full_like(end, first + i), np.append(0, end)[:-1], end], axis=1)
+            for i, end in enumerate(ends)
+        ]
+        hashes[split], spans[split] = np.concatenate(tables)[:, 0], np.concatenate(rows)
+        if deduplicate:
+            _, chosen = np.unique(hashes[split], return_index=True)
+            chosen.sort()
+            hashes[split], spans[split] = hashes[split][chosen], spans[split][chosen]
+    return hashes, spans
+
+
+def _move_one(hashes: Mapping[str, UInt64[np.ndarray, " document"]], spans: Spans) -> None:
+    """Of documents that all fell into one split, move the one whose hash is nearest to the limit
+    to the other split."""
+    full, empty = SPLITS if len(spans["train"]) else reversed(SPLITS)
+    nearest = np.argmin if full == "train" else np.argmax
+    place = nearest(hashes[full])
+    if len(spans[full]) > 1:
+        spans[empty] = spans[full][place : place + 1]
+        spans[full] = np.delete(spans[full], place, axis=0)
+
+
+def _report(shards: Sequence[Shard], spans: Spans, deduplicate: bool, is_moved: bool) -> str:
+    total = dict.fromkeys(("documents", "bytes"), 0)
+    for key in total:
+        total[key] = sum(shard.about[split][key] for shard in shards for split in SPLITS)
+    counts = {split: sum(shard.about[split]["documents"] for shard in shards) for split in SPLITS}
+    lines = [
+        f"{counted(total['documents'], 'document')}, {decimal(total['bytes'])} of text; "
+        f"{counted(counts['val'], 'document')} for validation"
+    ]
+    if is_moved:
+        lines.append("all documents fell into one split, so one of them was moved to the other")
+    if deduplicate:
+        kept = sum(map(len, spans.values()))
+        lines.append(
+            f"exact duplicates of earlier documents: {total['documents'] - kept:,} left out"
+        )
+    lines.append(list_skipped([name for shard in shards for name in shard.about["skipped"]]))
+    return "\n".join(filter(None, lines))
 
 
 def document_starts(
@@ -187,90 +262,6 @@ def document_starts(
     marks = [each.end() for each in re.finditer(re.escape(document_end.encode()), text)]
     starts = np.flatnonzero(np.isin(ends[:-1], marks)) + 1
     return np.insert(starts, 0, 0)
-
-
-def _open_tokens(folder: Path, split: str, about: dict[str, Any]) -> np.ndarray:
-    if not about[split]["tokens"]:  # an empty file cannot be mapped
-        return np.empty(0, about["dtype"])
-    return np.memmap(folder / f"{split}.bin", about["dtype"], "r")
-
-
-def open_tokenizer(
-    config: TokenizerConfig,
-    texts: Callable[[], Iterable[str]],
-    cache: Path,
-    fingerprint: str,
-    n_special: int = 0,
-) -> tuple[Tokenizer, Path | None]:
-    """The tokenizer of a config, and where to save it if it had to be trained on `texts`.
-
-    n_special: how many tokens of `vocab_size` are left for special ones.
-    """
-    if config.name != "bpe":
-        return fixed_tokenizer(config.name), None
-    if config.vocab_size is None:
-        raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
-    size = config.vocab_size - n_special
-    folder = cache / f"bpe-{cache_key(fingerprint, str(size), BPE.tiktoken)}"
-    try:
-        return Tokenizer.load(folder), None
-    except UserError:  # missing or damaged
-        return train_bpe(cut(texts()), size), folder
-
-
-def _encode(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """Write the token files of both splits and `meta.json`; return the content of the latter."""
-    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
-    digest = hashlib.sha256()
-    about: dict[str, Any] = {"dtype": dtype}
-
-    def encode(piece: str) -> tuple[bytes, int]:
-        tokens = tokenizer.encode_array(piece)
-        return tokens.astype(dtype).tobytes(), int(tokenizer.token_bytes[tokens].sum())
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        for split in SPLITS:
-            n_data = n_bytes = 0
-            pieces = cut(corpus.pieces(split))
-            with (folder / f"{split}.bin").open("wb") as file:
-                for data, length in ahead(pool, encode, pieces):
-                    file.write(data)
-                    digest.update(data)
-                    n_data += len(data)
-                    n_bytes += length
-            tokens = n_data // np.dtype(dtype).itemsize
-            about[split] = {"tokens": tokens, "bytes": n_bytes}
-    about["sha256"] = digest.hexdigest()
-    bits = corpus.document_bits("val")
-    about["val_documents"] = None if bits is None else len(bits)
-    np.array([] if bits is None else bits, "<f8").tofile(folder / BITS)
-    (folder / "meta.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
-    write_sums(folder, FILES)
-    return about
-
-
-def _read_about(folder: Path) -> dict[str, Any] | None:
-    """The content of `meta.json`; None if the folder is missing or damaged."""
-    if not os.path.lexists(folder):
-        return None
-    if not (damage := find_damage(folder, FILES)):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            about = read_json(folder / "meta.json")
-            if _is_whole(about, folder):
-                return about
-        damage = f"{folder / 'meta.json'} is damaged"
-    print(f"warning: {damage}; encoding the text again", file=sys.stderr)
-    return None
-
-
-def _is_whole(about: dict[str, Any], folder: Path) -> bool:
-    """Whether the metadata fit the files. Raises KeyError or TypeError if a part is missing."""
-    documents, width = about["val_documents"] or 0, {"<u2": 2, "<u4": 4}[about["dtype"]]
-    return (folder / BITS).stat().st_size == 8 * documents and all(
-        (folder / f"{split}.bin").stat().st_size == width * about[split]["tokens"]
-        and about[split]["tokens"] <= about[split]["bytes"]
-        for split in SPLITS
-    )
 
 
 def check_length(n_tokens: Mapping[str, int], context_length: int) -> None:

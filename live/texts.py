@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import UInt32
 
 from data import Corpus, TalesConfig, Tokenizer
+from data.corpus import text_of
 from data.tales import Tale, Tales
 
 N_TALES = 100  # that are searched for a beginning
@@ -27,7 +28,7 @@ def validation_tokens(
     """The first tokens of the validation split, about `most` if it has as many."""
     texts: list[str] = []
     length = 0
-    for piece in corpus.pieces("val"):
+    for piece in text_of(corpus, "val"):
         texts.append(piece)
         length += len(piece)
         if length >= 8 * most:  # characters; a token rarely has more
@@ -43,7 +44,7 @@ def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> s
     found = [words for tale in tales if len(tokenizer.encode(words := _before_name(tale))) <= most]
     if words := min(filter(None, found), key=len, default=""):
         return words
-    return _beginning(next(iter(corpus.pieces("val")), ""), tokenizer, most)
+    return _beginning(next(text_of(corpus, "val"), ""), tokenizer, most)
 
 
 def _before_name(tale: Tale) -> str:
@@ -59,9 +60,9 @@ def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) ->
     """Another validation text, of at most a context: a later tale, or a line in the middle and
     those after it."""
     if isinstance(corpus, Tales):
-        *_, text = islice(corpus.pieces("val"), N_TALES)
+        *_, text = islice(text_of(corpus, "val"), N_TALES)
     else:
-        text = next(iter(corpus.pieces("val")), "")
+        text = next(text_of(corpus, "val"), "")
         text = text[text.find("\n", len(text) // 2) + 1 :].strip() or text
     return _beginning(text, tokenizer, context_length)
 

@@ -43,7 +43,7 @@ class RunContext:
     config: Any
     varied: frozenset[str]
     model: GPT
-    corpus: Corpus
+    corpus: Corpus | None
     dataset: Dataset
     write_sample: Callable[[], str]
     first_step: int

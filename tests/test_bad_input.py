@@ -143,7 +143,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["data=text", "data.path=~nouser/x"], ["data.path", "~nouser"]),
     ("evaluate", ["run={tiny}", "data=text", "data.path=~nouser/x"], ["data.path", "~nouser"]),
     ("train", ["data=text", f"data.path=/{'*/' * 2000}"], ["data.path", "too many"]),
-    ("train", ["data=text", "data.path=*.bin"], ["data.path", "*.bin", "contains no UTF-8 text"]),
+    ("train", ["data=text", "data.path=*.bin"], ["data.path", "binary.bin", "not UTF-8"]),
     ("train", ["cache_dir=~nouser/x"], ["cache_dir", "~nouser", "user"]),
     ("train", ["data=shakespeare", "data.cache_dir=~nouser/x"], ["data.cache_dir", "~nouser"]),
     ("look", ["run={tiny}", "text=a", "html=/proc/x"], ["html", "/proc/x", "created"]),

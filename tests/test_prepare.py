@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from configs.schema import preset
-from data import TokenizerConfig, open_corpus, prepare
+from data import TokenizerConfig, load_dataset
 from data.prepared import assign
 from data.sources import Source
 from errors import UserError
 from tests.conftest import NEW_INTERPRETER, TINY_MODEL, command, succeed
-from tests.data.test_documents import documents, draw_texts, write_lines, write_table
+from tests.data.test_documents import BYTE, documents, draw_texts, write_lines, write_table
 from tests.test_bad_input import in_new_interpreter
 
 TEXTS = draw_texts(600)
@@ -50,7 +50,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_shards_do_not_depend_on_each_other(folder: Path) -> None:
     expected = contents(folder / "whole")
-    assert len(expected) == 3 * 6 + 4
+    assert len(expected) == 3 * 7 + 4
     for number in (2, 0, 1):
         output = succeed("prepare", "to=single", *SETTINGS, f"shard={number}", cwd=folder)
         assert output.startswith(f"shard {number} of 3: ") and "MB/s" in output
@@ -71,20 +71,20 @@ def test_launchers_spread_the_shards(folder: Path, launcher: str) -> None:
 
 def test_a_damaged_or_missing_shard_is_written_again(folder: Path) -> None:
     succeed("prepare", "to=broken", *SETTINGS, cwd=folder)
-    (first,) = (folder / "broken").glob("00000-*/00000/train.bin")
+    (first,) = (folder / "broken").glob("00000-*/train.bin")
     first.write_bytes(first.read_bytes()[:-1])
-    (second,) = (folder / "broken").glob("00001-*/00000/val.docs")
+    (second,) = (folder / "broken").glob("00001-*/val.docs")
     second.unlink()
     problem = fail("train", "data=text", "data.path=broken", *TINY_MODEL, cwd=folder)
-    assert "has 1 of 3 shards" in problem and "damaged: 0, 1;" in problem
+    assert "lacks 2 of 3 shards" in problem and "damaged: 0, 1;" in problem
     succeed("prepare", "to=broken", *SETTINGS, cwd=folder)
     assert contents(folder / "broken") == contents(folder / "whole")
 
 
 def test_training_reads_the_folder(folder: Path) -> None:
     def read(path: str) -> list[list[str]]:
-        corpus = open_corpus(preset("data", "text", path=str(folder / path)))
-        dataset = prepare(corpus, TokenizerConfig("bpe", 300), folder / ".cache", 8)
+        config = preset("data", "text", path=str(folder / path))
+        _, dataset = load_dataset(config, TokenizerConfig("bpe", 300), folder / ".cache", 8)
         return [sorted(documents(dataset, each)) for each in ("train", "val")]
 
     assert read("whole") == read("files")
@@ -155,8 +155,8 @@ def test_a_file_stays_in_its_shard(folder: Path) -> None:
     write_lines(folder / "uneven/1.jsonl", TEXTS[:100])
     for number in range(2):
         succeed("prepare", *settings, f"shard={number}", cwd=folder)
-    corpus = open_corpus(preset("data", "text", path=str(folder / "staying")))
-    dataset = prepare(corpus, TokenizerConfig("byte", None), folder / ".cache", 1)
+    config = preset("data", "text", path=str(folder / "staying"))
+    _, dataset = load_dataset(config, TokenizerConfig("byte", None), folder / ".cache", 1)
     found = documents(dataset, "train") + documents(dataset, "val")
     expected = TEXTS[:100] + TEXTS[200:240] + TEXTS[300:360] + TEXTS[400:480]
     assert sorted(found) == sorted(expected)
@@ -186,7 +186,7 @@ def test_files_are_spread_by_their_sizes() -> None:
 def test_a_folder_that_is_no_manifest(tmp_path: Path) -> None:
     (tmp_path / "shards.json").write_text("{}")
     with pytest.raises(UserError, match=r"shards\.json is damaged"):
-        open_corpus(preset("data", "text", path=str(tmp_path)))
+        load_dataset(preset("data", "text", path=str(tmp_path)), BYTE, tmp_path / ".cache", 8)
 
 
 def test_shards_of_different_files_do_not_mix(folder: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import preset
+from data.corpus import text_of
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from errors import UserError
 
@@ -60,8 +61,8 @@ def test_a_good_file_is_downloaded_once(server: ThreadingHTTPServer, tmp_path: P
     settings = config(server, "/good", tmp_path / "cache")
     for _ in range(2):
         corpus = open_shakespeare(settings)
-        assert "".join(corpus.pieces("train")).encode() == PLAY[: int(len(PLAY) * 0.9)]
-        assert "".join(corpus.pieces("val")).encode() == PLAY[int(len(PLAY) * 0.9) :]
+        assert "".join(text_of(corpus, "train")).encode() == PLAY[: int(len(PLAY) * 0.9)]
+        assert "".join(text_of(corpus, "val")).encode() == PLAY[int(len(PLAY) * 0.9) :]
     assert server.requests == ["/good"]  # type: ignore[attr-defined]
 
 
@@ -120,7 +121,7 @@ def test_a_local_copy_needs_no_server(tmp_path: Path) -> None:
         url="nowhere",
     )
     corpus = open_shakespeare(settings)
-    assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]).encode() == PLAY
+    assert "".join([*text_of(corpus, "train"), *text_of(corpus, "val")]).encode() == PLAY
 
 
 def test_for_another_text_the_text_corpus_is_suggested(tmp_path: Path) -> None:
@@ -130,14 +131,14 @@ def test_for_another_text_the_text_corpus_is_suggested(tmp_path: Path) -> None:
 
 
 def test_a_missing_local_copy_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^data\.path: .*absent\.txt does not exist"):
+    with pytest.raises(UserError, match=r"^data\.path: .*absent\.txt cannot be read"):
         open_shakespeare(preset("data", "shakespeare", path=str(tmp_path / "absent.txt")))
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"the real file is not at {REAL}")
 def test_the_real_file_is_the_one_the_settings_expect() -> None:
     corpus = open_shakespeare(preset("data", "shakespeare", path=str(REAL)))
-    train, val = ("".join(corpus.pieces(split)) for split in ("train", "val"))
+    train, val = ("".join(text_of(corpus, split)) for split in ("train", "val"))
     assert (len(train), len(val)) == (1003854, 111540)  # as in nanoGPT
     assert train.startswith("First Citizen:\n")
 

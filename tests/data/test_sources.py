@@ -90,43 +90,27 @@ def web() -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture
-def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data.remote.WAITS", (0.0, 0.0, 0.0))
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("path", ["/a.jsonl", "/b.jsonl.gz", "/c.jsonl.zst", "/d.parquet"])
+def test_a_file_of_the_web_is_read_as_a_local_one(
+    web: str, tmp_path: Path, path: str, ranges: bool
+) -> None:
+    Handler.ranges = ranges
+    (tmp_path / path[1:]).write_bytes(SERVED[path])
+    local, remote = (read(f"{each}{path}", tmp_path / "cache") for each in (tmp_path, web))
+    for split in ("train", "val"):
+        assert documents(remote, split) == documents(local, split)
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-@pytest.mark.parametrize("path", ["/a.jsonl", "/b.jsonl.gz", "/c.jsonl.zst", "/d.parquet"])
-def test_a_web_server_that_cuts_connections(
-    web: str, tmp_path: Path, path: str, ranges: bool, no_waits: None
+@pytest.mark.parametrize("path", ["/a.jsonl", "/b.jsonl.gz", "/d.parquet", "/notes.txt"])
+def test_a_connection_that_is_cut_is_an_error(
+    web: str, tmp_path: Path, path: str, ranges: bool
 ) -> None:
-    expected = read_local(path, tmp_path)
-    Handler.cuts, Handler.after, Handler.ranges = 3, 20_000, ranges
-    if path == "/d.parquet" and not ranges:
-        Handler.cuts = 0  # it is read as a whole
-    dataset = read(web + path, tmp_path / "cache")
-    assert [documents(dataset, each) for each in ("train", "val")] == expected
-
-
-def read_local(path: str, folder: Path) -> list[list[str]]:
-    (folder / path[1:]).write_bytes(SERVED[path])
-    dataset = read(folder / path[1:], folder / "local")
-    return [documents(dataset, each) for each in ("train", "val")]
-
-
-def test_the_place_where_a_connection_was_cut_is_found_again(web: str, no_waits: None) -> None:
-    (source,) = find(web + "/a.jsonl")
-    for ranges in (True, False):
-        Handler.cuts, Handler.after, Handler.ranges = 3, 30_000, ranges
-        with source.open() as file:
-            assert file.read() == SERVED["/a.jsonl"]
-        assert Handler.cuts == 0
-
-
-def test_a_server_that_never_gives_the_rest(web: str, tmp_path: Path, no_waits: None) -> None:
-    Handler.cuts, Handler.after = 10**9, 1000
-    with pytest.raises(UserError, match=r"^data\.path: .*a\.jsonl cannot be read"):
-        read(web + "/a.jsonl", tmp_path / "cache")
+    """And never the end of the text."""
+    Handler.cuts, Handler.after, Handler.ranges = 10**9, 1000, ranges
+    with pytest.raises(UserError, match=rf"^data\.path: .*{path} (cannot be read|is damaged)"):
+        read(web + path, tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*"))
 
 
@@ -158,12 +142,10 @@ def test_a_change_on_the_web_is_noticed(
     first = read(web + "/a.jsonl", tmp_path / "cache")
     monkeypatch.setitem(SERVED, "/a.jsonl", lines(TEXTS[1999::-1]))
     assert read(web + "/a.jsonl", tmp_path / "cache").sha256 == first.sha256
-    corpus = open_corpus(preset("data", "text", path=web + "/a.jsonl"))
-    assert corpus.description and "neither a date nor a version of 1 of" in corpus.description
     for day in (10, 11):
         Handler.modified = f"Tue, {day} Nov 2026 12:00:00 GMT"
         assert read(web + "/a.jsonl", tmp_path / "cache").sha256 != first.sha256
-    assert len(list((tmp_path / "cache").glob("documents-*"))) == 3
+    assert len(list((tmp_path / "cache").glob("tokens-*"))) == 3
 
 
 def test_a_single_text_of_the_web_keeps_its_last_tenth(web: str, tmp_path: Path) -> None:

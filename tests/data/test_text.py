@@ -1,37 +1,47 @@
-"""A corpus of one text: exact bytes, order, split, errors. Older runs join several files."""
+"""A corpus of one text: exact bytes, order, split, errors; and which files are found."""
 
 from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import data.readers
 import data.text
 from configs.schema import preset
-from data.corpus import open_corpus
-from data.sources import find_files
-from data.text import Text, TextConfig
+from data import open_corpus
+from data.corpus import text_of
+from data.sources import find
+from data.text import Text, TextConfig, open_text
 from errors import UserError
 
 
 def text_config(path: Path | str | None, **settings: object) -> TextConfig:
-    return preset(
-        "data", "text", path=path and str(path), **{"field": None, "separator": "\n\n", **settings}
-    )
+    return preset("data", "text", path=path and str(path), **settings)
+
+
+def open_single(path: Path | str, **settings: object) -> Text:
+    corpus = open_text(text_config(path, **settings))
+    assert isinstance(corpus, Text)
+    return corpus
 
 
 def split_texts(path: Path | str, **settings: object) -> tuple[str, str]:
-    corpus = Text(text_config(path=str(path), **settings))
-    return "".join(corpus.pieces("train")), "".join(corpus.pieces("val"))
+    corpus = open_single(path, **settings)
+    return "".join(text_of(corpus, "train")), "".join(text_of(corpus, "val"))
 
 
 def whole_text(path: Path | str, **settings: object) -> str:
     return "".join(split_texts(path, **settings))
+
+
+def names(path: Path | str, exclude: str | None = None) -> list[str]:
+    """The files that are found, by the first letter of their contents."""
+    return [Path(each.name).read_text()[:1] for each in find(str(path), exclude)]
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +87,14 @@ def test_blocks_of_any_size_give_the_same_text(
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     for size in range(1, 9):
         monkeypatch.setattr(data.text, "BLOCK", size)
+        monkeypatch.setattr(data.readers, "BLOCK", size)
         assert whole_text(tmp_path / "a.txt") == text
 
 
 def write_tree(root: Path) -> None:
     files = {
         "b.txt": "B",
-        "a/z.txt": "AZ",
+        "a/z.txt": "Z",
         "a/deep/er.md": "DEEP",
         "a.txt": "A",
         ".hidden": "no",
@@ -97,22 +108,22 @@ def write_tree(root: Path) -> None:
 
 def test_a_folder_is_read_in_sorted_order_without_hidden_files(tmp_path: Path) -> None:
     write_tree(tmp_path)
-    assert whole_text(tmp_path) == "A\n\nDEEP\n\nAZ\n\nB"
+    assert names(tmp_path) == ["A", "D", "Z", "B", ""]
 
 
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("*.txt", "A\n\nB"),
-        ("**/*.txt", "A\n\nAZ\n\nB"),
-        ("a/**", "DEEP\n\nAZ"),
+        ("*.txt", "AB"),
+        ("**/*.txt", "AZB"),
+        ("a/**", "DZ"),
         ("[b]*", "B"),
-        ("?.txt", "A\n\nB"),
+        ("?.txt", "AB"),
     ],
 )
 def test_a_glob_is_read_in_sorted_order(tmp_path: Path, pattern: str, expected: str) -> None:
     write_tree(tmp_path)
-    assert whole_text(tmp_path / pattern) == expected
+    assert "".join(names(tmp_path / pattern)) == expected
 
 
 def test_an_existing_file_takes_precedence_over_a_glob(tmp_path: Path) -> None:
@@ -121,37 +132,17 @@ def test_an_existing_file_takes_precedence_over_a_glob(tmp_path: Path) -> None:
     assert whole_text(tmp_path / "a[b].txt") == "brackets"
 
 
-@pytest.mark.parametrize(
-    ("first", "separator", "expected"),
-    [
-        ("x", "\n\n", "x\n\ny"),
-        ("x\n", "\n\n", "x\n\ny"),
-        ("x\n\n", "\n\n", "x\n\ny"),
-        ("x\n\n\n", "\n\n", "x\n\n\ny"),
-        ("x", "", "xy"),
-        ("x<e", "<end>", "x<end>y"),
-        ("x\n", "--", "x\n--y"),
-        ("\n", "\n\n", "\n\ny"),
-    ],
-)
-def test_the_missing_part_of_the_separator_is_inserted_between_files(
-    tmp_path: Path, first: str, separator: str, expected: str
-) -> None:
-    (tmp_path / "1").write_text(first)
-    (tmp_path / "2").write_text("y")
-    assert whole_text(tmp_path, separator=separator) == expected
-
-
 def test_standard_input_can_be_read_repeatedly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "piped").write_bytes("né\r\n".encode() * 50)
     with (tmp_path / "piped").open(encoding="utf-8") as stream:
         monkeypatch.setattr("sys.stdin", stream)
-        corpus = Text(text_config(path="-"))
+        corpus = open_single("-")
     (tmp_path / "piped").unlink()
     for _ in range(2):
-        assert "".join([*corpus.pieces("train"), *corpus.pieces("val")]) == "né\r\n" * 50
+        texts = (text_of(corpus, split) for split in ("train", "val"))
+        assert "".join(map("".join, texts)) == "né\r\n" * 50
 
 
 def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
@@ -165,8 +156,7 @@ def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
 def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
     def fingerprint(text: str, val_fraction: float = 0.5) -> str:
         (tmp_path / "a.txt").write_text(text)
-        config = text_config(path=str(tmp_path / "a.txt"), val_fraction=val_fraction)
-        return Text(config).fingerprint()
+        return open_single(tmp_path / "a.txt", val_fraction=val_fraction).fingerprint()
 
     assert fingerprint("abcdef") == fingerprint("abcdef")
     assert fingerprint("abcdef") != fingerprint("abcdeg")
@@ -198,7 +188,7 @@ def test_unusable_text_is_rejected_in_one_line(
     Path("latin.txt").write_bytes(b"caf\xe9 au lait")
     Path("cut.txt").write_bytes(b"abcd\xe4\xb8")
     with pytest.raises(UserError) as caught:
-        Text(text_config(path=path))
+        open_text(text_config(path=path))
     message = str(caught.value)
     assert message.startswith("data.path: ")
     assert problem in message
@@ -214,52 +204,27 @@ def test_the_offset_of_a_bad_byte_is_exact(
         encoded.decode()
     (folder / "bad.txt").write_bytes(encoded)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data.text, "BLOCK", size)
-        with pytest.raises(UserError, match=rf"bad.txt is not UTF-8 \(byte {error.value.start}\)"):
-            Text(text_config(path=str(folder / "bad.txt")))
+        patch.setattr(data.readers, "BLOCK", size)
+        place = rf"bad.txt is not UTF-8 \(byte {error.value.start:,}\)"
+        with pytest.raises(UserError, match=place):
+            open_single(folder / "bad.txt")
 
 
 def test_a_file_that_shrinks_or_disappears_while_it_is_read_is_detected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a long enough text")
-    corpus = Text(text_config(path=str(tmp_path / "a.txt")))
+    corpus = open_single(tmp_path / "a.txt")
     (tmp_path / "a.txt").write_text("short")
     with pytest.raises(UserError, match=r"a.txt changed while it was read"):
-        list(corpus.pieces("val"))
+        list(text_of(corpus, "val"))
     (tmp_path / "a.txt").unlink()
-    with pytest.raises(UserError, match=r"a.txt changed while it was read"):
-        list(corpus.pieces("val"))
+    with pytest.raises(UserError, match=r"a.txt cannot be read \(No such file"):
+        list(text_of(corpus, "val"))
 
 
 @pytest.mark.parametrize("val_fraction", [0.0, -0.1, 1.01, float("nan")])
 def test_a_fraction_out_of_range_is_rejected(val_fraction: float) -> None:
     with pytest.raises(ValueError, match=r"^val_fraction: "):
         text_config(path="a.txt", val_fraction=val_fraction)
-
-
-def test_binary_files_in_a_folder_are_skipped_and_listed(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("Once. ")
-    (tmp_path / "b.png").write_bytes(b"\x89PNG\xff" * 100)
-    (tmp_path / "c.npy").write_bytes(b"header" + bytes(100))  # valid UTF-8
-    # Valid in its first block, so that its beginning must not count.
-    (tmp_path / "d.txt").write_bytes(b"x" * (1 << 22) + b"\xff")
-    (tmp_path / "e.txt").write_text("The end.")
-    for path in (tmp_path, tmp_path / "*"):
-        corpus = Text(text_config(path=str(path), val_fraction=1.0))
-        assert "".join(corpus.pieces("val")) == "Once. \n\nThe end."
-        alone = tmp_path.parent / "alone.txt"
-        alone.write_text("Once. \n\nThe end.")
-        same = Text(text_config(path=str(alone), val_fraction=1.0))
-        assert corpus.fingerprint() == same.fingerprint()
-        description = corpus.description
-        assert description and description.startswith("reading 2 files, 16 bytes; skipped 3 that")
-        assert all(f"{name}" in description for name in ("b.png", "c.npy", "d.txt"))
-    for name in ("b.png", "d.txt"):
-        with pytest.raises(UserError, match=f"{name} is not UTF-8"):
-            Text(text_config(path=str(tmp_path / name)))
-    for name in ("a.txt", "e.txt"):
-        (tmp_path / name).unlink()
-    with pytest.raises(UserError, match="contains no UTF-8 text"):
-        Text(text_config(path=str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -278,10 +243,9 @@ def test_globs_exclude_files(tmp_path: Path, exclude: str | None, kept: str) -> 
     for name in ("a.txt", "b.lock", "build/c.txt", "build/deep/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(Path(name).stem)
-    config = text_config(path=str(tmp_path), exclude=exclude, separator="", val_fraction=1.0)
-    assert "".join(Text(config).pieces("val")) == kept
+    assert "".join(names(tmp_path, exclude)) == kept
     with pytest.raises(UserError, match=r"contains no files, apart from .* data\.exclude names"):
-        Text(replace(config, exclude="*"))
+        find(str(tmp_path), "*")
 
 
 @pytest.mark.parametrize("pattern", ["", "**/*.*", "runs/**"])
@@ -298,14 +262,15 @@ def test_runs_are_left_out(tmp_path: Path, pattern: str) -> None:
     for name in ("runs/notes.txt", "runs/docs/config.yaml", "runs/docs/a.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    found = find_files(str(tmp_path / pattern), None)
-    names = [str(each.relative_to(tmp_path / "runs")) for each in found]
-    assert names == ["docs/a.txt", "docs/config.yaml", "notes.txt"]
+    found = [each.name for each in find(str(tmp_path / pattern))]
+    assert found == [
+        f"{tmp_path}/runs/{each}" for each in ("docs/a.txt", "docs/config.yaml", "notes.txt")
+    ]
     with pytest.raises(UserError, match=r"contains no files, apart from those of runs"):
-        find_files(str(tmp_path / "runs/sweep"), None)
-    named = tmp_path / "runs/a/train.log"
-    assert find_files(str(named), None) == [named]
-    assert find_files(str(tmp_path / "runs/*/train.log"), None) == [named]
+        find(str(tmp_path / "runs/sweep"))
+    named = str(tmp_path / "runs/a/train.log")
+    assert [each.name for each in find(named)] == [named]
+    assert [each.name for each in find(str(tmp_path / "runs/*/train.log"))] == [named]
 
 
 def test_json_is_plain_text_with_a_note(tmp_path: Path) -> None:
@@ -315,44 +280,25 @@ def test_json_is_plain_text_with_a_note(tmp_path: Path) -> None:
         assert description and description.startswith("(note: the content of 1 .json file is plain")
     (tmp_path / "b.txt").touch()
     (tmp_path / "b.jsonl").touch()
-    description = open_corpus(text_config(path=str(tmp_path), field="text")).description
+    description = open_corpus(text_config(path=str(tmp_path))).description
     assert description and description.startswith("reading documents of 3 files, 19 bytes (note: ")
     (tmp_path / "a.json").rename(tmp_path / "a.txt")
     assert "note" not in (open_corpus(text_config(path=str(tmp_path))).description or "")
 
 
-def test_each_file_is_read_once_before_it_is_encoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.txt").write_text("Once. " * 100)
-    (tmp_path / "b.txt").write_text("The end.")
-    opened: list[str] = []
-    plain = Path.open
-
-    def count(path: Path, *arguments: str) -> object:
-        opened.append(path.name)
-        return plain(path, *arguments)  # type: ignore[call-overload]
-
-    monkeypatch.setattr(Path, "open", count)
-    corpus = Text(text_config(path=str(tmp_path / "a.txt")))
-    opened.remove("a.txt")  # for the character at which the splits meet
-    corpus.fingerprint(), corpus.fingerprint()
-    assert opened == ["a.txt"]
-
-
 def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("Once there was a hen. " * 10)
-    corpus = Text(text_config(path=str(file)))
+    corpus = open_single(file)
     file.write_text("Once there was a fox. " * 10)
     os.utime(file, ns=(0, 0))
     with pytest.raises(UserError, match="changed while it was read"):
-        list(corpus.pieces("train"))
+        list(text_of(corpus, "train"))
 
 
 def test_a_device_is_no_text() -> None:
     with pytest.raises(UserError, match="/dev/zero is a device"):
-        Text(text_config(path="/dev/zero"))
+        open_text(text_config(path="/dev/zero"))
 
 
 @pytest.mark.parametrize("pattern", ["", "/**/*"])
@@ -362,5 +308,4 @@ def test_links_in_circles_are_followed_once(tmp_path: Path, pattern: str) -> Non
     (folder / "a.txt").write_text("Once.")
     (folder / "loop").symlink_to(".")
     (folder / "same.txt").symlink_to("a.txt")
-    corpus = Text(text_config(path=f"{folder}{pattern}", val_fraction=1.0))
-    assert "".join(corpus.pieces("val")) == "Once."
+    assert whole_text(f"{folder}{pattern}") == "Once."

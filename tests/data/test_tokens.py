@@ -21,10 +21,12 @@ from tokenizers import normalizers
 
 from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
-from data.corpus import Corpus
+from data.corpus import Corpus, Document, text_of
 from data.patterns import BYTE, PATTERNS
+from data.progress import Reading
+from data.shards import cut
 from data.tokenizer import Tiktoken, fixed_tokenizer, train_bpe
-from data.tokens import cut, document_starts
+from data.tokens import document_starts
 from errors import UserError
 from tests.data.fast import imported
 
@@ -37,6 +39,10 @@ class StubCorpus:
     """A corpus with a given text, which counts how often it is read."""
 
     description = None
+    marks_ends = False
+    deduplicate = False
+    val_fraction = 0.1
+    n_bytes = 0
 
     def __init__(self, train: str = STORY, val: str = STORY[:500], bits: list[float] | None = None):
         self.texts = {"train": train, "val": val}
@@ -46,12 +52,21 @@ class StubCorpus:
     def fingerprint(self) -> str:
         return repr(self.texts)
 
-    def pieces(self, split: str) -> Iterator[str]:
-        self.reads += 1
-        text = self.texts[split]
-        return (text[i : i + 7] for i in range(0, len(text), 7))
+    def shards(self) -> list[Corpus]:
+        return [self]
 
-    def document_bits(self, split: str) -> list[float] | None:
+    def documents(
+        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
+    ) -> Iterator[Document]:
+        self.reads += 1
+        for split, text in self.texts.items():
+            if text:
+                yield Document(split, (text[i : i + 7] for i in range(0, len(text), 7)))
+
+    def training_text(self) -> Iterator[str]:
+        return text_of(self, "train")
+
+    def document_bits(self) -> list[float] | None:
         self.reads += 1
         return self.bits
 
@@ -135,7 +150,7 @@ def test_the_bytes_of_a_normalized_text_are_counted(tmp_path: Path) -> None:
     (folder,) = tmp_path.glob("tokens-*")
     assert json.loads((folder / "meta.json").read_text())["val"]["bytes"] == len(normal.encode())
     again = prepare(StubCorpus(text, text), NORMALIZING, tmp_path, 8)
-    assert (again.val[:] == dataset.val).all()
+    assert (again.val[:] == dataset.val[:]).all()
 
 
 @pytest.mark.parametrize("config", [TokenizerConfig("byte", None), TokenizerConfig("bpe", 300)])
@@ -195,7 +210,6 @@ def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
         ("*/val.bin", b""),
         ("*/meta.json", b"{"),
         ("*/meta.json", b"{}"),
-        ("*/meta.json", b'{"dtype": "<u2", "train": 3}'),
         ("*/tokenizer.json", b"[]"),
         ("*/tokenizer.tiktoken", b""),
     ],
@@ -227,9 +241,9 @@ def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None
     class Overtaken(StubCorpus):
         """While this corpus is being encoded, another process finishes the same work."""
 
-        def document_bits(self, split: str) -> list[float] | None:
+        def document_bits(self) -> list[float] | None:
             prepare(StubCorpus(), config, tmp_path, context_length=8)
-            return super().document_bits(split)
+            return super().document_bits()
 
     dataset = prepare(Overtaken(), config, tmp_path, context_length=8)
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
@@ -238,7 +252,7 @@ def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None
 
 def _prepare_in_a_process(cache: str) -> tuple[bytes, str]:
     dataset = prepare(StubCorpus(STORY * 50), TokenizerConfig("bpe", 300), cache, context_length=8)
-    return np.asarray(dataset.train).tobytes(), dataset.tokenizer.digest
+    return dataset.train[:].tobytes(), dataset.tokenizer.digest
 
 
 def test_concurrent_processes_all_succeed(tmp_path: Path) -> None:
@@ -312,11 +326,11 @@ def test_tales_have_their_bits(tmp_path: Path) -> None:
     config = preset("data", "tales", n_bytes=20_000)
     dataset: Dataset = prepare(open_corpus(config), TokenizerConfig("byte", None), tmp_path, 8)
     corpus: Corpus = open_corpus(config)
-    bits = corpus.document_bits("val")
+    bits = corpus.document_bits()
     assert bits is not None and dataset.val_bits is not None
     assert dataset.val_bits.tolist() == list(bits)
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
-        assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(corpus.pieces(split))
+        assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(text_of(corpus, split))
 
 
 def test_importing_the_package_loads_neither_torch_nor_a_network_client() -> None:

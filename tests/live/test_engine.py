@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from configs.schema import preset
 from data import open_corpus
+from data.corpus import text_of
 from inference import open_run
 from inference.generation import generate, window_start
 from model import GPT, ablate, record_attention
@@ -97,7 +98,7 @@ def test_the_default_run(engine: Call, tmp_path: Path) -> None:
     succeed("train", "run_dir=run", cwd=tmp_path)
     run = open_run(tmp_path / "run", "best")
     assert run.config.data is not None
-    for tale in islice(open_corpus(run.config.data).pieces("val"), 3):
+    for tale in islice(text_of(open_corpus(run.config.data), "val"), 3):
         ids = run.tokenizer.encode(f"\n\n{tale}")[: run.model.config.context_length]
         found = engine(READ, {"packed": packed(run.model.requires_grad_(False)), "ids": ids})
         check(found, run.model, ids)

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import normalizers
 
 from data import open_corpus
+from data.corpus import text_of
 from files import write_sums
 from inference import open_run
 from live.pack import rounded
@@ -133,7 +134,7 @@ def test_the_texts_were_not_trained_on(run: Path) -> None:
     about = data_in(page(run))["run"]
     assert opened.config.data is not None
     corpus = open_corpus(opened.config.data)
-    trained, held_out = ("".join(corpus.pieces(split)) for split in ("train", "val"))
+    trained, held_out = ("".join(text_of(corpus, split)) for split in ("train", "val"))
     for name in ("prompt", "reference"):
         text = about[name]
         assert text in held_out and text not in trained

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from configs.schema import preset
 from data import Dataset, open_corpus
+from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
 from model import GPT, record_attention
 from observe.attention import (
@@ -99,7 +100,7 @@ def test_the_default_probe_of_tales_is_a_short_whole_tale(
     tmp_path: Path, context_length: int, whole: bool
 ) -> None:
     corpus = open_corpus(preset("data", "tales", n_bytes=60_000))
-    text = "".join(corpus.pieces("val"))
+    text = "".join(text_of(corpus, "val"))
     probe = default_probe(context_of_tales(tmp_path, text, context_length))
     first = text[:N_SEARCHED_TOKENS].split("\n\n")[:-1]
     expected = min(first, key=len) + "\n\n" if whole else text[:N_PROBE_TOKENS]

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from configs.schema import preset
 from data import Dataset, open_corpus
+from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
 from model import GPT, causal_mask
 from model.block import Block
@@ -88,7 +89,7 @@ def test_tales_are_read_whole(tmp_path: Path) -> None:
     """Each window holds all tokens of one tale, after the end of the one before."""
     tokenizer = fixed_tokenizer("byte")
     corpus = open_corpus(preset("data", "tales", n_bytes=60_000))
-    text = "".join(corpus.pieces("val"))
+    text = "".join(text_of(corpus, "val"))
     tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
     tales = [tale.encode() for tale in text.split("\n\n") if tale]
     longest = max(map(len, tales)) + 2

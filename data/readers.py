@@ -1,0 +1,172 @@
+"""The documents of one file: lines of `.jsonl`, rows of `.parquet`, plain texts or what divides
+them. They come in the order of the file, in memory that does not depend on its size."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections import deque
+from collections.abc import Iterator
+from contextlib import nullcontext
+from io import BufferedIOBase
+from typing import Any
+
+from data.progress import Reading
+from data.sources import BLOCK, NotText, Source, readable, require
+from errors import UserError
+
+ROWS = 1024
+
+
+def read_documents(
+    source: Source,
+    field: str,
+    separator: str | None,
+    reading: Reading | None = None,
+    skipped: dict[str, str] | None = None,
+) -> Iterator[Iterator[str]]:
+    """The texts of one file that are not empty, in order, each in parts that must be read before
+    the next text is asked for.
+
+    Of a plain text that is not UTF-8, none: the reason is added to `skipped`, under the name of the
+    file. Raises UserError for what is damaged, and for a remote text that begins as UTF-8 and does
+    not go on so.
+    """
+    with readable(source.name), source.open() as stored:
+        with reading.follow(source, stored) if reading else nullcontext():
+            try:
+                if reader := READERS.get(source.suffixes[0]):
+                    yield from (iter([text]) for text in reader(source, stored, field) if text)
+                else:
+                    yield from _plain(source, stored, separator)
+            except NotText as error:
+                if skipped is not None:
+                    skipped[source.name] = str(error)
+        source.check_unchanged()
+
+
+def _lines(source: Source, stored: BufferedIOBase, field: str) -> Iterator[str | None]:
+    for number, line in enumerate(source.stream(stored), 1):
+        if not line.strip():
+            continue
+        where = f"{source.name}: line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = str(error)
+            if isinstance(error, json.JSONDecodeError):
+                reason = f"{error.msg} at column {error.colno}"
+            raise UserError(
+                f"data.path: {where} is not JSON ({reason}); repair it, or leave it out"
+            ) from error
+        if not isinstance(row, dict):
+            raise UserError(
+                f"data.path: {where} is not a JSON object with a key {field!r}; leave it out"
+            )
+        if field not in row:
+            raise UserError(
+                f"data.field: {where} has no key {field!r}; "
+                f"choose one of its keys: {', '.join(row)[:200]}"
+            )
+        text = row[field]
+        if text is not None and not isinstance(text, str):
+            raise UserError(
+                f"data.field: {field!r} of {where} is not a text; choose another key or column"
+            )
+        yield text
+
+
+def _rows(source: Source, stored: BufferedIOBase, field: str) -> Iterator[str | None]:
+    arrow, parquet = (require(each, "data.path") for each in ("pyarrow", "pyarrow.parquet"))
+    # By default Arrow keeps the stored bytes of all row groups in memory.
+    streamed = {"pre_buffer": False, "buffer_size": BLOCK}
+    with source.seekable(stored) as file, parquet.ParquetFile(file, **streamed) as table:
+        schema = table.schema_arrow
+        if schema.names.count(field) != 1:
+            problem = "several columns" if field in schema.names else "no column"
+            raise UserError(
+                f"data.field: {source.name} has {problem} {field!r}; choose one of its columns: "
+                f"{', '.join(schema.names)[:200]}"
+            )
+        kind = schema.field(field).type
+        if arrow.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind not in (arrow.string(), arrow.large_string(), arrow.string_view()):
+            raise UserError(
+                f"data.field: the column {field!r} of {source.name} has the type "
+                f"{kind}, and not string; choose another column"
+            )
+        for batch in table.iter_batches(ROWS, columns=[field], use_threads=False):
+            yield from batch.column(0).to_pylist()
+
+
+READERS = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}
+
+
+def _plain(
+    source: Source, stored: BufferedIOBase, separator: str | None
+) -> Iterator[Iterator[str]]:
+    """The documents of a plain text. Raises NotText before the first."""
+    if source.files is None:  # a remote file is not fetched twice
+        with source.open() as checked:
+            deque(decoded(source.stream(checked)), maxlen=0)
+    texts = decoded(source.stream(stored))
+    if (first := next(texts, None)) is None:
+        return
+    texts = _rest(source, first, texts)
+    if separator is None:
+        yield texts
+    else:
+        yield from (iter([text]) for text in _divided(texts, separator))
+
+
+def _rest(source: Source, first: str, texts: Iterator[str]) -> Iterator[str]:
+    yield first
+    try:
+        yield from texts
+    except NotText as error:
+        raise UserError(
+            f"data.path: {source.name} is not UTF-8 text ({error}); convert it, or leave it out "
+            "with data.exclude"
+        ) from error
+
+
+def decoded(stream: Any, accepts_zeros: bool = False) -> Iterator[str]:
+    """The text of a stream in blocks that are not empty, without a byte order mark. Raises NotText
+    where it is not UTF-8, and for a zero byte, which binary files have, unless it is accepted."""
+    decoder, at, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
+    while block := stream.read(BLOCK):
+        text = _decode(decoder, block, at)
+        if b"\0" in block and not accepts_zeros:
+            raise NotText("a zero byte")
+        at += len(block)
+        text = text if begun else text.removeprefix("\ufeff")
+        if text:
+            begun = True
+            yield text
+    _decode(decoder, b"", at)
+
+
+def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int) -> str:
+    unfinished = len(decoder.getstate()[0])
+    try:
+        return decoder.decode(block, final=not block)
+    except UnicodeDecodeError as error:
+        raise NotText(f"byte {at - unfinished + error.start:,}") from None
+
+
+def _divided(texts: Iterator[str], separator: str) -> Iterator[str]:
+    """The parts of a text between separators that are not empty."""
+    parts: list[str] = []  # of the document that has begun
+    for text in texts:
+        end = parts[-1][-len(separator) :] if parts else ""
+        if separator in end + text:
+            *whole, text = "".join([*parts, text]).split(separator)
+            yield from filter(None, whole)
+            parts = []
+        elif len(end) < len(separator):  # a short part: the next may complete the separator
+            text = "".join([*parts, text])
+            parts = []
+        parts.append(text)
+    if last := "".join(parts):
+        yield last
