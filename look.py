@@ -179,7 +179,6 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     kept = tokens[: opened.config.model.context_length]
     if len(kept) < len(tokens):
         print(f"Using the first {len(kept)} of {len(tokens)} tokens: the model's context length")
-    opened.run.check_contents("run")
     events = open_events(opened.run.path)
     tag = f"text: {text[:40]}"
     if len(text) > 40:  # two long texts that begin alike are different probes

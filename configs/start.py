@@ -235,7 +235,6 @@ def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
 def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     config = settings.config
     run.check_tokens(dataset.sha256, "resume")
-    run.check_contents("resume")
     found, refusal = "", None
     if ranks.is_main:
         try:

@@ -25,6 +25,7 @@ import logging
 import os
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -39,7 +40,7 @@ import yaml
 from errors import UserError, check_path
 from files import fsync, read_json, read_text, real_path, replace_link, replace_text
 from training.callback import Summary
-from training.checkpoint import Checkpoints
+from training.checkpoint import NAMES, Checkpoints
 
 RUNS = Path("runs")
 FILES = ("config.yaml", "resumed.yaml", "data.json", "train.log", "metrics.jsonl", "summary.json")
@@ -101,7 +102,8 @@ class Run:
 
     @classmethod
     def open(cls, path: str, setting: str) -> Run:
-        """The run at `path`. Raises UserError, naming `setting`, if there is none."""
+        """The run at `path`. Raises UserError, naming `setting`, if there is none, or if it has
+        links that a run does not have."""
         check_path(setting, path)
         config_file = Path(path) / "config.yaml"
         folder, linked = real_path(Path(path)), real_path(config_file).parent
@@ -118,28 +120,29 @@ class Run:
                 source = shlex.quote(str(path))
                 advice = f"convert it first: python convert.py source={source} to=runs/NAME"
             raise UserError(f"{setting}: {path} is not a run (it has no config.yaml); {advice}")
+        run._check_contents(setting)
         return run
 
-    def check_contents(self, setting: str) -> None:
-        """Raises UserError, naming `setting`, for what the project must not write to: links that
-        lead out of the run, named pipes, and folders in the place of files."""
-        root = real_path(self.path)
-        for folder, folders, names in os.walk(self.path):
-            for path in (Path(folder, name) for name in (*folders, *names)):
-                name = path.name if path.parent == self.path else ""
-                if path.is_symlink() and not _target(path).is_relative_to(root):
-                    problem = "is a link that leads out of the run"
-                elif name in (*FILES, "lock") and not path.is_file():
-                    problem = "is not a file"
-                elif name in ("train.log", "lock") and path.stat().st_nlink > 1:
-                    problem = "is a hard link to another file"
-                elif name in (*FOLDERS, "plugins") and not path.is_dir():
-                    problem = "is not a folder"
-                elif not (path.is_symlink() or path.is_dir() or path.is_file()):
-                    problem = "is neither a file nor a folder"
-                else:
-                    continue
-                raise UserError(f"{setting}: {path} {problem}; move it, or give another run")
+    def _check_contents(self, setting: str) -> None:
+        """Raises UserError, naming `setting`, for a link other than `last` and `best` to the run's
+        own checkpoints, and for what is neither a file nor a folder: so nothing outside of the
+        folder is read or written, and nothing is waited for."""
+        checkpoints = self.checkpoints.folder
+        for folder, folders, files in os.walk(self.path):
+            for path in (Path(folder, name) for name in (*folders, *files)):
+                with suppress(FileNotFoundError):  # it was deleted meanwhile
+                    mode = path.lstat().st_mode
+                    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+                        continue
+                    is_link = stat.S_ISLNK(mode)
+                    is_pointer = path.parent == checkpoints and path.name in NAMES
+                    if is_link and is_pointer and path.readlink().parent == Path():
+                        continue
+                    what = "a link" if is_link else "neither a file nor a folder"
+                    raise UserError(
+                        f"{setting}: {path} is {what}, which no run has; move it, or give another "
+                        "run"
+                    )
 
     def was_given(self, arguments: str) -> bool:
         """Whether some arguments, as YAML, were among those of the command that created the run."""
@@ -282,11 +285,6 @@ class _Place:
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         raise  # a full disk is reported once, not with a traceback for each line
-
-
-def _target(link: Path) -> Path:
-    """Where a link leads, without following the links that it leads to."""
-    return Path(os.path.normpath(real_path(link.parent) / link.readlink()))
 
 
 def check_new(path: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -87,14 +88,29 @@ def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
         assert not Path("run/checkpoints").exists()
 
 
-def test_a_link_within_a_linked_folder_is_not_the_one_to_move(here: Path) -> None:
-    run = create("run")
-    Path("run/checkpoints").mkdir()
-    Path("elsewhere").mkdir()
-    Path("run/checkpoints/step-000001").symlink_to(here / "elsewhere")
-    Path("run/checkpoints/best").symlink_to("step-000001")
-    with pytest.raises(UserError, match=r"^resume: run/checkpoints/step-000001 is a link that"):
-        run.check_contents("resume")
+def test_only_links_to_the_own_checkpoints_are_accepted(here: Path) -> None:
+    create("run")
+    checkpoints = Path("run/checkpoints")
+    checkpoints.mkdir()
+    for name, target in (("last", "step-000001"), ("best", "step-000002")):
+        (checkpoints / name).symlink_to(target)
+    Run.open("run", "run")
+    for link, away in (
+        (checkpoints / "step-000001", str(here)),
+        (checkpoints / "best", "../../elsewhere"),
+        (Path("run/best"), "data.json"),
+    ):
+        before = link.readlink() if link.is_symlink() else None
+        link.unlink(missing_ok=True)
+        link.symlink_to(away)
+        with pytest.raises(UserError, match=rf"^resume: {link} is a link, which no run has"):
+            Run.open("run", "resume")
+        link.unlink()
+        if before:
+            link.symlink_to(before)
+    os.mkfifo("run/pipe")
+    with pytest.raises(UserError, match=r"^run: run/pipe is neither a file nor a folder"):
+        Run.open("run", "run")
 
 
 def test_an_existing_folder_is_rejected(here: Path) -> None:
