@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -24,7 +24,6 @@ from types import FrameType
 from typing import NoReturn
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
@@ -46,12 +45,20 @@ CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 CANNOT_USE = (errno.EACCES, errno.EPERM, errno.EIO)
 # How long other ranks wait for the first one of their node to report a mistake.
 RANK_SECONDS = 5
-BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
+BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR)
 # What torch, the C++ library and Python say if memory is limited.
 NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
 # Optional groups, which Hydra cannot override by their own default.
 NO_CHOICE = {"train": "experiment=null", "evaluate": "data=null", "convert": "tokenizer=null"}
 MAX_SWEEP = 10_000
+
+# Hydra's flags, without those that choose another script or other folders.
+SHOWN = ("job", "hydra", "all")
+SWEEP = {"-m", "--multirun"}
+WITH_VALUE = {"--cfg", "-c", "--info", "-i", "--config-dir", "-cd"}
+FLAGS = (
+    SWEEP | WITH_VALUE | {"--help", "-h", "--hydra-help", "--resolve", "--shell-completion", "-sc"}
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
@@ -207,8 +214,8 @@ def fail(message: str) -> NoReturn:
 def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     """The command line with free text quoted, so that Hydra takes it literally.
 
-    Raises UserError for an unknown flag, and for a sweep (-m) of another script than train.py. The
-    arguments of a sweep are unchanged: there commas separate values.
+    Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made. The settings of
+    a sweep are unchanged: there commas separate values.
     """
     settings = list(all_settings(SCRIPTS[script]))
     groups = {each.name for each in settings if each.marks.get("group")}
@@ -217,53 +224,54 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     arguments = [each for each in arguments if each != NO_CHOICE.get(script)]
     # Not paths, which the file system must find again.
     arguments = [as_utf8(each) if re.match(TEXTS, each) else each for each in arguments]
-    sweeps = [each for each in arguments if re.fullmatch("-m+|--multirun", each)]
-    if sweeps:  # at any position
-        arguments = ["-m", *(each for each in arguments if each not in sweeps)]
-    for argument in arguments:
-        _check_argument(argument, groups, free_text)
-    parser = get_args_parser()
-    parser.error = _refuse_flags  # type: ignore[method-assign]
-    parser.allow_abbrev = False
-    known, unknown = parser.parse_known_intermixed_args(arguments)
-    flags = _flags(arguments, known.overrides)  # Hydra takes no settings both before and after them
-    if unknown:
-        raise UserError(
-            f"{unknown[0]}: no such flag; "
-            "settings are given without dashes, such as trainer.max_steps=500"
-        )
-    for flag in ("config_name", "config_path", "experimental_rerun", "package"):
-        if getattr(known, flag):
-            raise UserError(f"--{flag.replace('_', '-')}: no such flag; leave it out")
-    if known.multirun and script not in ("train", "prepare"):
+    # Hydra takes no settings both before and after flags.
+    flags, overrides = _split(arguments)
+    for override in overrides:
+        _check_override(override, groups, free_text)
+    if not SWEEP.isdisjoint(flags):
+        _check_sweep(flags, overrides, script)
+        return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
+    return [*flags, *(_quote(each, groups, free_text) for each in overrides)]
+
+
+def _split(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The flags with their values, and the settings. Raises UserError for an unknown flag."""
+    flags: list[str] = []
+    settings: list[str] = []
+    takes_value = False
+    for each in arguments:
+        if not each.startswith("-") and not (takes_value and "=" not in each):
+            settings.append(each)
+        elif not each.startswith("-") or each.partition("=")[0] in FLAGS:
+            flags.append(each)
+        else:
+            raise UserError(
+                f"{each}: no such flag; "
+                "settings are given without dashes, such as trainer.max_steps=500"
+            )
+        takes_value = each in WITH_VALUE
+    for each, following in zip(flags, [*flags[1:], ""], strict=False):
+        name, equals, value = each.partition("=")
+        if name in ("--cfg", "-c") and (value if equals else following) not in SHOWN:
+            raise UserError(f"{name}: needs one of {', '.join(SHOWN)}")
+    names = {each.partition("=")[0] for each in flags}
+    if "--resolve" in names and names.isdisjoint(("--cfg", "-c")):
+        raise UserError("--resolve: needs --cfg job")
+    return flags, settings
+
+
+def _check_sweep(flags: Collection[str], overrides: Sequence[str], script: str) -> None:
+    """Raise UserError for a sweep that cannot be made."""
+    if script not in ("train", "prepare"):
         raise UserError(
             "-m: only train.py and prepare.py can sweep; run this script once for each value"
         )
-    if known.multirun and "LOCAL_RANK" in os.environ:
+    if "LOCAL_RANK" in os.environ:
         raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
-    if known.multirun and known.cfg:
+    if any(each.partition("=")[0] in ("--cfg", "-c") for each in flags):
         raise UserError("-m: cannot be combined with --cfg; leave one of them out")
-    if known.resolve and not known.cfg:
-        raise UserError("--resolve: needs --cfg job")
-    if known.multirun:
-        if (n_runs := count_runs(known.overrides)) > MAX_SWEEP:
-            raise UserError(
-                f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations"
-            )
-        settled = map(_settled, known.overrides)
-        return [*flags, *settled, *sweep_overrides(known.overrides)]
-    return [*flags, *(_quote(each, groups, free_text) for each in known.overrides)]
-
-
-def _flags(arguments: Iterable[str], settings: Iterable[str]) -> Iterator[str]:
-    """The arguments without the settings, of which each is one of them, in the same order."""
-    left = iter(settings)
-    following = next(left, None)
-    for each in arguments:
-        if each == following:
-            following = next(left, None)
-        else:
-            yield each
+    if (n_runs := count_runs(overrides)) > MAX_SWEEP:
+        raise UserError(f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations")
 
 
 def setting_name(override: str) -> str:
@@ -290,12 +298,8 @@ def _settled(argument: str) -> str:
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 
 
-def _refuse_flags(message: str) -> NoReturn:
-    raise UserError(f"{message.removeprefix('argument ')}; --help explains the flags")
-
-
-def _check_argument(argument: str, groups: Collection[str], free_text: Collection[str]) -> None:
-    """Raise UserError for an argument whose fault Hydra would not name."""
+def _check_override(argument: str, groups: Collection[str], free_text: Collection[str]) -> None:
+    """Raise UserError for a setting whose fault Hydra would not name."""
     key, _, value = argument.partition("=")
     try:
         as_utf8(argument).encode()
