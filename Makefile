@@ -40,7 +40,6 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/tokenizing.py
 	$(BIN)/python benchmarks/watching.py
 	$(BIN)/python benchmarks/tab.py
-	$(BIN)/python benchmarks/converting.py
 
 format: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check --fix .

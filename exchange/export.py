@@ -11,36 +11,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from torch import Tensor
+
 from data import Tokenizer
 from errors import UserError
 from exchange.card import model_card
 from exchange.config import to_config
 from exchange.gguf import n_rounded, write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
-from exchange.tensors import Tensors
 from exchange.tokenizer import end_token, first_token_of, write_tokenizer
-from exchange.weights import CODES, write_weights
+from exchange.weights import WEIGHTS, dtype_name, read_tensors, to_hugging_face
 from files import replace_folder
 from inference.opening import RunConfig, find_run, note_on_documents, read_config
 from model.hugging_face import ARCHITECTURES, family
 from training.run import Run
 from training.state import readable
-from training.weights import MODEL, check_weights
+from training.weights import MODEL, check_weights, write_tensors
 
 
 class Stored(NamedTuple):
-    """A checkpoint of a run, whose weights are read when they are used."""
+    """A checkpoint of a run."""
 
     run: Run
     config: RunConfig
     tokenizer: Tokenizer
     checkpoint: Path
-    weights: Tensors
+    weights: Mapping[str, Tensor]
     family: str
 
     @property
     def dtype(self) -> str:
-        return CODES.get(next(iter(self.weights.dtypes.values())), "float32")
+        return dtype_name(self.weights)
 
 
 def open_stored(source: Path, checkpoint: str) -> Stored:
@@ -55,7 +56,7 @@ def open_stored(source: Path, checkpoint: str) -> Stored:
     folder = run.checkpoints.find(checkpoint, "source")
     check_weights(config.model, tokenizer.vocab_size, folder)
     with readable(folder / MODEL) as path:
-        return Stored(run, config, tokenizer, folder, Tensors(path), kind)
+        return Stored(run, config, tokenizer, folder, read_tensors(path), kind)
 
 
 def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
@@ -64,7 +65,8 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
     model, tokenizer = stored.config.model, stored.tokenizer
     try:
         with replace_folder(target, is_new=True) as folder:
-            write_weights(folder, model, stored.weights, dtype)
+            tensors = to_hugging_face(model, stored.weights, dtype)
+            write_tensors(folder / WEIGHTS, tensors)
             mark = stored.config.document_end
             end = write_tokenizer(tokenizer, folder, model.context_length, mark)
             is_own = mark is not None

@@ -6,17 +6,20 @@ contains is executed; the run appears whole or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 import yaml
+from torch import Tensor
 
 from data import Tokenizer, TokenizerConfig
 from data.tokenizer import IMPORTED, fixed_tokenizer
 from errors import UserError
 from exchange.config import read_config
 from exchange.tokenizer import limits, read_own_tokenizer
-from exchange.weights import Entry, read_weights
+from exchange.weights import read_weights
 from files import fsync, replace_folder
 from model import ModelConfig
 from training.checkpoint import Checkpoints
@@ -31,14 +34,14 @@ def to_run(
     `tokenizer` is for a folder that has none. Raises UserError."""
     try:
         model, vocab_size = read_config(source)
-        entries = read_weights(source, model, vocab_size, dtype)
+        weights = read_weights(source, model, vocab_size, dtype)
         found = read_tokenizer(source, vocab_size, tokenizer)
-        write_run(target, name, model, found, entries)
+        write_run(target, name, model, found, weights)
     except ValueError as error:
         raise UserError(f"source: {source}: {error}") from error
     return (
         f"Wrote {target}: {model.n_layers} layers of {model.n_heads} heads, "
-        f"{sum(each.n_elements for each in entries):,} parameters, {found.vocab_size:,} tokens."
+        f"{sum(map(torch.numel, weights.values())):,} parameters, {found.vocab_size:,} tokens."
     )
 
 
@@ -75,7 +78,11 @@ def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None
 
 
 def write_run(
-    target: Path, name: str, model: ModelConfig, tokenizer: Tokenizer, entries: list[Entry]
+    target: Path,
+    name: str,
+    model: ModelConfig,
+    tokenizer: Tokenizer,
+    weights: Mapping[str, Tensor],
 ) -> None:
     """Write a run whose only checkpoint is at step 0. It has no corpus: `data` is null."""
     settings = {
@@ -87,9 +94,9 @@ def write_run(
     with replace_folder(target, is_new=True) as folder:
         (folder / "tokenizer").mkdir()
         tokenizer.save(folder / "tokenizer")
-        tensors = {MODEL: {entry.name: entry.load() for entry in entries}, OPTIMIZER: {}}
+        tensors: dict[str, Mapping[str, Tensor]] = {MODEL: weights, OPTIMIZER: {}}
         Checkpoints(folder / "checkpoints").save(tensors, TrainState(), is_best=True, keep=1)
         text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
         (folder / "config.yaml").write_text(text, encoding="utf-8")
-        for each in folder.rglob("*"):
-            fsync(each)
+        for path in folder.rglob("*"):
+            fsync(path)

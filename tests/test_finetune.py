@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from data import Tokenizer
-from exchange.tensors import Tensors
+from exchange.weights import read_tensors
 from files import write_sums
 from inference import open_run
 from model import record_attention
@@ -71,7 +71,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 def weights(run: Path, checkpoint: str = "last") -> dict[str, torch.Tensor]:
     folder = run / "checkpoints" / checkpoint
-    return dict(Tensors(folder / "model.safetensors"))
+    return read_tensors(folder / "model.safetensors")
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from configs.schema import preset
 from data.batches import Batches, EvalBatches
-from exchange.tensors import Tensors
+from exchange.weights import read_tensors
 from model import GPT
 from tests.conftest import ROOT, begin, finish, small_config
 from training.callback import Callback, EvalMetrics
@@ -383,7 +383,7 @@ def test_a_checkpoint_of_fsdp_is_resumed_on_one_rank(
     saved = full_state(folder, f"fsdp-{optimizer}", CUT, made)
     for part, values in held(made).items():
         assert_equal(values, saved[part])
-        assert_equal({**Tensors(checkpoint / part)}, saved[part])
+        assert_equal(read_tensors(checkpoint / part), saved[part])
     made.fit()
     assert_close(held(made)[MODEL], held(straight)[MODEL], optimizer)
 
@@ -395,7 +395,7 @@ def test_a_checkpoint_of_one_rank_is_resumed_under_fsdp(
     straight, _ = alone[optimizer]
     resumed = full_state(folder, f"resumed-{optimizer}", CUT, straight)
     for part, values in resumed.items():
-        assert_equal(values, {**Tensors(folder / f"alone-{optimizer}/step-{CUT:06d}" / part)})
+        assert_equal(values, read_tensors(folder / f"alone-{optimizer}/step-{CUT:06d}" / part))
     ended = full_state(folder, f"resumed-{optimizer}", STEPS, straight)
     assert_close(ended[MODEL], held(straight)[MODEL], optimizer)
 
