@@ -108,7 +108,7 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     except ValueError as error:
         raise UserError(str(error)) from error
     lines = [f"Wrote {target} ({kind}), from {stored.checkpoint}."]
-    n, of = n_rounded(model, tokenizer.vocab_size, kind)
+    n, of = n_rounded(model, weights, kind)
     if n < of:
         lines.append(
             f"note: {of - n} of {of} matrices are float32: their rows are not multiples of 32 "

@@ -1,8 +1,8 @@
 """GGUF, the format of llama.cpp and Ollama: weights, sizes and tokenizer in one file.
 
 Promises: given the ids of the tokens, llama.cpp computes the same function, up to the rounding of
-`dtype` and of its own arithmetic; a setting that it does not know is an error; weights go through
-memory one tensor at a time. Text is another matter: see `exchange.gguf_tokenizer`.
+`dtype` and of its own arithmetic; a setting that it does not know is an error. Text is another
+matter: see `exchange.gguf_tokenizer`.
 
 Names and shapes are those that llama.cpp reads in src/models/: gpt2.cpp, llama.cpp, qwen3.cpp.
 """
@@ -14,9 +14,8 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import closing
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from data import Tokenizer
 from errors import UserError, check_choice, check_range, printable
 from exchange.gguf_tokenizer import add_tokenizer
 from files import new_file
-from model import GPT, ModelConfig
+from model import ModelConfig
 from model.hugging_face import family
 
 if TYPE_CHECKING:
@@ -70,13 +69,6 @@ LAYER = {
 JOINED = dict.fromkeys(("attention.query", "attention.key", "attention.value"), "attn_qkv")  # gpt2
 
 
-class Stored(NamedTuple):
-    """A tensor of the file: `parameters` of ours, one below the other; without any, zeros."""
-
-    shape: tuple[int, ...]
-    parameters: tuple[str, ...]
-
-
 def write_gguf(
     file: Path,
     config: ModelConfig,
@@ -90,7 +82,7 @@ def write_gguf(
 ) -> None:
     """Write a model and its tokenizer to a GGUF file, which appears whole or not at all.
 
-    weights: by the names of GPT's parameters; each is read once.
+    weights: by the names of GPT's parameters.
     dtype: float32, float16, bfloat16 or q8_0, of the matrices: norms, biases, learned positions,
         and for q8_0 matrices whose rows are not multiples of 32, are float32.
     name: the name of the model, which programs show.
@@ -111,13 +103,13 @@ def write_gguf(
     check_range("model.n_layers", config.n_layers, most=MOST_LAYERS)
     check_range("model.rope_theta", config.rope_theta, most=float(np.finfo(np.float32).max))
     logging.getLogger("gguf").setLevel(logging.WARNING)
-    tensors = stored_tensors(config, tokenizer.vocab_size)
+    tensors = gguf_tensors(config, weights)
     try:
         with new_file(file) as temporary, closing(GGUFWriter(temporary, arch)) as writer:
             _add_general(writer, name, dtype)
             _add_sizes(writer, config, tokenizer.vocab_size)
             add_tokenizer(writer, tokenizer, first, end)
-            _write_tensors(writer, config, tensors, weights, dtype)
+            _write_tensors(writer, tensors, dtype)
     except OSError as error:
         if error.errno is None and "written" in str(error):  # NumPy's, on a full disk
             full = errno.ENOSPC
@@ -125,39 +117,37 @@ def write_gguf(
         raise
 
 
-def n_rounded(config: ModelConfig, vocab_size: int, dtype: str) -> tuple[int, int]:
+def n_rounded(config: ModelConfig, weights: Mapping[str, Tensor], dtype: str) -> tuple[int, int]:
     """How many matrices of the model the file holds in `dtype`, and how many it has: q8_0 cannot
     hold all."""
-    matrices = {
-        name: stored.shape
-        for name, stored in stored_tensors(config, vocab_size).items()
-        if len(stored.shape) == 2 and name != "position_embd.weight"
-    }
-    kinds = [_type(name, shape, dtype).name for name, shape in matrices.items()]
+    kinds = [
+        _type(name, tensor, dtype).name
+        for name, tensor in gguf_tensors(config, weights).items()
+        if _is_matrix(name, tensor)
+    ]
     return kinds.count(DTYPES[dtype][0]), len(kinds)
 
 
-def stored_tensors(config: ModelConfig, vocab_size: int) -> dict[str, Stored]:
-    """All tensors of the file, in their order, by llama.cpp's names."""
-    with torch.device("meta"):
-        model = GPT(config, vocab_size, end=0)  # no tensor depends on the id
-    is_gpt2 = family(config) == "gpt2"
-    found: dict[str, Stored] = {}
-    for ours, parameter in model.named_parameters():
+def gguf_tensors(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All tensors of the file by llama.cpp's names. Query, key and value of GPT-2 are one below the
+    other; biases that the model does not have, and llama.cpp expects, are zeros."""
+    arch = family(config)
+    found: dict[str, Tensor] = {}
+    for ours, tensor in weights.items():
         module, _, kind = ours.rpartition(".")
         if module.startswith("blocks."):
             _, index, module = module.split(".", 2)
-            part = (LAYER | JOINED)[module] if is_gpt2 else LAYER[module]
+            part = (LAYER | JOINED)[module] if arch == "gpt2" else LAYER[module]
             theirs = f"blk.{index}.{part}.{kind}"
+            if arch == "llama" and part in ("attn_q", "attn_k"):
+                tensor = _pair_up(tensor, config.d_head)
         else:
             theirs = f"{WHOLE[module]}.{kind}"
-        rows, *columns = parameter.shape
-        above = found.get(theirs, Stored((0,), ()))
-        found[theirs] = Stored((above.shape[0] + rows, *columns), (*above.parameters, ours))
-    if is_gpt2 and not config.bias:
-        for theirs, stored in list(found.items()):
+        found[theirs] = torch.cat([found[theirs], tensor]) if theirs in found else tensor
+    if arch == "gpt2" and not config.bias:
+        for theirs, tensor in list(found.items()):
             if theirs.startswith(("blk.", "output_norm.")):
-                found[theirs.removesuffix("weight") + "bias"] = Stored(stored.shape[:1], ())
+                found[theirs.removesuffix("weight") + "bias"] = torch.zeros(len(tensor))
     return found
 
 
@@ -188,64 +178,36 @@ def _add_sizes(writer: GGUFWriter, config: ModelConfig, vocab_size: int) -> None
         writer.add_rope_freq_base(config.rope_theta)
 
 
-def _write_tensors(
-    writer: GGUFWriter,
-    config: ModelConfig,
-    tensors: Mapping[str, Stored],
-    weights: Mapping[str, Tensor],
-    dtype: str,
-) -> None:
-    """Write everything: the keys that were added, the table of tensors, and the tensors."""
-    kinds = {name: _type(name, stored.shape, dtype) for name, stored in tensors.items()}
-    for name, stored in tensors.items():
-        n_bytes = _n_bytes(stored.shape, kinds[name])
-        writer.add_tensor_info(name, stored.shape, np.dtype("f4"), n_bytes, kinds[name])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    is_llama = family(config) == "llama"
-    for name, stored in tensors.items():
-        tensor = _read(stored, weights, kinds[name])
-        if is_llama and (".attn_q." in name or ".attn_k." in name):
-            tensor = _pair_up(tensor, config.d_head)
-        writer.write_tensor_data(_encode(tensor, kinds[name]))
-        del tensor  # before the next one is read
-
-
-def _type(name: str, shape: tuple[int, ...], dtype: str) -> GGMLQuantizationType:
-    """What llama.cpp's own converter chooses, except for rows that q8_0 cannot hold, which are
-    float16 there and float32 here."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    kind = GGMLQuantizationType[DTYPES[dtype][0]]
-    is_matrix = len(shape) == 2 and name != "position_embd.weight"
-    if is_matrix and shape[-1] % GGML_QUANT_SIZES[kind][0] == 0:
-        return kind
-    return GGMLQuantizationType.F32
-
-
-def _n_bytes(shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
-    from gguf import GGML_QUANT_SIZES
-
-    block, n_bytes = GGML_QUANT_SIZES[kind]
-    return prod(shape) // block * n_bytes
-
-
-def _read(stored: Stored, weights: Mapping[str, Tensor], kind: GGMLQuantizationType) -> Tensor:
-    """The tensor as float32. Raises ValueError if it holds a number that `kind` does not."""
-    if not stored.parameters:
-        return torch.zeros(stored.shape)
-    parts = []
-    for name in stored.parameters:
-        part = weights[name].detach().float()
-        least, most = (each.item() for each in part.aminmax())
+def _write_tensors(writer: GGUFWriter, tensors: Mapping[str, Tensor], dtype: str) -> None:
+    """Write everything: the keys that were added, and the tensors. Raises ValueError for a number
+    that `dtype` does not hold."""
+    for name, tensor in tensors.items():
+        kind = _type(name, tensor, dtype)
+        least, most = (value.item() for value in tensor.float().aminmax())
         if not -LARGEST[kind.name] <= least <= most <= LARGEST[kind.name]:
             raise ValueError(
                 f"dtype: {name} has values from {least:.6g} to {most:.6g}, which do not fit in "
                 f"{kind.name}; choose another dtype"
             )
-        parts.append(part)
-    return torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+        writer.add_tensor(name, _encode(tensor, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+
+
+def _is_matrix(name: str, tensor: Tensor) -> bool:
+    return tensor.dim() == 2 and name != "position_embd.weight"
+
+
+def _type(name: str, tensor: Tensor, dtype: str) -> GGMLQuantizationType:
+    """What llama.cpp's own converter chooses, except for rows that q8_0 cannot hold, which are
+    float16 there and float32 here."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    kind = GGMLQuantizationType[DTYPES[dtype][0]]
+    if _is_matrix(name, tensor) and tensor.shape[-1] % GGML_QUANT_SIZES[kind][0] == 0:
+        return kind
+    return GGMLQuantizationType.F32
 
 
 def _pair_up(tensor: Tensor, d_head: int) -> Tensor:
@@ -259,5 +221,5 @@ def _encode(tensor: Tensor, kind: GGMLQuantizationType) -> np.ndarray:
     from gguf import GGMLQuantizationType, quantize
 
     if kind == GGMLQuantizationType.BF16:
-        return tensor.bfloat16().view(torch.int16).numpy()
-    return quantize(tensor.numpy(), kind)
+        return tensor.contiguous().bfloat16().view(torch.int16).numpy()
+    return quantize(tensor.float().contiguous().numpy(), kind)
