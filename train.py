@@ -119,7 +119,7 @@ def train(settings: Settings) -> float | None:
             summary = trainer.fit()
             if summary and ranks.is_main:
                 run.write_summary(summary)
-        log.info("maps, scores, samples, embeddings and histograms took %s", context.cost)
+        log.info("maps, scores, samples, embeddings and histograms took %s", context.stopwatch)
     if summary is None:
         exit_stopped(trainer, run.path)
     return summary.val_bpb

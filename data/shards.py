@@ -105,7 +105,7 @@ def write_shard(
     pieces = _pieces(corpus.documents(reading, about["skipped"]))
     with publish(folder, setting) as temporary, ThreadPoolExecutor(THREADS) as pool:
         writers = {split: _Writer(temporary, split, about[split]) for split in SPLITS}
-        for encoded in ahead(pool, encode, pieces):
+        for encoded in prefetch(pool, encode, pieces):
             for split, tokens, n_bytes, digest in encoded:
                 writers[split].write(tokens, n_bytes, digest)
                 reading.advance(n_bytes)
@@ -220,7 +220,7 @@ def cut(texts: Iterable[str], size: int = PIECE) -> Iterator[str]:
         yield "".join(waiting)
 
 
-def ahead(
+def prefetch(
     pool: Executor, function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Iterator[Result]:
     """The results in order; a few are computed before they are asked for."""

@@ -67,7 +67,7 @@ class AttentionMaps(Callback):
     """
 
     def __init__(self, config: AttentionConfig, context: RunContext) -> None:
-        self.config, self.cost = config, context.cost
+        self.config, self.stopwatch = config, context.stopwatch
         tokenizer = context.dataset.tokenizer
         text = config.probe
         tokens = default_probe(context) if text is None else tokenizer.encode(text)
@@ -85,7 +85,7 @@ class AttentionMaps(Callback):
             self._log(trainer.state.step, images)
 
     def _log(self, step: int, images: bool) -> None:
-        with self.cost:
+        with self.stopwatch:
             self.probe.log(step, images, self.scores.log(step), self.scores.measured)
 
 

@@ -18,7 +18,7 @@ from data.arrays import Tokens
 from data.tokens import document_starts
 from errors import UserError
 from model import GPT
-from observe.cost import Cost
+from observe.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -36,7 +36,7 @@ class RunContext:
     write_sample: writes a text with `model`.
     first_step: completed steps at the start.
     has_page: look.py can write a page in which the model runs.
-    cost: the time that goes into looking at the model.
+    stopwatch: the time that goes into looking at the model.
     """
 
     folder: Path
@@ -48,13 +48,13 @@ class RunContext:
     write_sample: Callable[[], str]
     first_step: int
     has_page: bool
-    cost: Cost = field(default_factory=Cost)
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _samples: dict[int, str] = field(default_factory=dict)
 
     def sample(self, step: int) -> str:
         """The text of the model, which has taken `step` steps; several observers show the same."""
         if step not in self._samples:
-            with self.cost:
+            with self.stopwatch:
                 self._samples = {step: self.write_sample()}
         return self._samples[step]
 

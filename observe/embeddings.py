@@ -45,7 +45,7 @@ class Embeddings(Callback):
         self.points: Float[Tensor, "token d_model"] | None = None
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
-        with self.context.cost:
+        with self.context.stopwatch:
             weight = self.context.model.token_embedding.weight.detach()
             # Not written yet: as text they take longer than the checkpoint of a small model.
             self.points = weight[: len(self.labels)].float().cpu().clone()

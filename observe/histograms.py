@@ -43,7 +43,7 @@ class Histograms(Callback):
     def on_gradients(self, trainer: Trainer) -> None:
         step = trainer.state.step
         if step % self.every == 0 and trainer.is_finite:
-            with self.context.cost:
+            with self.context.stopwatch:
                 for name, parameter in self.context.model.named_parameters():
                     if parameter.grad is not None:
                         self._log(f"{name} gradient", parameter.grad, step)
@@ -53,7 +53,7 @@ class Histograms(Callback):
             self._log_weights(trainer.state.step)
 
     def _log_weights(self, step: int) -> None:
-        with self.context.cost:
+        with self.context.stopwatch:
             for name, parameter in self.context.model.named_parameters():
                 self._log(name, parameter.detach(), step)
 

@@ -59,11 +59,11 @@ class Run:
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
         self._lock = filelock.FileLock(path / "lock")
-        self._place = _Place(path)
-        self.check_in_place = self._place.check
+        self._locked_folder = _LockedFolder(path)
+        self.check_in_place = self._locked_folder.check
         self.tokenizer_folder = path / "tokenizer"
         # Not a method of this object: a cycle of references would keep the lock.
-        self.checkpoints = Checkpoints(path / "checkpoints", self._place.check)
+        self.checkpoints = Checkpoints(path / "checkpoints", self._locked_folder.check)
 
     @classmethod
     def create(
@@ -162,7 +162,7 @@ class Run:
             raise UserError(
                 f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
-        self._place.remember()
+        self._locked_folder.remember()
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -256,7 +256,7 @@ class Run:
         replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
 
 
-class _Place:
+class _LockedFolder:
     """The folder of a run at its path, as this process has locked it."""
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What it costs to look at a model while it trains: its maps, scores, samples, embeddings and
+"""How much time a run spends looking at its model: its maps, scores, samples, embeddings and
 histograms."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import time
 import torch
 
 
-class Cost:
+class Stopwatch:
     """Counts the wall-clock time inside its `with` blocks, of all time since it was made."""
 
     def __init__(self) -> None:
