@@ -39,12 +39,8 @@ END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 
 @dataclass
 class TokenizerConfig:
-    """Which tokenizer.
-
-    name: bpe (trained on the training split), byte, gpt2, cl100k_base or o200k_base; hugging_face
-        is stored in converted runs, and cannot be chosen.
-    vocab_size: the number of tokens for bpe, 257 to 65536; None for all others.
-    """
+    """Which tokenizer; configs/tokenizer/ explains the settings. `hugging_face` is stored in
+    converted runs, and cannot be chosen."""
 
     name: str
     vocab_size: int | None

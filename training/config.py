@@ -12,16 +12,7 @@ from training.distributed import PARALLEL
 
 @dataclass
 class TrainerConfig:
-    """`batch_size` is the number of sequences of one step, over all ranks. `grad_accumulation`
-    splits them into that many parts, which saves memory and changes only the draws of dropout.
-
-    `eval_every`, `checkpoint_every` and `log_every` are intervals in steps; for the first two, 0
-    means only at the end. Evaluations score about `eval_tokens` tokens of the validation split, and
-    the last one `final_eval_tokens`; 0 or "all" scores everything. The run stops after
-    `max_bad_steps` consecutive steps whose loss or gradient is not finite. `peak_tflops` is what a
-    device can do at most, in 10^12 operations per second; None: that of a known device.
-    `activation_checkpointing` computes each block again in the backward pass, which saves memory.
-    """
+    """The settings below `trainer`; configs/train.yaml explains them."""
 
     max_steps: int
     batch_size: int

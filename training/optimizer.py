@@ -22,11 +22,7 @@ from training.muon import Muon
 
 @dataclass
 class OptimizerConfig:
-    """`lr` is the peak learning rate; with muon, of Muon, and `adamw_lr` that of everything else.
-
-    The rate rises linearly over `warmup_steps`, is constant, and falls linearly to zero over the
-    last `decay_fraction` of the run. Weight decay is decoupled and not applied to norms and biases.
-    """
+    """The settings of an optimizer; configs/optimizer/ explains them."""
 
     name: str = field(metadata={"fixed": True})
     lr: float
