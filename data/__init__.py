@@ -5,9 +5,9 @@ Only `data.batches` imports torch, so that importing this package is fast.
 
 from data.corpora import CORPORA, CorpusConfig, check_corpus, load_dataset, open_corpus
 from data.corpus import SPLITS, Corpus
+from data.documents import TextConfig
 from data.shakespeare import ShakespeareConfig
 from data.tales import TalesConfig
-from data.text import TextConfig
 from data.tokenizer import StreamDecoder, Tokenizer, TokenizerConfig
 from data.tokens import Dataset, prepare
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data.corpus import SPLITS, Corpus
+from data.documents import TextConfig
 from data.prepared import Prepared, is_prepared
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.sources import is_url, local_path
 from data.tales import Tales, TalesConfig
-from data.text import TextConfig, open_text
+from data.text import open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, prepare
 from errors import UserError, check_choice, printable

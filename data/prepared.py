@@ -23,10 +23,10 @@ from rich.filesize import decimal
 
 from data.cache import publish
 from data.corpus import SPLITS
+from data.documents import Documents, TextConfig, hash_of
 from data.progress import show_reading
 from data.shards import Shard, find_shards, shard_key, write_shard
 from data.sources import Source
-from data.text import Documents, TextConfig, hash_of
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, check_length, join, make_tokenizer
 from errors import UserError, counted

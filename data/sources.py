@@ -99,7 +99,7 @@ class Source:
 
 def find(path: str, exclude: str | None = None) -> list[Source]:
     """The files at `path`: a file, a folder (all files below it that are neither hidden nor in a
-    run), a glob, or a URL of one of these. `exclude` is as in `data.text.TextConfig`.
+    run), a glob, or a URL of one of these. `exclude` is as in configs/data/text.yaml.
 
     Raises UserError, naming `data.path`, if there are none, or if they cannot be listed.
     """

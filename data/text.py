@@ -1,73 +1,28 @@
-"""A corpus of the user's own text: one text, or documents.
-
-Which split a document belongs to depends on its own text alone. One plain text is the case of one
-document: it is cut, and its end is for validation.
-"""
+"""The corpus of a `TextConfig`: documents, or one text, which is cut: its end is for validation."""
 
 from __future__ import annotations
 
 import codecs
 import hashlib
-import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from dataclasses import field as _field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 from rich.filesize import decimal
 
-from data.corpus import Corpus, Document, text_of
+from data.corpus import Corpus, Document
+from data.documents import Documents, TextConfig, list_skipped, note_on_json
 from data.progress import Reading
-from data.readers import READERS, decoded, read_documents
+from data.readers import READERS, decoded
 from data.sources import BLOCK, NotText, Source, find, is_url, local_path, local_source, readable
-from errors import UserError, check_range, counted, printable
+from errors import UserError
 
-# The characters at the start of a document that decide to which split it belongs. The first part of
-# a document is at least as long, if it is not all of it.
-FIRST = 1 << 16
-SAMPLE = 1 << 28  # characters of documents on which a tokenizer is trained
 SIBLINGS = 64  # files of which one may be the only text
-SMALL = 1 << 20  # bytes of a file that can share a shard
-ALONE = 64  # as many small files have a shard each
-
-
-@dataclass
-class TextConfig:
-    """Which text, and how much of it is held out: see configs/data/text.yaml."""
-
-    document_end: ClassVar[None] = None  # no text marks the end of a document
-
-    name: str
-    path: str | None = _field(metadata={"free_text": True, "may_move": True})
-    val_fraction: float
-    separator: str | None = _field(metadata={"free_text": True})
-    field: str = _field(metadata={"free_text": True})
-    exclude: str | None = _field(default=None, metadata={"free_text": True})
-    deduplicate: bool = False
-
-    def __post_init__(self) -> None:
-        check_range("val_fraction", self.val_fraction, above=0, most=1)
-        if self.separator == "":
-            raise ValueError("separator: is empty; give a text, or null for one document a file")
-
-    @property
-    def divider(self) -> str | None:
-        r"""The separator of documents, in which `\n` and `\t` stand for characters that are hard to
-        type."""
-        if self.separator is None:
-            return None
-        return self.separator.replace("\\n", "\n").replace("\\t", "\t")
-
-    @property
-    def rules(self) -> str:
-        """What decides which documents a file has, and to which split they belong."""
-        return json.dumps([self.field, self.divider, self.val_fraction])
 
 
 def open_text(config: TextConfig) -> Corpus:
@@ -244,95 +199,3 @@ class Text:
                 while block := file.read(min(BLOCK, stop - file.tell())):
                     yield decoder.decode(block)
             self.source.check_unchanged()
-
-
-class Documents:
-    """The documents of some files. An end token separates them."""
-
-    marks_ends = True
-
-    def __init__(self, config: TextConfig, sources: Sequence[Source]) -> None:
-        self.config, self.sources = config, sources
-        self.deduplicate, self.val_fraction = config.deduplicate, config.val_fraction
-        self.n_bytes = sum(each.size or 0 for each in sources)
-        files = f"reading documents of {counted(len(sources), 'file')}, {decimal(self.n_bytes)}"
-        self.description: str | None = files + note_on_json(each.name for each in sources)
-
-    def fingerprint(self) -> str:
-        """Changes when a file changes, or a setting that decides what a document is."""
-        known = [self.config.rules, *(each.fingerprint for each in self.sources)]
-        return f"documents:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
-
-    def shards(self) -> Sequence[Documents]:
-        """A shard for each file; small ones can share one. Adding a file changes at most one shard,
-        unless the number of small files reaches the next power of two."""
-        small = [each for each in self.sources if (each.size or SMALL) < SMALL]
-        groups = [[each] for each in self.sources]
-        if len(small) > ALONE:
-            groups = [[each] for each in self.sources if each not in small]
-            n_shared = 1 << (len(small) // ALONE).bit_length()
-            shared: list[list[Source]] = [[] for _ in range(n_shared)]
-            for each in small:  # by its own name: the folder may be moved
-                shared[hash_of(Path(each.name).name) % n_shared].append(each)
-            groups += filter(None, shared)
-        return [Documents(self.config, each) for each in groups]
-
-    def documents(
-        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
-    ) -> Iterator[Document]:
-        """Those of which the hash of the beginning is below `val_fraction` are for validation."""
-        field, separator = self.config.field, self.config.divider
-        limit = int(self.config.val_fraction * (1 << 64))
-        for source in self.sources:
-            for parts in read_documents(source, field, separator, reading, skipped):
-                first = next(parts)
-                split = "val" if hash_of(first[:FIRST]) < limit else "train"
-                yield Document(split, chain([first], parts))
-
-    def training_text(self) -> Iterator[str]:
-        """The first training documents of each file: of all files together, about `SAMPLE`
-        characters."""
-        share = SAMPLE // len(self.sources)
-        for source in self.sources:
-            left = share
-            for text in text_of(Documents(self.config, [source]), "train"):
-                yield repaired(text)
-                yield "\n"  # no word continues in the next document
-                left -= len(text)
-                if left < 0:
-                    break
-
-    def document_bits(self) -> None:
-        """None: the information of free text is unknown."""
-
-
-def hash_of(text: str) -> int:
-    """64 bits of the BLAKE2b of a text."""
-    data = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
-
-
-def repaired(text: str) -> str:
-    """The text with U+FFFD for lone surrogates, which JSON can spell and UTF-8 cannot."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def list_skipped(names: Sequence[str]) -> str:
-    """Which files are skipped; at most ten are named. Empty if there are none."""
-    if not names:
-        return ""
-    shown = [printable(each) for each in sorted(names)[:10]]
-    more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
-    files = counted(len(names), "file")
-    return f"skipped {files} (not UTF-8 text): {', '.join(shown)}{more}"
-
-
-def note_on_json(names: Iterable[str]) -> str:
-    """What to say if there are `.json` files, in which one would expect documents."""
-    count = sum(name.lower().endswith(".json") for name in names)
-    if not count:
-        return ""
-    return (
-        f" (note: the content of {counted(count, '.json file')} is plain text here; for documents, "
-        "write one JSON object a line to a .jsonl file)"
-    )

@@ -9,32 +9,28 @@ text.
 
 from __future__ import annotations
 
-import base64
 import codecs
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import tiktoken
 from jaxtyping import Int64, UInt32
 
+from data.engine import END, MOST_TOKENS, Engine, Tiktoken
 from data.imported import HuggingFace
-from data.merges import BytePairs
-from data.patterns import BPE, BY_SPELLING, BYTE
+from data.patterns import BPE, BYTE
 from errors import UserError, check_choice, check_range
 from files import find_damage, read_json, read_text, write_sums
 
 ABOUT = "tokenizer.json"
 MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
-MOST_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
 IMPORTED = HuggingFace.name  # the tokenizer of a converted model, which only its run has
-END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 
 
 @dataclass
@@ -56,101 +52,6 @@ class TokenizerConfig:
                 "if an experiment has set it, or choose tokenizer=bpe"
             )
         check_range("vocab_size", self.vocab_size, 257, 65536)
-
-
-class Engine(Protocol):
-    """What encodes text for a `Tokenizer`.
-
-    file: the name of the file with its content. about: what else is stored, for JSON; two engines
-        of which both are equal give the same tokens.
-    special: the ids of tokens that no text is encoded to, by their names.
-    tokens: the bytes of all other tokens.
-    """
-
-    name: str
-    file: str
-    about: dict[str, Any]
-    special: Mapping[str, int]
-    tokens: Mapping[int, bytes]
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
-        """As `encode`, without the global interpreter lock where that is possible."""
-
-    def content(self) -> str:
-        """What is saved in `file`."""
-
-    def byte_pairs(self) -> BytePairs:
-        """The merges, for programs that encode by themselves. Raises ValueError for a tokenizer
-        that is not byte-level BPE with a pattern of `data.patterns`."""
-
-
-class Tiktoken:
-    """The engine of the tokenizers that the project offers."""
-
-    file = "tokenizer.tiktoken"
-
-    def __init__(self, encoding: tiktoken.Encoding) -> None:
-        self.encoding, self.name = encoding, encoding.name
-        self.special: Mapping[str, int] = encoding._special_tokens
-        self.tokens: Mapping[int, bytes] = {
-            rank: token for token, rank in encoding._mergeable_ranks.items()
-        }
-        self.about: dict[str, Any] = {"pattern": encoding._pat_str, "special_tokens": self.special}
-
-    def encode(self, text: str) -> list[int]:
-        return self.encoding.encode_ordinary(text)
-
-    def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
-        try:
-            return self._for_arrays.encode_to_numpy(text, disallowed_special=())
-        except UnicodeEncodeError:  # a lone surrogate
-            return np.array(self.encode(text), np.uint32)
-
-    @cached_property
-    def _for_arrays(self) -> tiktoken.Encoding:
-        """The same encoding, with a special token if it has none: `encode_to_numpy` searches for
-        special tokens, and searching for none takes as long as everything else."""
-        return self.encoding if self.special else self.with_special(END, max(self.tokens) + 1)
-
-    def with_special(self, name: str, token: int) -> tiktoken.Encoding:
-        """The encoding with another special token."""
-        return tiktoken.Encoding(
-            self.name,
-            pat_str=self.encoding._pat_str,
-            mergeable_ranks=self.encoding._mergeable_ranks,
-            special_tokens={**self.special, name: token},
-        )
-
-    def content(self) -> str:
-        """tiktoken's own format: a line for each token, its bytes in base64, a space, its rank."""
-        return "".join(
-            f"{base64.b64encode(token).decode()} {rank}\n"
-            for rank, token in sorted(self.tokens.items())
-        )
-
-    def byte_pairs(self) -> BytePairs:
-        pattern, ranks = BY_SPELLING[self.encoding._pat_str], self.encoding._mergeable_ranks
-        return BytePairs(pattern, ranks, self.special)
-
-    @classmethod
-    def load(cls, about: Mapping[str, Any], content: str) -> Tiktoken:
-        """Raises ValueError, KeyError or TypeError for damaged content, on which tiktoken panics,
-        and for a pattern that is not in use: matching an arbitrary one can take for ever."""
-        lines = [line.split() for line in content.splitlines()]
-        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
-        special = {str(name): int(token) for name, token in about["special_tokens"].items()}
-        ids = [*ranks.values(), *special.values()]
-        if not 0 <= min(ids) <= max(ids) < MOST_TOKENS or len({*ids}) < len(lines) + len(special):
-            raise ValueError("the id of a token is out of range, or that of another one")
-        if any(bytes([byte]) not in ranks for byte in range(256)):
-            raise ValueError("a single byte is missing")
-        pattern = BY_SPELLING[about["pattern"]].tiktoken
-        name = str(about["name"])
-        return cls(
-            tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
-        )
 
 
 class Tokenizer:

@@ -22,10 +22,10 @@ from rich.filesize import decimal
 from data.arrays import TokenArray, Tokens
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
+from data.documents import list_skipped
 from data.patterns import BPE
 from data.progress import show_reading
 from data.shards import BITS, Shard, cache_key, cut, find_shards, shard_key, write_shard
-from data.text import list_skipped
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError, counted
 from files import remove
