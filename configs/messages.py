@@ -10,15 +10,6 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-# OmegaConf's messages for programmers, reworded for the command line.
-PLAIN = {
-    r"^Value '(.*)' of type '.*' could not be converted to Integer$": r"'\1' is not an integer",
-    r"^Value '(.*)' of type '.*' could not be converted to Float$": r"'\1' is not a number",
-    r"^Value '(.*)' is not a valid bool.*$": r"'\1' is neither true nor false",
-    r"^field '.*' is not Optional$": "cannot be null; give a value, or leave it out",
-    r"^Merge error: .* is not a subclass of .*\. value: (.*)$": r"has \1 in the place of settings",
-    r"^Cannot merge DictConfig with ListConfig$": "has a list in the place of settings",
-}
 # What Hydra says of the content of a file, such as that of an experiment.
 COMPOSED = re.compile(
     r"In '(?P<group>.+)/(?P<name>.+?)(?:_schema)?': (?P<kind>\w+) raised while composing config:\n"
@@ -68,7 +59,7 @@ def _in_file(group: str, name: str, kind: str, first: str, key: str) -> str:
         return f"{group}={name}: cannot be used with this script; choose another"
     if key == group == "experiment":
         return f"{group}={name}: the first line of the file must be: # @package _global_"
-    return f"{group}={name}: {key + ': ' if key else ''}{_plain(first)}"
+    return f"{group}={name}: {key + ': ' if key else ''}{first}"
 
 
 def unknown_setting(error: BaseException) -> str | None:
@@ -83,13 +74,7 @@ def unknown_setting(error: BaseException) -> str | None:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return _plain(lines[0] if lines else type(error).__name__)
-
-
-def _plain(line: str) -> str:
-    for pattern, plain in PLAIN.items():
-        line = re.sub(pattern, plain, line)
-    return line
+    return lines[0] if lines else type(error).__name__
 
 
 def is_users_mistake(error: BaseException) -> bool:
