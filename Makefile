@@ -35,12 +35,10 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 
 # Benchmarks that need no checkout of another project: about an hour, on a machine that does nothing else.
 bench: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/tokenizing.py
 	$(BIN)/python benchmarks/watching.py
 	$(BIN)/python benchmarks/tab.py
-	$(BIN)/python benchmarks/converting.py
 
 format: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check --fix .
