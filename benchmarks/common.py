@@ -53,8 +53,7 @@ def make_parser(doc: str, rounds: int, *needs: str) -> argparse.ArgumentParser:
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a table in Markdown, as RESULTS.md shows it, each row as soon as it is known."""
     columns = list(columns)
-    for cells in (columns, ["---"] * len(columns)):
-        print(f"| {' | '.join(cells)} |")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for row in rows:
         print(f"| {' | '.join(row)} |", flush=True)
 
