@@ -86,9 +86,7 @@ def commands(
 
 
 def main() -> None:
-    parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
-    parser.add_argument("--shakespeare", type=Path, required=True, help="text of tiny Shakespeare")
+    parser = make_parser(__doc__, 3, "nanogpt", "shakespeare")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     parser.add_argument("--toy", action="store_true", help="on a CPU, to try the commands")
     arguments = parser.parse_args()
