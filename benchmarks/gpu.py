@@ -28,7 +28,7 @@ from benchmarks.common import ROOT, TRAIN, make_parser
 PARTS = ("smoke", "tests", "quality", "steps", "sampling", "watching")
 TINY = (
     *("model.n_layers=1", "model.d_model=48", "model.context_length=32", "trainer.batch_size=4"),
-    *("trainer.max_steps=80", "tokenizer.vocab_size=300"),
+    *("trainer.max_steps=80", "tokenizer.vocab_size=300", "model.n_heads=4"),
 )
 TINY_PEER = (
     "--device=cpu --compile=False --max_iters=20 --eval_interval=10 --eval_iters=2 --n_layer=1 "
