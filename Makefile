@@ -33,9 +33,8 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	$(INSTALL_TAB)
 	@touch $@
 
-# Benchmarks that need no checkout of another project: about an hour, on a machine that does nothing else.
+# Benchmarks that need no checkout of another project; run them on a machine that does nothing else.
 bench: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/tokenizing.py
 	$(BIN)/python benchmarks/watching.py

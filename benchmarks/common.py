@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes, rounds in turn, medians, and models of equal shape.
+"""What the benchmarks share: arguments, processes, rounds in turn, tables, and equal models.
 
 Knows nothing of what a benchmark measures. Importing it imports neither torch nor the project, so
 that a benchmark can set how PyTorch's threads wait (openmp.py) first.
@@ -10,36 +10,59 @@ import argparse
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
     from configs.schema import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = [sys.executable, str(ROOT / "train.py")]
+BROWSER_FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
+]
 GPT2_BLOCK = ("model=nano_gpt2", "model.bias=false")  # nanoGPT's quick starts have no biases either
+Side = TypeVar("Side")
 Result = TypeVar("Result")
 
 
-def make_parser(doc: str, rounds: int) -> argparse.ArgumentParser:
-    """A parser with the first line of a benchmark's docstring as description, and `--rounds`."""
+def make_parser(doc: str, rounds: int, *needs: str) -> argparse.ArgumentParser:
+    """A parser with the first line of a benchmark's docstring as description, `--rounds`, and what
+    the benchmark needs of `--nanogpt`, `--shakespeare` and settings of train.py."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds, help="default: %(default)s")
+    if "nanogpt" in needs:
+        parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
+    if "shakespeare" in needs:
+        parser.add_argument("--shakespeare", type=Path, required=True, help="its text")
+    if "settings" in needs:
+        parser.add_argument("settings", nargs="*", help="settings of train.py, for all runs")
     return parser
 
 
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table in Markdown, as RESULTS.md shows it, each row as soon as it is known."""
+    columns = list(columns)
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
 def in_turn(
-    sides: Iterable[str], rounds: Iterable[int], measure: Callable[[str, int], Result]
-) -> dict[str, list[Result]]:
+    sides: Iterable[Side], rounds: Iterable[int], measure: Callable[[Side, int], Result]
+) -> dict[Side, list[Result]]:
     """Results of each side, by round. The sides alternate: a slow phase affects all of them."""
-    results: dict[str, list[Result]] = {side: [] for side in sides}
+    results: dict[Side, list[Result]] = {side: [] for side in sides}
     for number in rounds:
         for side, found in results.items():
             found.append(measure(side, number))
@@ -84,6 +107,18 @@ def start(main: Callable[[], None], child: Callable[..., Any]) -> None:
         print(json.dumps(child(*json.loads(sys.argv[2]))))
     else:
         main()
+
+
+@contextmanager
+def browser_page(height: int) -> Iterator[Page]:
+    """An empty page of a new headless Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=chromium, args=BROWSER_FLAGS)
+        yield browser.new_page(viewport={"width": 1280, "height": height})
+        browser.close()
 
 
 class Shape(NamedTuple):

@@ -28,7 +28,7 @@ from benchmarks.common import ROOT, TRAIN, make_parser
 PARTS = ("smoke", "tests", "quality", "steps", "sampling", "watching")
 TINY = (
     *("model.n_layers=1", "model.d_model=48", "model.context_length=32", "trainer.batch_size=4"),
-    *("trainer.max_steps=80", "tokenizer.vocab_size=300"),
+    *("trainer.max_steps=80", "tokenizer.vocab_size=300", "model.n_heads=4"),
 )
 TINY_PEER = (
     "--device=cpu --compile=False --max_iters=20 --eval_interval=10 --eval_iters=2 --n_layer=1 "
@@ -86,9 +86,7 @@ def commands(
 
 
 def main() -> None:
-    parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
-    parser.add_argument("--shakespeare", type=Path, required=True, help="text of tiny Shakespeare")
+    parser = make_parser(__doc__, 3, "nanogpt", "shakespeare")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     parser.add_argument("--toy", action="store_true", help="on a CPU, to try the commands")
     arguments = parser.parse_args()

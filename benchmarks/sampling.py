@@ -7,10 +7,8 @@ All sides start from one token, have the same shape (`char` is nanoGPT's charact
 parameters, `gpt2` GPT-2 with 124 M) and random weights, and are measured in turn. nanoGPT
 recomputes the whole window for every token. On a GPU both compute in bfloat16, nanoGPT by autocast
 as its sample.py does, and are called once before they are measured. On a CPU both compute in
-float32, and one sequence is also compared with the memory bandwidth: the
-weights are read once per token, and cannot be read faster than a sum reads an array of their size;
-and with llama.cpp, if it is installed (`make test-long` does), with a GGUF file of our weights and
-the same number of threads.
+float32, and one sequence is also compared with llama.cpp, if it is installed (`make test-long`
+does), with a GGUF file of our weights and the same number of threads.
 """
 
 from __future__ import annotations
@@ -34,7 +32,16 @@ import openmp  # noqa: F401  # isort: skip
 import torch
 from torch import Tensor
 
-from benchmarks.common import GPT2_BLOCK, Shape, configure, in_turn, make_parser, nanogpt, spread
+from benchmarks.common import (
+    GPT2_BLOCK,
+    Shape,
+    configure,
+    in_turn,
+    make_parser,
+    nanogpt,
+    print_table,
+    spread,
+)
 from data.tokenizer import fixed_tokenizer
 from inference import generate
 from model import GPT
@@ -46,8 +53,7 @@ SHAPES = {
 
 
 def main() -> None:
-    parser = make_parser(__doc__, rounds=5)
-    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
+    parser = make_parser(__doc__, 5, "nanogpt")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["char"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16], help="sequences at once")
@@ -61,6 +67,7 @@ def main() -> None:
         if on_gpu := device != "cpu":
             ours.bfloat16()
         n_new = arguments.tokens or shape.context_length - 1
+        rows = []
         for batch in arguments.batches:
             prompt = torch.zeros(batch, 1, dtype=torch.long, device=device)
             sides: dict[str, Callable[[], Any]] = {
@@ -68,10 +75,15 @@ def main() -> None:
                 "glassgpt": partial(sample, ours, prompt, n_new),
             }
             if batch == 1 and not on_gpu:
-                sides["reading the weights"] = reader(ours, n_new)
                 sides |= beside_llama_cpp(ours, n_new)
-            print(f"{name}, {batch} at once:")
-            compare(sides, batch * n_new, arguments.rounds, on_gpu)
+            rates = measure(sides, batch * n_new, arguments.rounds, on_gpu)
+            shown = {side: spread(found, ",.0f") for side, found in rates.items()}
+            ratio = median(rates["glassgpt"]) / median(rates["nanoGPT"])
+            rows.append((str(batch), shown["nanoGPT"], shown["glassgpt"], f"{ratio:.1f}"))
+            if "llama.cpp" in shown:
+                print(f"llama.cpp, {batch} at once: {shown['llama.cpp']} tokens/s")
+        print(f"{name}, tokens/s:")
+        print_table(("sequences at once", "nanoGPT", "glassgpt", "ratio"), rows)
 
 
 def sample_peer(model: Any, prompt: Tensor, n_new: int) -> None:
@@ -83,12 +95,6 @@ def sample_peer(model: Any, prompt: Tensor, n_new: int) -> None:
 
 def sample(model: GPT, prompt: Tensor, n_new: int) -> None:
     deque(generate(model, prompt, n_new, temperature=0.8), maxlen=0)
-
-
-def reader(model: GPT, n_new: int) -> Callable[[], Any]:
-    """Reads as many bytes as the model has weights, once for each token."""
-    array = torch.ones(model.n_parameters)
-    return lambda: [array.sum() for _ in range(n_new)]
 
 
 def beside_llama_cpp(model: GPT, n_new: int) -> dict[str, Callable[[], Any]]:
@@ -112,9 +118,11 @@ def beside_llama_cpp(model: GPT, n_new: int) -> dict[str, Callable[[], Any]]:
     return {"llama.cpp": lambda: [*islice(llama.generate([0], top_k=0, temp=0.8), n_new)]}
 
 
-def compare(
+def measure(
     sides: dict[str, Callable[[], Any]], n_tokens: int, rounds: int, warms_up: bool
-) -> None:
+) -> dict[str, list[float]]:
+    """Tokens per second of each side, by round."""
+
     def rate(side: str, number: int) -> float:
         began = time.perf_counter()
         sides[side]()
@@ -124,10 +132,7 @@ def compare(
 
     for side in sides if warms_up else ():
         rate(side, 0)
-    rates = in_turn(sides, range(rounds), rate)
-    for side, found in rates.items():
-        ratio = median(rates["glassgpt"]) / median(found)
-        print(f"  {side} {spread(found, ',.0f', ' tokens/s')}: glassgpt {ratio:.2f} x", flush=True)
+    return in_turn(sides, range(rounds), rate)
 
 
 if __name__ == "__main__":

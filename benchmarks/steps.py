@@ -9,8 +9,6 @@ of every step; `toy` is the same for a tiny model, to try the script on a CPU. B
 batches from memory; they run in turn, each in its own process. On our side a step is the trainer's
 own, which also clips the gradients, with GPT-2's block, as in nanoGPT, with the default block, and
 as `train.py` would choose the precision, which on a CPU with bfloat16 instructions is not float32.
-For `gpt2`, also with Muon, and with GPT-2's vocabulary of 50,257 tokens; all others have 50,304, a
-multiple of 64.
 """
 
 from __future__ import annotations
@@ -34,9 +32,13 @@ OURS = {
     "glassgpt, GPT-2's block": (*common.GPT2_BLOCK, *ADAMW),
     "glassgpt, default block": ("model=nano", *ADAMW),
 }
-AUTO = {"glassgpt, default block and precision": ("model=nano", "trainer.precision=auto", *ADAMW)}
-ODD = "glassgpt, GPT-2's block and vocabulary"
-MORE = {ODD: OURS["glassgpt, GPT-2's block"], "glassgpt, GPT-2's block, Muon": common.GPT2_BLOCK}
+AUTO = {
+    "glassgpt, default block, precision as train.py chooses it": (
+        "model=nano",
+        "trainer.precision=auto",
+        *ADAMW,
+    )
+}
 
 
 class Task(NamedTuple):
@@ -46,56 +48,41 @@ class Task(NamedTuple):
     batch_size: int
     is_fast: bool
     sides: dict[str, tuple[str, ...]]
-    odd_vocab_size: int = 0
 
 
 TASKS = {
-    "quick_start": Task(
-        common.Shape(64, 65, n_layers=4, n_heads=4, d_model=128), 12, False, OURS | AUTO
-    ),
-    "gpt2": Task(
-        common.Shape(1024, 50304, n_layers=12, n_heads=12, d_model=768),
-        *(16, True, OURS | MORE, 50257),
-    ),
-    "toy": Task(
-        common.Shape(32, 320, n_layers=1, n_heads=2, d_model=64), *(4, True, OURS | MORE, 257)
-    ),
+    "quick_start": Task(common.Shape(64, 65, 4, 4, d_model=128), 12, False, OURS | AUTO),
+    "gpt2": Task(common.Shape(1024, 50304, 12, 12, d_model=768), 16, True, OURS),
+    "toy": Task(common.Shape(32, 320, 1, 2, d_model=64), 4, True, OURS),
 }
 BLOCK = 10  # steps between two looks at the clock on a GPU, which wait for it
 
 
 def main() -> None:
-    parser = common.make_parser(__doc__, rounds=5)
-    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
+    parser = common.make_parser(__doc__, 5, "nanogpt")
     parser.add_argument("--shape", choices=TASKS, default="quick_start")
-    parser.add_argument("--batch-size", type=int, help="instead of that of the shape")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
     parser.add_argument("--warm-up", type=int, default=20, help="steps; default: %(default)s")
     parser.add_argument("--peak-tflops", type=float, help="of the device, if it is unknown")
     arguments = parser.parse_args()
     task = TASKS[arguments.shape]
-    batch_size = arguments.batch_size or task.batch_size
-    how = (arguments.shape, batch_size, arguments.device, arguments.warm_up, arguments.steps)
+    tokens = task.batch_size * task.shape.context_length
+    how = (arguments.shape, arguments.device, arguments.warm_up, arguments.steps)
 
     def rate(side: str, number: int) -> float:
-        tokens = batch_size * task.shape.context_length
-        found = tokens / common.in_child(__file__, side, *how, arguments.nanogpt.resolve())
-        print(f"{side}: {found:,.0f} tokens/s", flush=True)
-        return found
+        return tokens / common.in_child(__file__, side, *how, arguments.nanogpt.resolve())
 
     rates = common.in_turn((PEER, *task.sides), range(arguments.rounds), rate)
     peak = arguments.peak_tflops or known_peak(arguments.device, task.is_fast)
+    rows = []
     for side, found in rates.items():
-        # By round, because the machine's speed changes from minute to minute.
-        ratios = [ours / peer for ours, peer in zip(found, rates[PEER], strict=True)]
-        results = [common.spread(found, ",.0f", " tokens/s"), common.spread(ratios, ".2f", " x")]
-        step = batch_size * task.shape.context_length / median(found)
-        results.append(f"{step * 1e3:.2f} ms per step")
-        if peak:
-            flops = median(found) * flops_per_token(task, side)
-            results.append(f"{flops / 1e12 / peak:.1%} of the peak")
-        print(f"{side}: {', '.join(results)}")
+        ratio = f"{median(found) / median(rates[PEER]):.2f}"
+        flops = median(found) * flops_per_token(task, side) / 1e12
+        share = [f"{flops / peak:.1%}"] if peak else []
+        name = side if task.is_fast or side == PEER or side in AUTO else f"{side}, float32"
+        rows.append([name, common.spread(found, ",.0f"), ratio, *share])
+    common.print_table(("", "tokens/s", "ratio", *(["share of the peak"] if peak else [])), rows)
 
 
 def known_peak(device: str, is_bf16: bool) -> float | None:
@@ -117,16 +104,12 @@ def flops_per_token(task: Task, side: str) -> int:
         return GPT(config.model, task.shape.vocab_size).flops_per_token
 
 
-def child(
-    side: str, name: str, batch_size: int, device: str, warm_up: int, n_steps: int, checkout: str
-) -> float:
+def child(side: str, name: str, device: str, warm_up: int, n_steps: int, checkout: str) -> float:
     """Seconds of one step of a warm model: the median, because other programs disturb some."""
     import openmp  # noqa: F401  # isort: skip
     import torch
 
-    task = TASKS[name]._replace(batch_size=batch_size)
-    if side == ODD:
-        task = task._replace(shape=task.shape._replace(vocab_size=task.odd_vocab_size))
+    task = TASKS[name]
     tokens = np.random.default_rng(0).integers(0, task.shape.vocab_size, 10**6).astype(np.uint16)
     if side == PEER:
         step = peer_step(task, tokens, device, Path(checkout))

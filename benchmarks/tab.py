@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,11 +30,16 @@ import openmp  # noqa: F401  # isort: skip
 
 import torch
 
-from benchmarks.common import make_parser, spread
+from benchmarks.common import browser_page, make_parser, print_table, spread
 from tensorboard_attention import add_attention
 
 LAYERS = HEADS = 12
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+NAMES = (
+    "first view, from the start of the tab's frame to the drawn grid",
+    "first view, including TensorBoard's own page",
+    "step change, to a step not fetched before",
+    "step change, to the next step",
+)
 FIRST = """new MutationObserver((_, observer) => {
   if (!document.querySelector("main[data-shown]")) return;
   observer.disconnect();
@@ -70,9 +74,10 @@ def main() -> None:
         )
         with tensorboard(folder) as (url, memory):
             rounds = [look(url, arguments.steps) for _ in range(arguments.rounds)]
-            for name in rounds[0]:
-                print(f"{name}: {spread([each[name] for each in rounds], '.0f', ' ms')}")
-            print(f"memory of TensorBoard: {max(memory) / 1e6:.0f} MB")
+    found = zip(NAMES, zip(*rounds, strict=True), strict=True)
+    rows = [(name, spread(times, ".0f", " ms")) for name, times in found]
+    rows.append(("peak memory of TensorBoard's processes", f"{max(memory) / 1e6:.0f} MB"))
+    print_table(("", f"{arguments.tokens} tokens, {arguments.steps} steps"), rows)
 
 
 def log(folder: str, n_tokens: int, n_steps: int) -> None:
@@ -132,13 +137,9 @@ def resident(pid: int) -> int:
     return pages * resource.getpagesize() + sum(resident(int(child)) for child in children)
 
 
-def look(url: str, n_steps: int) -> dict[str, float]:
-    """Milliseconds of each measurement, in a new browser."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
+def look(url: str, n_steps: int) -> tuple[float, float, float, float]:
+    """Milliseconds of each of NAMES, in a new browser."""
+    with browser_page(height=900) as page:
         page.add_init_script(FIRST)
         began = time.perf_counter()
         page.goto(f"{url}#attention")
@@ -154,13 +155,7 @@ def look(url: str, n_steps: int) -> dict[str, float]:
         for i in range(10):
             page.wait_for_timeout(150)
             near.append(slider.evaluate(CHANGE, n_steps // 4 + i + 1))
-        browser.close()
-    return {
-        "first view": first,
-        "first view with TensorBoard's own start": whole,
-        "step change, far": median(far),
-        "step change, near": median(near),
-    }
+        return first, whole, median(far), median(near)
 
 
 if __name__ == "__main__":

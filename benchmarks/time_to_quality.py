@@ -7,21 +7,16 @@ r"""Seconds to nanoGPT's loss on tiny Shakespeare: nanoGPT's quick starts and ou
 
 All sides run in turn, as whole processes with cold caches. All are evaluated on the same bytes: the
 whole validation split, which is the last tenth of the file, in windows that do not overlap, with
-the checkpoint of the best validation loss. Prints every run, then medians and ratios.
+the checkpoint of the best validation loss. Prints every run, then a table.
 
-nanoGPT runs as its users start it. On a CPU it also runs a second time with OpenMP threads that
-spin as briefly as ours do (openmp.py), which makes a difference if other programs are running.
 With `--gpu`, nanoGPT's time is measured until it has written its best checkpoint; that of its whole
 run is also printed. Ours is always that of the whole run.
-Beside `shakespeare_best`, whose loss is that of nanoGPT's quick start for GPUs, a few steps of that
-quick start are timed on the CPU, and its time is extrapolated.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -33,23 +28,16 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import in_turn, make_parser, run, spread, train
+from benchmarks.common import in_turn, make_parser, print_table, run, train
 
-PEERS: dict[str, dict[str, str]] = {
-    "nanoGPT": {},
-    "nanoGPT, brief spinning": {"GOMP_SPINCOUNT": "10000"},
-}
-BEST = "shakespeare_best"
-CPU_SIDES = ("nanoGPT, brief spinning", "shakespeare_fast", "shakespeare_bytes", BEST)
-GPU_SIDES = ("nanoGPT", "shakespeare_gpu")
+PEER = "nanoGPT"
+CPU_SIDES = ("shakespeare_fast", "shakespeare_bytes", "shakespeare_best")
 GPU_QUICK_START = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
 CPU_QUICK_START = [
     *(*GPU_QUICK_START, "--device=cpu", "--compile=False"),
     *("--eval_iters=20", "--log_interval=1", "--block_size=64", "--batch_size=12", "--n_layer=4"),
     *("--n_head=4", "--n_embd=128", "--max_iters=2000", "--lr_decay_iters=2000", "--dropout=0.0"),
 ]
-GPU_STEPS = 2000  # for which the time is extrapolated; the quick start for GPUs makes 5,000
-FEW_STEPS = ["--device=cpu", "--compile=False", "--max_iters=5", "--eval_iters=1"]
 # Runs in nanoGPT's folder after training; it trusts that folder's own checkpoint.
 MEASURE = """
 import numpy as np, torch
@@ -69,29 +57,18 @@ print(nats / count)
 
 
 def main() -> None:
-    parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
-    parser.add_argument("--shakespeare", type=Path, required=True, help="text of tiny Shakespeare")
+    parser = make_parser(__doc__, 3, "nanogpt", "shakespeare")
+    parser.add_argument("--first-seed", type=int, default=1, help="of ours; each round adds one")
     parser.add_argument(
-        "--first-seed", type=int, default=1, help="of our runs; each round adds one"
-    )
-    parser.add_argument(
-        "--sides",
-        nargs="+",
-        choices=CPU_SIDES,
-        default=CPU_SIDES[:-1],
-        help="beside nanoGPT, without --gpu",
+        "--sides", nargs="+", choices=CPU_SIDES, default=CPU_SIDES[:-1], help="without --gpu"
     )
     parser.add_argument("--gpu", action="store_true", help="compare the quick start for GPUs")
     parser.add_argument("--settings", nargs="*", default=[], help="more settings for our runs")
-    parser.add_argument(
-        "--peer-settings", default="", help='more for nanoGPT: "--max_iters=20 ..."'
-    )
+    parser.add_argument("--peer-settings", default="", help='for nanoGPT: "--max_iters=20 ..."')
     arguments = parser.parse_args()
     text = arguments.shakespeare.resolve()
     quick_start = GPU_QUICK_START if arguments.gpu else CPU_QUICK_START
     quick_start = [*quick_start, *shlex.split(arguments.peer_settings)]
-    seeds = range(arguments.first_seed, arguments.first_seed + arguments.rounds)
     with tempfile.TemporaryDirectory() as folder:
         peer = Path(folder) / "nanoGPT"
         shutil.copytree(arguments.nanogpt, peer)
@@ -99,13 +76,8 @@ def main() -> None:
         run([sys.executable, "data/shakespeare_char/prepare.py"], peer)
 
         def measure(side: str, seed: int) -> tuple[float, float]:
-            if side in PEERS:
-                seconds, to_best = run_peer(quick_start, peer, **PEERS[side])
-                if arguments.gpu:
-                    print(f"nanoGPT's whole run: {seconds:.1f} s", flush=True)
-                    seconds = to_best
-                output = subprocess.check_output([sys.executable, "-c", MEASURE], cwd=peer)
-                bpb = float(output.split()[-1]) / math.log(2)
+            if side == PEER:
+                seconds, bpb = measure_peer(quick_start, peer, arguments.gpu)
             else:
                 settings = (f"experiment={side}", f"data.path={text}", f"seed={seed}")
                 seconds, summary = train(*settings, *arguments.settings)
@@ -113,24 +85,39 @@ def main() -> None:
             print(f"{side}: {seconds:.1f} s, {bpb:.4f} bits per byte", flush=True)
             return seconds, bpb
 
-        sides = GPU_SIDES if arguments.gpu else ("nanoGPT", *arguments.sides)
-        results = in_turn(sides, seeds, measure)
-        if BEST in results:
-            print_gpu_step(peer)
-    peer_seconds = median(seconds for seconds, _ in results["nanoGPT"])
+        sides = ("shakespeare_gpu",) if arguments.gpu else arguments.sides
+        seeds = range(arguments.first_seed, arguments.first_seed + arguments.rounds)
+        print_results(in_turn((PEER, *sides), seeds, measure))
+
+
+def print_results(results: dict[str, list[tuple[float, float]]]) -> None:
+    rounds = [f"round {number + 1}" for number in range(len(results[PEER]))]
+    peer_seconds = median(seconds for seconds, _ in results[PEER])
+    rows = []
     for side, runs in results.items():
-        times, bpb = zip(*runs, strict=True)
-        print(
-            f"{side}: median {spread(times, '.1f', ' s')}, {peer_seconds / median(times):.1f} x; "
-            f"bits per byte {min(bpb):.3f} to {max(bpb):.3f}"
-        )
+        times, losses = zip(*runs, strict=True)
+        typical = median(times)
+        cells = [f"{seconds:.1f} s" for seconds in (*times, typical)]
+        bpb = ", ".join(f"{loss:.3f}" for loss in losses)
+        rows.append([side, *cells, f"{peer_seconds / typical:.2f}", bpb])
+    print_table(("", *rounds, "median", "ratio", "bits per byte"), rows)
 
 
-def run_peer(command: list[str], folder: Path, **variables: str) -> tuple[float, float]:
+def measure_peer(command: list[str], folder: Path, until_best: bool) -> tuple[float, float]:
+    """Seconds of nanoGPT's process, or until its best checkpoint, and its bits per byte."""
+    seconds, to_best = run_peer(command, folder)
+    if until_best:
+        print(f"nanoGPT's whole run: {seconds:.1f} s", flush=True)
+        seconds = to_best
+    output = subprocess.check_output([sys.executable, "-c", MEASURE], cwd=folder)
+    return seconds, float(output.split()[-1]) / math.log(2)
+
+
+def run_peer(command: list[str], folder: Path) -> tuple[float, float]:
     """Seconds of nanoGPT's whole process, and until it has written its last checkpoint, which is
     that of its best loss. It says that it saves just before it does."""
     began = time.perf_counter()
-    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -144,18 +131,6 @@ def run_peer(command: list[str], folder: Path, **variables: str) -> tuple[float,
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     return seconds, seconds if saves else to_best
-
-
-def print_gpu_step(peer: Path) -> None:
-    """Time nanoGPT's settings for GPUs on this CPU."""
-    command = [*GPU_QUICK_START, *FEW_STEPS, "--log_interval=1"]
-    lines = subprocess.check_output(command, cwd=peer, text=True)
-    _, *steps = re.findall(r"^iter \d+: .* time ([\d.]+)ms", lines, re.MULTILINE)
-    step = median(float(each) for each in steps) / 1000  # the first one includes an evaluation
-    print(
-        f"nanoGPT's settings for GPUs: {step:.1f} s per step, so {GPU_STEPS:,} steps would take "
-        f"{step * GPU_STEPS / 3600:.1f} hours (extrapolated from {len(steps)} steps)"
-    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """MB/s and peak memory of encoding text into token files, compared with tiktoken's own threads.
 
-    python benchmarks/tokenizing.py [--megabytes 20 200] [--text FILE]
+    python benchmarks/tokenizing.py [--megabytes 20]
 
-The text is tales, or the contents of a file, repeated to reach the size. Our side is everything
+The text is tales, repeated to reach the size. Our side is everything
 that `data=text` does with a new file and a trained tokenizer (check, hash, cut, encode, write,
 sync); a second variant also trains the tokenizer. tiktoken's sides encode the same text, already in
 memory and cut, with one thread per core: to lists with `encode_ordinary_batch`, and to arrays with
@@ -22,54 +22,49 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import in_child, in_turn, make_parser, spread, start
+from benchmarks.common import in_child, in_turn, make_parser, print_table, spread, start
 from data import TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.shards import cut
 from data.tokenizer import Tiktoken, train_bpe
 
 MB = 1_000_000
 VOCABULARY = 2048
-SIDES = ("glassgpt", "tiktoken, lists", "tiktoken, arrays", "glassgpt, training the tokenizer")
+SIDES = {
+    "glassgpt": "glassgpt",
+    "lists": "tiktoken, lists (`encode_ordinary_batch`)",
+    "arrays": "tiktoken, arrays (`encode_to_numpy`)",
+    "glassgpt, training": "glassgpt, training the tokenizer too",
+}
 
 
 def main() -> None:
     parser = make_parser(__doc__, rounds=5)
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[20, 200])
-    parser.add_argument("--text", type=Path, help="a file to read instead of tales")
+    parser.add_argument("--megabytes", type=int, default=20, help="at least")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if arguments.text:
-            piece = arguments.text.read_text(encoding="utf-8")
-        else:
-            piece = "".join(
-                open_corpus(TalesConfig("tales", 4 * MB, seed=0, val_fraction=0.1)).training_text()
-            )
+        tales = open_corpus(TalesConfig("tales", 4 * MB, seed=0, val_fraction=0.1))
+        piece = "".join(tales.training_text())
         train_bpe(cut([piece]), VOCABULARY).save(folder)
-        for megabytes in arguments.megabytes:
-            text = folder / f"{megabytes}.txt"
-            with text.open("w", encoding="utf-8", newline="\n") as file:
-                while file.tell() < megabytes * MB:
-                    file.write(piece)
-            compare(folder, text, arguments.rounds)
-
-
-def compare(folder: Path, text: Path, rounds: int) -> None:
-    size = text.stat().st_size / MB
-
-    def measure(side: str, number: int) -> tuple[float, float]:
-        seconds, peak = in_child(__file__, side, folder, text, number)
-        return size / seconds, peak
-
-    results = in_turn(SIDES, range(rounds), measure)
-    ours = median(rate for rate, _ in results["glassgpt"])
-    for side, found in results.items():
-        rates, peaks = zip(*found, strict=True)
-        print(
-            f"{size:.0f} MB, {side}: {spread(rates, '.1f', ' MB/s')}, "
-            f"peak memory {max(peaks):.0f} MB; glassgpt is {ours / median(rates):.2f} x as fast",
-            flush=True,
+        text = folder / "text.txt"
+        with text.open("w", encoding="utf-8", newline="\n") as file:
+            while file.tell() < arguments.megabytes * MB:
+                file.write(piece)
+        size = text.stat().st_size / MB
+        results = in_turn(
+            SIDES,
+            range(arguments.rounds),
+            lambda side, number: in_child(__file__, side, folder, text, number),
         )
+    ours = median(seconds for seconds, _ in results["glassgpt"])
+    print(f"{size:.0f} MB of tales:")
+    rows = []
+    for side, found in results.items():
+        seconds, peaks = zip(*found, strict=True)
+        ratio = "" if side.startswith("glassgpt") else f"{median(seconds) / ours:.2f} times as fast"
+        speed = spread([size / each for each in seconds], ".1f", " MB/s")
+        rows.append((SIDES[side], speed, ratio, f"{max(peaks):.0f} MB"))
+    print_table(("", "speed", "glassgpt is", "peak memory"), rows)
 
 
 def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]:
@@ -77,7 +72,7 @@ def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]
     tokenizer = Tokenizer.load(Path(folder))
     if side.startswith("glassgpt"):
         trained = tokenizer if side == "glassgpt" else TokenizerConfig("bpe", VOCABULARY)
-        cache = Path(folder) / f"{side}-{Path(text).stem}-{number}"
+        cache = Path(folder) / f"{side}-{number}"
         began = time.perf_counter()
         prepare(open_corpus(TextConfig("text", text, 0.1, None, "text")), trained, cache, 64)
     else:
@@ -85,7 +80,7 @@ def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]
         assert isinstance(tokenizer.engine, Tiktoken)
         encoding, threads = tokenizer.engine.encoding, os.cpu_count() or 1
         began = time.perf_counter()
-        if side == "tiktoken, lists":
+        if side == "lists":
             encoding.encode_ordinary_batch(pieces, num_threads=threads)
         else:
             with ThreadPoolExecutor(threads) as pool:

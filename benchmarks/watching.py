@@ -5,9 +5,7 @@
 The time includes all calls of all observers, and the imports that they cause, from the first step
 to the final sample. The run writes to a terminal, so that its progress bar is live. Observers could
 also slow down the steps that follow. A second run measures this: it alternates between ten steps
-with observers and ten without, and compares the step times outside of the observers. Each round
-also compares the whole process with that of a run without observers (except the metrics file, which
-every run has). On a shared machine, two equal processes differ by more than watching costs.
+with observers and ten without, and compares the step times outside of the observers.
 """
 
 from __future__ import annotations
@@ -29,44 +27,36 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import TRAIN, child_command, make_parser, run, spread, start
 
-UNWATCHED = ["observe.terminal=false", "observe.tensorboard=false"]
 BLOCK = 10  # steps
 
 
 def main() -> None:
-    parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("settings", nargs="*", help="settings of train.py, for all runs")
-    arguments = parser.parse_intermixed_args()
-    shares, slower, ratios = [], [], []
+    arguments = make_parser(__doc__, 3, "settings").parse_intermixed_args()
+    shares, slower = [], []
     for number in range(arguments.rounds):
-        watched, inside, whole = measure("whole", arguments.settings)
-        unwatched, *_ = measure("whole", [*arguments.settings, *UNWATCHED])
-        _, outside, _ = measure("in turn", arguments.settings)
+        inside, whole = measure("whole", arguments.settings)
+        outside, _ = measure("in turn", arguments.settings)
         shares.append(sum(inside.values()) / whole)
         slower.append(mean(outside.values()) - 1)
         error = stdev(outside.values()) / len(outside) ** 0.5
-        ratios.append(watched / unwatched - 1)
         parts = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in inside.items())
         print(
-            f"round {number + 1}: {shares[-1]:.2%} of {whole:.1f} s: {parts}; "
-            f"steps outside {slower[-1]:+.1%} (standard error {error:.1%}); "
-            f"process {watched:.1f} s, unwatched {unwatched:.1f} s: {ratios[-1]:+.1%}",
+            f"round {number + 1}: {shares[-1]:.2%} of {whole:.1f} s inside the observers: {parts}; "
+            f"steps outside of them {slower[-1]:+.1%} (standard error {error:.1%})",
             flush=True,
         )
-    print(
-        f"median: inside {spread(shares, '.2%')}, steps outside {spread(slower, '+.1%')}, "
-        f"whole {spread(ratios, '+.1%')}"
-    )
+    print(f"median: inside {spread(shares, '.2%')}, steps outside {spread(slower, '+.1%')}")
 
 
-def measure(how: str, settings: list[str]) -> tuple[float, dict[str, float], float]:
-    """Seconds of a whole process, what its `child` measured, and seconds inside the script."""
+def measure(how: str, settings: list[str]) -> tuple[dict[str, float], float]:
+    """What the `child` of a whole process measured, and seconds inside the script."""
     with tempfile.TemporaryDirectory() as folder:
         # `script` gives the process its own terminal.
         terminal = ["script", "--quiet", "--return", "/dev/null", "--command"]
         command = shlex.join(child_command(__file__, how, settings))
-        seconds = run([*terminal, command], Path(folder), COLUMNS="100")
-        return seconds, *json.loads((Path(folder) / "measured.json").read_text())
+        run([*terminal, command], Path(folder), COLUMNS="100")
+        inside, seconds = json.loads((Path(folder) / "measured.json").read_text())
+        return inside, seconds
 
 
 class Watched:
