@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorboard_attention.folders import Search
+from tensorboard_attention.folders import find_runs
 from tensorboard_attention.header import Header, read_header
 from tensorboard_attention.records import open_regular
 from tensorboard_attention.run import ROOM, Budget, Place, Run
@@ -39,8 +39,8 @@ class Index:
         """Read what was written since the last call, for about a second. Returns whether that was
         all of it."""
         with self._lock:
-            search = Search(self._roots)
-            found = sorted(search.runs.items())
+            files, notes = find_runs(self._roots)
+            found = sorted(files.items())
             runs = {}
             for name, paths in found:
                 run = self._runs.get(name)
@@ -49,8 +49,8 @@ class Index:
             # All of them, since those with nothing new take no time.
             complete = [runs[name].read(path, budget) for name, paths in found for path in paths]
             self._runs = runs
-            notes = chain.from_iterable(run.notes() for run in runs.values())
-            self._notes = [*islice(chain(notes, search.notes), MOST_NOTES + 1)]
+            of_runs = chain.from_iterable(run.notes() for run in runs.values())
+            self._notes = [*islice(chain(of_runs, notes), MOST_NOTES + 1)]
             return all(complete)
 
     def steps(self) -> dict[str, dict[str, list[int]]]:
