@@ -122,7 +122,7 @@ def test_weights_outside_0_to_1_are_noted() -> None:
 def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
     header, (layer,) = decode(encode([torch.full((1, 1, 2, 2), torch.nan)], ["a", "b"]))
     assert (layer == 0).all() and "not finite" in header["note"]
-    assert header["scores"]["entropy"] == [[None]]
+    assert header["scores"]["entropy"] == [[None]] and header["not_finite"] == [[0, 0]]
 
 
 @pytest.mark.parametrize(
