@@ -107,7 +107,7 @@ def test_what_is_skipped_is_listed(
     log(address[1] / HOSTILE.replace("/", "|"), good, [b"[" * 9_999, b""])
     tab = open_tab(run=HOSTILE.replace("/", "|"))
     assert tab.shown()[0][2] == 0
-    (note,) = (each for each in notes(tab) if each.startswith(HOSTILE[:20]))
+    (note,) = (text for text in notes(tab) if text.startswith(HOSTILE[:20]))
     assert note.endswith(
         "step 1 of 'probe' is skipped: its header is not what add_attention writes"
     )

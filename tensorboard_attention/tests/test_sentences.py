@@ -290,7 +290,7 @@ def test_a_really_trained_head() -> None:
     names = [f"t{token}" for token in tokens[0].tolist()]
     header = json.loads(encode(maps, names)[0])
     rows = range(half, n)
-    shares = [float(sum(each[0, 0, q, q - half + 1] for q in rows) / half) for each in maps]
+    shares = [float(sum(layer[0, 0, q, q - half + 1] for q in rows) / half) for layer in maps]
     best = int(np.argmax(shares))
     assert shares[best] > 0.4
     text, (query, key), _ = header["sentences"][best][0]
