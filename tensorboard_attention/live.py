@@ -11,10 +11,10 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from tensorboard_attention.limits import PAGE_BYTES
 from tensorboard_attention.records import open_regular
 
 NAME = "live.html"
-MOST_BYTES = 256_000_000
 HEADERS = {
     "Content-Security-Policy": (
         "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
@@ -41,16 +41,16 @@ def read_page(folder: Path) -> bytes:
     with open_regular(path) as file:
         if not os.path.samestat(about, os.fstat(file.fileno())):
             raise OSError(0, "it was replaced by a link meanwhile")
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
+        data = file.read(PAGE_BYTES + 1)
+    if len(data) > PAGE_BYTES:
         raise OSError(0, "it is too large")
     return data
 
 
 def _is_page(path: Path) -> bool:
-    """Whether it is a regular file, and no link, of at most MOST_BYTES."""
+    """Whether it is a regular file, and no link, of at most PAGE_BYTES."""
     try:
         about = path.lstat()
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(about.st_mode) and about.st_size <= MOST_BYTES
+    return stat.S_ISREG(about.st_mode) and about.st_size <= PAGE_BYTES

@@ -1,7 +1,6 @@
 """The logged steps of one run, read from its event files as they grow.
 
-Nothing that a file says is believed. What cannot be shown is skipped and noted, and neither it nor
-anything else is read again until its file changes.
+What cannot be shown is skipped and noted. Nothing is read again until its file changes.
 """
 
 from __future__ import annotations
@@ -9,77 +8,62 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
+
+from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from tensorboard_attention.folders import shown
-from tensorboard_attention.header import Header, read_header
-from tensorboard_attention.records import MOST_BYTES, Span, open_regular, read_event, records
+from tensorboard_attention.header import Columns, Header, read_header
+from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
+from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 
-SECONDS = 1.0  # that one refresh reads; the next one goes on from there
-ROOM = 150_000_000  # bytes of memory for the steps of all runs
-STEP_SIZE = 600  # bytes of memory that a step takes beside its scores
-TAG_SIZE = 1_000
-# Bytes of memory for a character of a run's name or a tag: so many that those that find room make
-# an answer of less than 64 MB, although each can take 24 bytes of it.
-CHARACTER_SIZE = 80
-MOST_TAG = 500  # characters
-MOST_STEP = 2**53  # JavaScript has no larger integers
-MOST_NOTES = 3  # on records of one file
+STEP_SIZE = 600  # bytes of memory that a step takes beside its tag and scores
 
 
-class Place(NamedTuple):
-    """Where a step's header and maps are in a file, what the header says, and how many bytes of
-    memory this takes."""
+class LoggedStep(NamedTuple):
+    """The record of a step, by its file and its offset there in bytes; what its header says; and
+    how many bytes of memory this takes."""
 
     path: Path
-    header: Span
-    maps: Span
-    about: Header
+    offset: int
+    header: Header
     size: int
 
 
+@dataclass
 class Budget:
-    """What one refresh may use: time, and memory for all steps."""
+    """What one refresh may still use: time until `end`, and bytes of memory for steps."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self._end = math.inf
-
-    def start(self) -> None:
-        """The time starts with the first file that is read, so that each refresh gets on."""
-        self._end = min(self._end, time.monotonic() + SECONDS)
-
-    def is_over(self) -> bool:
-        return time.monotonic() > self._end
+    end: float  # of time.monotonic()
+    room: int
 
 
+@dataclass
 class _File:
-    """How far an event file was read, its state then, and what was skipped."""
+    """How far an event file was read, its state then, what was skipped, and why the rest is."""
 
-    def __init__(self) -> None:
-        self.offset = 0
-        self.state: tuple[int, ...] = ()
-        self.problem = ""  # why the rest is not read
-        self.skipped: list[str] = []
+    offset: int = 0
+    state: tuple[int, ...] = ()
+    skipped: list[str] = field(default_factory=list)
+    problem: str = ""
 
     def skip(self, what: str) -> None:
         if len(self.skipped) < MOST_NOTES:
             self.skipped.append(what)
-        elif len(self.skipped) == MOST_NOTES:
-            self.skipped.append("more of it is skipped")
 
 
 class Run:
     """What was found in the event files of one folder."""
 
-    def __init__(self, name: str) -> None:
-        self.tags: dict[str, dict[int, Place]] = {}
-        self.version = str(time.time_ns())
-        self.size = 0
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tags: dict[str, dict[int, LoggedStep]] = {}  # by tag and step; no tag without steps
+        self.version = str(time.time_ns())  # changes when steps that were read before do
         self.newest = -math.inf  # when its newest step was logged, in seconds
-        self._name = name
         self._files: dict[Path, _File] = {}
+        self._columns: dict[Columns, Columns] = {}  # one copy in memory for all steps
 
     def continues_in(self, paths: list[Path]) -> bool:
         """Whether no file that was read is gone or shorter. Otherwise the folder was written anew.
@@ -93,30 +77,32 @@ class Run:
                 del self._files[path]
         return True
 
+    def size(self) -> int:
+        """Bytes of memory that the steps take."""
+        return sum(step.size for steps in self.tags.values() for step in steps.values())
+
     def notes(self) -> Iterator[str]:
+        """What is skipped, and why: the name of the file and the reason."""
         for path, file in self._files.items():
-            name = shown(path.name) if self._name == "." else f"{self._name}/{shown(path.name)}"
-            for what in (*file.skipped, file.problem):
-                if what:
-                    yield f"{name}: {what}"
+            for reason in (*file.skipped, file.problem):
+                if reason:
+                    yield f"{shown(path.name)}: {reason}"
 
     def read(self, path: Path, budget: Budget) -> bool:
-        """Read the new records, up to one that is incomplete. Returns whether there was time."""
+        """Read the new records, up to one that is incomplete, and at least one if the time is
+        over. Returns whether there was time for all."""
         file = self._files.setdefault(path, _File())
         try:
             about = path.stat()
             state = (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
             if state == file.state:
                 return True
-            if budget.is_over():
-                return False
-            budget.start()
             file.state, file.problem = state, ""
             with open_regular(path) as opened:
-                for start, data, end in records(opened, file.offset):
-                    self._add(path, start, data, budget)
+                while end := record_end(opened, file.offset):
+                    self._add(path, opened, end, budget)
                     file.offset = end
-                    if budget.is_over():
+                    if time.monotonic() > budget.end:
                         file.state = ()
                         return False
         except FileNotFoundError:  # removed meanwhile, or a link to nothing
@@ -127,70 +113,50 @@ class Run:
             file.problem = str(error)
         return True
 
-    def _add(self, path: Path, start: int, data: bytes | None, budget: Budget) -> None:
-        skip = self._files[path].skip
-        record = f"the record after {start - 12:,} bytes is skipped"
-        if data is None:
-            skip(f"{record}: it has more than {MOST_BYTES // 10**6} MB")
-            return
+    def _add(self, path: Path, opened: BinaryIO, end: int, budget: Budget) -> None:
+        """Keep the steps in the next record of a file, which ends at `end`."""
+        file = self._files[path]
         try:
-            step, restarts, wall_time, values = read_event(data)
+            event = read_event(opened, file.offset, end)
         except ValueError as error:
-            skip(f"{record}: {error}")
+            file.skip(f"the record after {file.offset:,} bytes is skipped: {error}")
             return
-        if restarts:
-            self._restart(step, budget)
-        for tag, strings in values:
+        if event.session_log.status == SessionLog.START:
+            self._restart(event.step)
+        for value in attention_values(event):
             try:
-                about = _check(step, tag, data, strings)
-                header, maps = ((each[0] + start, each[1] + start) for each in strings)
-                self._keep(step, tag, Place(path, header, maps, about, 0), budget)
-                self.newest = max(self.newest, wall_time)
+                header = read_header(value.tensor.string_val)
+                self._keep(path, file.offset, value.tag, event.step, header, budget)
+                self.newest = max(self.newest, event.wall_time)
             except ValueError as error:
-                skip(f"step {step} of {tag[:80]!r} is skipped: {error}")
+                file.skip(f"step {event.step} of {value.tag[:80]!r} is skipped: {error}")
 
-    def _restart(self, first: int, budget: Budget) -> None:
-        """Forget the steps that a resumed run logs again."""
-        for steps in self.tags.values():
-            for step in [each for each in steps if each >= first]:
-                self._forget(steps, step, budget)
+    def _restart(self, first: int) -> None:
+        """Forget the steps from `first` on, which a resumed run logs again."""
+        before = {
+            tag: {number: step for number, step in steps.items() if number < first}
+            for tag, steps in self.tags.items()
+        }
+        before = {tag: steps for tag, steps in before.items() if steps}
+        if before != self.tags:
+            self.tags = before
+            self.version = str(time.time_ns())
 
-    def _keep(self, step: int, tag: str, place: Place, budget: Budget) -> None:
+    def _keep(
+        self, path: Path, offset: int, tag: str, number: int, header: Header, budget: Budget
+    ) -> None:
         """Raises ValueError if there is no room."""
-        steps = self.tags.get(tag, {})
-        last = next(reversed(steps.values())).about if steps else Header((), (), (), 0, b"")
-        size = STEP_SIZE + len(place.about.scores)
-        if place.about[:3] == last[:3]:
-            # One copy of the others in memory.
-            about = last._replace(text=place.about.text, scores=place.about.scores)
-            place = place._replace(about=about)
-        else:
-            size += 12 * len(f"{place.about[:3]}")
-        new = 0 if tag in self.tags else TAG_SIZE + CHARACTER_SIZE * len(self._name + tag)
-        if size + new > budget.room:
-            raise ValueError(f"the log has more steps than fit into {ROOM // 10**6} MB")
-        if step in steps:
-            self._forget(steps, step, budget)
-        self.size += size + new
-        budget.room -= size + new
-        self.tags.setdefault(tag, steps)[step] = place._replace(size=size)
-
-    def _forget(self, steps: dict[int, Place], step: int, budget: Budget) -> None:
-        size = steps.pop(step).size
-        self.size -= size
-        budget.room += size
-        self.version = str(time.time_ns())
-
-
-def _check(step: int, tag: str, data: bytes, strings: list[Span]) -> Header:
-    """The header of a step. Raises ValueError, with the reason, if the step cannot be shown."""
-    if len(strings) != 2:
-        raise ValueError("it is not a header and maps")
-    if len(tag) > MOST_TAG:
-        raise ValueError(f"its tag has more than {MOST_TAG} characters")
-    if abs(step) >= MOST_STEP:
-        raise ValueError("JavaScript has no integers of this size")
-    return read_header(data[slice(*strings[0])])
+        size = STEP_SIZE + len(tag) + len(header.scores)
+        if header.columns not in self._columns:
+            size += 12 * len(str(header.columns))
+        if size > budget.room:
+            raise ValueError(f"the log has more steps than fit into {MEMORY_BYTES // 10**6} MB")
+        budget.room -= size
+        columns = self._columns.setdefault(header.columns, header.columns)
+        steps = self.tags.setdefault(tag, {})
+        if number in steps:
+            self.version = str(time.time_ns())
+        steps[number] = LoggedStep(path, offset, header._replace(columns=columns), size)
 
 
 def _size(path: Path) -> int:

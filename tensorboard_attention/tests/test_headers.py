@@ -1,4 +1,4 @@
-"""A header is shown only if all of it can be."""
+"""What the index reads of the headers of steps."""
 
 from __future__ import annotations
 
@@ -16,98 +16,32 @@ from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.events import HEADER, NAME, event, look, write
 
-HEADS = [[2e8], [200_000_000], [4, -2], [2.5], [[2]], [True, True], "2", {"0": 2}, [1e400], [3]]
 OLD = {"note", "meanings", "units", "measured", "sentences"}  # which older logs lack
-GOOD = ["No pattern", [1, 0], 0.5]
-SENTENCES: list[Any] = [
-    *([[GOOD, each]] for each in ([], "x", None, GOOD[:2], [*GOOD, 1])),
-    *([[GOOD, [text, *GOOD[1:]]]] for text in (None, 1, ["x"], "x" * 501)),
-    *([[GOOD, ["x", pair, 0]]] for pair in ([0], [0, 1, 2], [0, 3], [-1, 0], [0, 1.0], [True, 0])),
-    *([[GOOD, ["x", None, tells]]] for tells in (None, -0.1, 1.1, True, "1", 10**400)),
-    [[GOOD]],
-    [[GOOD, GOOD], []],
-    [GOOD, GOOD],
-]
-WRONG: list[Any] = [
-    None,
-    True,
-    -1,
-    1.5,
-    "x",
-    [],
-    {},
-    [None],
-    [[[]]],
-    [1],
-    {"a": 1},
-    {"a": [[1]]},
-    10**400,
-]
 
 
 @pytest.mark.parametrize(
     "header",
     [
-        *({**HEADER, "heads": heads} for heads in HEADS),
-        *(
-            {**HEADER, key: value}
-            for key in (
-                "tokens",
-                "keys",
-                "heads",
-                "causal",
-                "note",
-                "scores",
-                "meanings",
-                "version",
-            )
-            for value in WRONG
-            if not (key == "causal" and value is True)
-            and not (key in ("scores", "meanings") and value == {})
-            and not (key == "note" and value == "x")
-        ),
-        *(
-            {each: HEADER[each] for each in HEADER if each != key}
-            for key in HEADER
-            if key not in OLD
-        ),
-        *(
-            {**HEADER, key: value}
-            for key in ("units", "measured", "sentences")
-            for value in WRONG
-            if value != {} or key == "sentences"
-        ),
-        *({**HEADER, "sentences": each} for each in SENTENCES),
-        {**HEADER, "measured": {"entropy": "x" * 501}},
+        *({name: HEADER[name] for name in HEADER if name != gone} for gone in ("tokens", "heads")),
+        {**HEADER, "version": 2},
+        {**HEADER, "heads": [2.5]},
+        {**HEADER, "heads": [200_000_000]},
         {**HEADER, "heads": [200_000_000], "scores": {}},
-        {**HEADER, "heads": [200_000_000], "scores": {"a": [[1]]}},
-        *(
-            {**HEADER, "scores": {"a": [[1, each]]}}
-            for each in WRONG
-            if each not in (-1, None, 1.5)
-        ),
         {**HEADER, "scores": {"a": [[1, 2, 3]]}},
-        {**HEADER, "scores": {"a": [[1, 1e39]]}},
-        {**HEADER, "tokens": ["x"] * 10_000},
+        {**HEADER, "scores": {"a": [[1, "x"]]}},
+        {**HEADER, "scores": {"a": [[1, 10**400]]}},
+        {**HEADER, "tokens": [["a"]]},
         {**HEADER, "tokens": ["x" * 5_000_000, "b", "c"]},
-        {**HEADER, "causal": False, "keys": ["x"] * 10_000},
-        {**HEADER, "causal": False, "keys": [1]},
-        {**HEADER, "causal": True, "keys": ["x", "y", "z"]},
-        {**HEADER, "scores": {f"{i}": [[0, 0]] for i in range(1_001)}},
+        {**HEADER, "measured": "x"},
+        [HEADER],
         b"[" * 100_000,
-        b'{"tokens":' * 100_000,
         b"",
         b"\xff\xfe",
-        json.dumps(HEADER).encode("utf-16"),
-        json.dumps({**HEADER, "scores": {"a": [[1, float("nan")]]}}).encode(),
-        json.dumps({**HEADER, "scores": {"a": [[1, float("inf")]]}}).encode(),
-        json.dumps(HEADER).encode()[:-1] + b', "tokens": 3}',
-        json.dumps(HEADER).encode().replace(b'"version": 1', b'"version": ' + b"9" * 10_000),
     ],
     ids=lambda header: str(header)[:60],
 )
-def test_a_header_is_not_believed(tmp_path: Path, header: Any) -> None:
-    """A step whose header the page could not show is skipped. Others are shown."""
+def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> None:
+    """The steps before and after it are shown."""
     write(tmp_path, event(1), event(2, header), event(3))
     plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
     apps = plugin.get_plugin_apps()
@@ -122,7 +56,7 @@ def test_a_header_is_not_believed(tmp_path: Path, header: Any) -> None:
 
 
 def test_headers_of_older_logs_are_read(tmp_path: Path) -> None:
-    write(tmp_path, event(1, {key: HEADER[key] for key in HEADER if key not in OLD}))
+    write(tmp_path, event(1, {name: HEADER[name] for name in HEADER if name not in OLD}))
     found = look(tmp_path)
     assert found["steps"] == {".": {"probe": [1]}} and found["notes"] == []
 
@@ -136,7 +70,9 @@ def test_curves_contain_only_what_was_measured_on_the_same_text(tmp_path: Path) 
         {"a": "tales", "b": "tales"},
     ]
     scores = {"a": [[1, 2]], "b": [[3, 4]]}
-    headers = [HEADER | {"scores": scores, "measured": each} for each in [*places, places[1]]]
+    headers = [
+        HEADER | {"scores": scores, "measured": measured} for measured in [*places, places[1]]
+    ]
     write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
     index = Index(str(tmp_path))
     index.refresh()
@@ -152,9 +88,9 @@ def test_the_newest_run_is_the_one_that_was_logged_last(tmp_path: Path) -> None:
     logged = {"a": [5.0], "b": [1.0, 9.0], "c": [2.0, float("nan")], "d": []}
     for name, times in logged.items():
         events = [Event.FromString(event(step)) for step in range(len(times))]
-        for each, when in zip(events, times, strict=True):
-            each.wall_time = when
-        write(tmp_path / name, *(each.SerializeToString() for each in events))
+        for entry, wall_time in zip(events, times, strict=True):
+            entry.wall_time = wall_time
+        write(tmp_path / name, *(entry.SerializeToString() for entry in events))
     assert look(tmp_path)["newest"] == "b"
     assert look(tmp_path / "d")["newest"] is None
 

@@ -58,7 +58,7 @@ def test_maps_that_inflate_to_too_much(
     good = encode(MAPS, list("abc"))
     large = json.dumps(json.loads(good[0]) | {"tokens": ["a"] * 4_096, "causal": False}).encode()
     large = large.replace(b'"heads": [1]', b'"heads": [1' + b", 1" * 99 + b"]")
-    more = {"scores": {}, "sentences": [[["", None, 0]]] * 100}
+    more = {"scores": {"a": [[0] * 100]}, "sentences": [[["", None, 0]]] * 100}
     large = json.dumps(json.loads(large) | more).encode()
     log(address[1] / "bomb", good, [good[0], bomb], [good[0], good[1][:-3]], [large, bomb], good)
     tab = open_tab(run="bomb")
@@ -107,8 +107,10 @@ def test_what_is_skipped_is_listed(
     log(address[1] / HOSTILE.replace("/", "|"), good, [b"[" * 9_999, b""])
     tab = open_tab(run=HOSTILE.replace("/", "|"))
     assert tab.shown()[0][2] == 0
-    (note,) = (each for each in notes(tab) if each.startswith(HOSTILE[:20]))
-    assert note.endswith("step 1 of 'probe' is skipped: its header is not valid JSON")
+    (note,) = (text for text in notes(tab) if text.startswith(HOSTILE[:20]))
+    assert note.endswith(
+        "step 1 of 'probe' is skipped: its header is not what add_attention writes"
+    )
     first = tab[".notes li"].first
     sync_api.expect(first).to_be_hidden()
     tab[".notes summary"].click()

@@ -14,7 +14,7 @@ from playwright import sync_api
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
-from tensorboard_attention.live import MOST_BYTES
+from tensorboard_attention.limits import PAGE_BYTES
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, log
 
@@ -90,7 +90,7 @@ def test_what_is_no_regular_file_is_not_served(tmp_path: Path, kind: str) -> Non
         os.mkfifo(path)
     elif kind == "large":
         with path.open("wb") as file:
-            file.truncate(MOST_BYTES + 1)
+            file.truncate(PAGE_BYTES + 1)
     else:
         targets: dict[str, str | Path] = {
             "link": secret,

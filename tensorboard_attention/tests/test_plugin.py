@@ -21,7 +21,6 @@ from werkzeug.test import Client
 from tensorboard_attention import add_attention, encode
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
-from tensorboard_attention.summary import attention_summary
 
 MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
 TOKENS = ["a", "b", "c"]
@@ -122,21 +121,6 @@ def test_the_log_folder_may_start_with_a_tilde(
     log(tmp_path / "logs", [1])
     monkeypatch.setenv("HOME", str(tmp_path))
     assert AttentionPlugin(TBContext(logdir="~/logs")).is_active()
-
-
-@pytest.mark.parametrize(
-    "header", ["[1]", '{"scores": {"a": 3}, "heads": ["x"]}', '{"scores": {}}']
-)
-def test_scores_of_a_damaged_header_are_not_found(tmp_path: Path, header: str) -> None:
-    logged = attention_summary("probe", MAPS, TOKENS)
-    logged.value[0].tensor.string_val[0] = header.encode()
-    writer = SummaryWriter(str(tmp_path))
-    writer._get_file_writer().add_summary(logged, 1)
-    writer.close()
-    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
-    assert plugin.is_active()
-    client = Client(plugin.get_plugin_apps()["/scores"])
-    assert client.get(query_string={"run": ".", "tag": "probe"}).status_code == 404
 
 
 @given(data=st.data())

@@ -49,7 +49,7 @@ def decode(encoded: list[bytes]) -> tuple[dict, list[np.ndarray]]:
     text=st.text(),
 )
 def test_what_is_logged_comes_back(n: int, heads: list[int], causal: bool, text: str) -> None:
-    maps = [make(n, each, causal, seed) for seed, each in enumerate(heads)]
+    maps = [make(n, count, causal, seed) for seed, count in enumerate(heads)]
     tokens = [f"{text}{i}" for i in range(n)]
     header, decoded = decode(encode(maps, tokens))
     assert header["tokens"] == tokens and header["heads"] == heads and header["note"] == ""
@@ -80,12 +80,12 @@ def test_given_scores_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(*_: object) -> np.ndarray:
         raise AssertionError
 
-    refuse = [each._replace(measure=measured) for each in scores.SCORES]
+    refuse = [score._replace(measure=measured) for score in scores.SCORES]
     monkeypatch.setattr(summary, "SCORES", refuse)
-    mine = {each.name: [[0.5]] for each in reversed(refuse)}
+    mine = {score.name: [[0.5]] for score in reversed(refuse)}
     header, _ = decode(encode([make(3, 1)], list("abc"), mine))
-    assert list(header["scores"]) == [each.name for each in scores.SCORES], "in the table's order"
-    assert header["meanings"] == {each.name: each.meaning for each in scores.SCORES}
+    assert list(header["scores"]) == [score.name for score in scores.SCORES], "in the table's order"
+    assert header["meanings"] == {score.name: score.meaning for score in scores.SCORES}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_weights_outside_0_to_1_are_noted() -> None:
 def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
     header, (layer,) = decode(encode([torch.full((1, 1, 2, 2), torch.nan)], ["a", "b"]))
     assert (layer == 0).all() and "not finite" in header["note"]
-    assert header["scores"]["entropy"] == [[None]]
+    assert header["scores"]["entropy"] == [[None]] and header["not_finite"] == [[0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -15,9 +13,8 @@ import torch
 from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode
+from tensorboard_attention import add_attention
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log, serve
-from tensorboard_attention.tests.events import HEADER, event, look, write
 
 pytestmark = pytest.mark.long
 
@@ -117,17 +114,6 @@ def test_maps_that_are_not_finite_are_crossed_out(logs: Path, open_tab: Callable
         == {"nan"}
     )
     assert "nan" not in {line["weight"] for line in lines}
-
-
-def test_not_finite_heads_in_headers(tmp_path: Path) -> None:
-    """Only as they are written: pairs of a layer and a head that are there."""
-    assert json.loads(encode(broken_maps(), list("abcdefgh"))[0])["not_finite"] == [[1, 0]]
-    assert "not_finite" not in HEADER
-    good: Any = [[[0, 0]], [[0, 1], [0, 0]], []]
-    bad: Any = [None, 1, {}, [0], [[0]], [[0, 2]], [[1, 0]], [[-1, 0]], [[0, True]], [[0, 0]] * 3]
-    steps = [HEADER | {"not_finite": each} for each in (*good, *bad)]
-    write(tmp_path, *(event(step, header) for step, header in enumerate(steps)))
-    assert look(tmp_path)["steps"] == {".": {"probe": [0, 1, 2]}}
 
 
 def test_a_server_that_is_gone(browser: sync_api.Browser, tmp_path: Path) -> None:

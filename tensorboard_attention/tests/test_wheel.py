@@ -47,17 +47,18 @@ def test_the_wheel_has_the_package_and_declares_what_it_imports(wheel: Path) -> 
         required = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist", [])
     modules = [*SOURCES.glob("*.py")]
     files = [*modules, *(SOURCES / "static").iterdir()]
-    assert names == {f"tensorboard_attention/{each.relative_to(SOURCES)}" for each in files}
+    assert names == {f"tensorboard_attention/{path.relative_to(SOURCES)}" for path in files}
     imported = set()
     for module in modules:
         for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.ImportFrom):
                 imported.add(str(node.module).split(".")[0])
             elif isinstance(node, ast.Import):
-                imported |= {each.name.split(".")[0] for each in node.names}
+                imported |= {alias.name.split(".")[0] for alias in node.names}
     # torch only for annotations: another test asserts that nothing imports it.
     imported -= {*sys.stdlib_module_names, "tensorboard_attention", "torch"}
-    declared = {each for each in required if "extra ==" not in each}
+    imported = {"protobuf" if name == "google" else name for name in imported}
+    declared = {package for package in required if "extra ==" not in package}
     assert declared == imported
 
 
