@@ -18,7 +18,7 @@ export function bars(rows, signed = false) {
         before.style.insetInlineStart = width(was);
         track.append(before);
       }
-      const parts = [el("span", { class: "name" }, name), track, el("b", {}, text)];
+      const parts = [el("span", { class: "name cut" }, name), track, el("b", {}, text)];
       const row = onclick
         ? el("button", { type: "button", onclick, "aria-label": spoken }, ...parts)
         : el("div", {}, ...parts);

@@ -11,7 +11,7 @@ export class CircuitLists {
     this.node = el(
       "div",
       { class: "insight" },
-      el("div", { class: "heading" }, this.title, save.node),
+      el("div", { class: "heading apart" }, this.title, save.node),
       this.lists,
     );
   }

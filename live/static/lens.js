@@ -6,7 +6,7 @@ import { el, spokenToken, tokenLabel } from "./dom.js";
 
 export class LensTable {
   constructor(save) {
-    this.readout = el("p", { class: "readout" });
+    this.readout = el("p", { class: "readout small" });
     this.body = el("div", { class: "scroller" });
     const over = (event) => this.#point(event.target.closest("[data-at]"));
     for (const type of ["pointerover", "click", "focusin"]) this.body.addEventListener(type, over);
@@ -16,7 +16,7 @@ export class LensTable {
       { class: "insight" },
       el(
         "div",
-        { class: "heading" },
+        { class: "heading apart" },
         el(
           "p",
           { class: "meaning" },

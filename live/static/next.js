@@ -15,9 +15,9 @@ export class NextTokens {
     this.choose = choose;
     this.title = el("h2");
     this.back = el("button", { type: "button", class: "plain", onclick: back }, "What comes next");
-    this.note = el("p", { class: "note" });
+    this.note = el("p", { class: "note small" });
     this.list = el("div", { class: "probabilities" });
-    const heading = el("div", { class: "heading" }, this.title, save.node);
+    const heading = el("div", { class: "heading apart" }, this.title, save.node);
     this.node = el(
       "section",
       { class: "next", "aria-label": "Probabilities of tokens" },

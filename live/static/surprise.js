@@ -16,17 +16,17 @@ export class Surprise {
     });
     this.sum = el("p", { class: "sum" });
     this.most = el("span");
-    const ramp = el("i", { class: "lossramp", "aria-hidden": "true" });
-    const scale = el("p", { class: "lossscale" }, "0", ramp, this.most);
+    const ramp = el("i", { class: "ramp", "aria-hidden": "true" });
+    const scale = el("p", { class: "small" }, "0 ", ramp, this.most);
     const hint = "Click a token to see what else it could have been.";
     const title = el("h2", {}, "How surprising each token is");
     this.node = el(
       "section",
       { class: "surprise" },
-      el("div", { class: "heading" }, title, save.node),
+      el("div", { class: "heading apart" }, title, save.node),
       this.sum,
       this.text,
-      el("div", { class: "under" }, el("p", { class: "note" }, hint), scale),
+      el("div", { class: "under apart" }, el("p", { class: "note small" }, hint), scale),
     );
   }
 

@@ -18,7 +18,7 @@ export class Writers {
       { class: "insight" },
       el(
         "div",
-        { class: "heading" },
+        { class: "heading apart" },
         el(
           "p",
           { class: "meaning" },
@@ -26,7 +26,7 @@ export class Writers {
         ),
         save.node,
       ),
-      el("label", { class: "field" }, el("span", {}, "Token"), this.select),
+      el("label", { class: "field small" }, el("span", {}, "Token"), this.select),
       this.list,
       this.sum,
     );

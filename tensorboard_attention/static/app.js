@@ -104,14 +104,14 @@ class App {
     // The address of a file is of no use to others.
     const hidden = !this.host.location.protocol.startsWith("http");
     const copy = el("button", { type: "button", onclick: copied, hidden }, "Copy link");
-    this.legend = el("div", { class: "scale", "aria-hidden": "true" });
+    this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
     this.main.replaceChildren(
       el(
         "header",
-        {},
+        { class: "line" },
         ...this.pickers.map(({ node }) => node),
-        el("div", { class: "actions" }, ...this.compare.parts, copy, this.live.node, this.copied),
+        el("div", { class: "line centred" }, ...this.compare.parts, copy, this.live.node, this.copied),
       ),
       this.notice,
       (this.columns = el(

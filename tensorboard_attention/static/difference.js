@@ -116,13 +116,13 @@ export function shade(value, { diverging }) {
 export class DifferencePanel {
   constructor(viewport, { point, pick, moved }, save) {
     this.title = el("h2");
-    this.note = el("p", { class: "note" });
+    this.note = el("p", { class: "note small" });
     this.picture = new Picture(viewport, { point, pick, moved });
-    this.more = el("p", { class: "more" });
-    this.scale = el("div", { class: "scale" });
+    this.more = el("p", { class: "more apart small" });
+    this.scale = el("div", { class: "scale small" });
     this.shown = el("div", {}, this.picture.node, this.scale, this.more);
     this.save = save;
-    const heading = el("div", { class: "heading" }, this.title, save.node);
+    const heading = el("div", { class: "heading apart" }, this.title, save.node);
     this.view = el("div", { class: "view" }, heading, this.note, this.shown);
     this.node = el("section", { class: "panel difference" }, this.view);
   }

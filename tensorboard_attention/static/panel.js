@@ -10,11 +10,11 @@ export class Panel {
   constructor(viewport, { point, pick, moved }, save) {
     this.title = el("h2");
     this.sentence = el("p", { class: "sentence" });
-    this.note = el("p", { class: "note" });
+    this.note = el("p", { class: "note small" });
     this.save = save;
     this.picture = new Picture(viewport, { point, pick, moved });
     this.words = new Words({ point, pick });
-    const heading = el("div", { class: "heading" }, this.title, save.node);
+    const heading = el("div", { class: "heading apart" }, this.title, save.node);
     const parts = [heading, this.sentence, this.note, this.picture.node];
     this.view = el("div", { class: "view" }, ...parts);
     this.words.node.addEventListener("focusin", ({ target }) => this.#uncover(target));

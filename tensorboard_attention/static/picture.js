@@ -19,7 +19,7 @@ export class Picture {
   constructor(viewport, { point, pick, moved }) {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
-    this.readout = el("p", { class: "readout" });
+    this.readout = el("p", { class: "readout small" });
     this.node = el("div", { class: "map" }, this.canvas, this.readout);
     this.pointers = new Map();
     for (const type of [

@@ -130,7 +130,7 @@ export class Words {
   #list() {
     const { weights, focus, maps } = this.shown;
     if (this.tokens[focus] === undefined)
-      return this.lists.replaceChildren(el("p", { class: "hint" }, "Hover over or tap a token."));
+      return this.lists.replaceChildren(el("p", { class: "small" }, "Hover over or tap a token."));
     const token = tokenLabel(this.tokens[focus]);
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
     const ways = ["to", "from"].filter((way) => weights[way].length);
@@ -149,7 +149,7 @@ export class Words {
             "li",
             { "data-place": i },
             el("b", {}, formatNumber(weight)),
-            el("span", {}, tokenLabel(this.tokens[i])),
+            el("span", { class: "cut" }, tokenLabel(this.tokens[i])),
             el("small", {}, `${maps.placeOf(i)}`),
             bar,
           );
