@@ -22,8 +22,9 @@ MODULES = [
     for name in (
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
         "running",
-        *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
-        *("theme", "keys", "address", "play", "files", "save", "difference", "compare", "app"),
+        *("picture", "table", "text", "words", "opening", "choice", "order", "panel", "scores"),
+        *("notes", "theme", "keys", "address", "play", "files", "save", "difference", "compare"),
+        "app",
     )
 ]
 # The browser refuses any request that the page makes.
