@@ -36,8 +36,14 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-export function csv(lines) {
-  return lines.map((line) => `${line.map(csvCell).join(",")}\n`).join("");
+// The file of a table, for a menu. make(): its name and its lines of cells.
+export function tableFile(text, make) {
+  const file = () => {
+    const [name, lines] = make();
+    const texts = lines.map((line) => `${line.map(csvCell).join(",")}\n`);
+    return [`${name}.csv`, textFile(texts.join(""), "text/csv")];
+  };
+  return [text, file];
 }
 
 // A spreadsheet takes texts that begin with these characters for formulas.
