@@ -24,7 +24,7 @@ MODULES = [
         "running",
         *("files", "drawing", "picture", "table", "text", "words", "opening", "choice", "order"),
         *("panel", "scores", "notes", "theme", "keys", "address", "play", "save", "difference"),
-        *("compare", "app"),
+        *("inspector", "compare", "app"),
     )
 ]
 # The browser refuses any request that the page makes.

@@ -25,11 +25,6 @@ const LEAD =
 
 // Every part tells the page what was done, and knows no other part.
 export function buildParts(app) {
-  const acts = {
-    point: (token, cell = null) => app.hover(token ?? -1, cell),
-    pick: (token, cell) => app.pick(token, cell),
-    moved: () => app.zoom(1),
-  };
   const say = (text) => app.say(text);
   const menus = charts(app, say);
   const save = (i) => new SaveMenu(() => subject(app.saved(), i), say);
@@ -38,9 +33,9 @@ export function buildParts(app) {
     ...textParts(app, menus),
     steps,
     player: new Player([steps], { maps: async () => {} }), // whose maps are computed, not loaded
-    panel: new Panel(app.viewport, acts, save(0)),
-    difference: new DifferencePanel(app.viewport, acts, save(2)),
-    zoomButtons: new ZoomButtons((factor) => app.zoom(factor)),
+    panels: [new Panel(app.viewport, app.acts, save(0))],
+    difference: new DifferencePanel(app.viewport, app.acts, save(2)),
+    buttons: new ZoomButtons((factor) => app.zoom(factor)),
     view: el("select", { oninput: ({ target }) => app.set({ view: target.value }) }),
     meaning: el("p", { class: "note small" }),
     grid: new Grid((layer, head) => app.turnTo([layer, head])),
@@ -125,8 +120,8 @@ function columns(app) {
     el(
       "div",
       { class: "chosen" },
-      el("div", { class: "views line" }, shown, app.zoomButtons.node, app.meaning),
-      app.panel.node,
+      el("div", { class: "views line" }, shown, app.buttons.node, app.meaning),
+      app.panels[0].node,
       app.difference.node,
       el("div", { class: "aside" }, app.switches.node, scores),
     ),
