@@ -28,6 +28,11 @@ export function bars(rows, signed = false) {
   );
 }
 
+// Rows for parts: [name, value], and the largest value has the longest bar.
+export function contributions(parts, most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-9)) {
+  return parts.map(([name, value]) => ({ name, value: value / most, text: signedText(value) }));
+}
+
 export function percent(share) {
   const value = 100 * share;
   return value >= 0.05 || value === 0 ? `${value.toFixed(1)}%` : "<0.1%";

@@ -2,6 +2,7 @@
 
 import { signedText } from "./bars.js";
 import { el, spokenToken } from "./dom.js";
+import { headed } from "./files.js";
 import { TokenText } from "./text.js";
 
 export class Surprise {
@@ -17,7 +18,7 @@ export class Surprise {
     this.node = el(
       "section",
       { class: "surprise" },
-      el("div", { class: "heading apart" }, title, save.node),
+      headed(title, save),
       this.sum,
       this.text.node,
       el("div", { class: "under apart" }, el("p", { class: "note small" }, hint), scale),

@@ -3,6 +3,7 @@
 import { el } from "./dom.js";
 import { weightText } from "./broken.js";
 import { tickText } from "./colours.js";
+import { headed } from "./files.js";
 import { Picture } from "./picture.js";
 import { ramp } from "./theme.js";
 
@@ -122,8 +123,7 @@ export class DifferencePanel {
     this.scale = el("div", { class: "scale small" });
     this.shown = el("div", {}, this.picture.node, this.scale, this.more);
     this.save = save;
-    const heading = el("div", { class: "heading apart" }, this.title, save.node);
-    this.view = el("div", { class: "view" }, heading, this.note, this.shown);
+    this.view = el("div", { class: "view" }, headed(this.title, save), this.note, this.shown);
     this.node = el("section", { class: "panel difference" }, this.view);
   }
 

@@ -26,6 +26,11 @@ export class FileMenu {
   }
 }
 
+// A title with the menu beside it.
+export function headed(title, menu) {
+  return el("div", { class: "heading apart" }, title, menu.node);
+}
+
 export function textFile(text, type) {
   return new Blob([text], { type });
 }
