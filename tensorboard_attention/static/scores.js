@@ -104,7 +104,7 @@ export class Scores {
         "div",
         { class: "chart" },
         chart,
-        el("span", { class: "bounds small", "aria-hidden": "true" }, ...scale),
+        el("span", { class: "bounds apart small", "aria-hidden": "true" }, ...scale),
       ),
       el("div", { class: "axis apart small" }, el("span", {}, ends[0]), readout, el("span", {}, ends[1])),
     ];
