@@ -77,7 +77,8 @@ def main() -> None:
     peak = arguments.peak_tflops or known_peak(arguments.device, task.is_fast)
     rows = []
     for side, found in rates.items():
-        ratio = f"{median(found) / median(rates[PEER]):.2f}"
+        by_round = [ours / theirs for ours, theirs in zip(found, rates[PEER], strict=True)]
+        ratio = f"{median(by_round):.2f}"
         flops = median(found) * flops_per_token(task, side) / 1e12
         share = [f"{flops / peak:.1%}"] if peak else []
         name = side if task.is_fast or side == PEER or side in AUTO else f"{side}, float32"

@@ -15,6 +15,7 @@ from typing import Any
 from data import Tokenizer
 from errors import UserError
 from live.pack import check_size
+from live.patterns import pattern_table
 from live.tokenizer import check_tokenizer, tokenizer_data
 from model import GPT, ModelConfig
 from tensorboard_attention import export
@@ -60,6 +61,7 @@ def describe(
         "weights": weights,
         "parameters": [[name, list(each.shape)] for name, each in model.named_parameters()],
         "tokenizer": tokenizer_data(tokenizer, document_end),
+        "patterns": pattern_table(),
         "run": run,
     }
 

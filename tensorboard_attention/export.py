@@ -22,12 +22,13 @@ MODULES = [
     for name in (
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
         "running",
-        *("picture", "table", "words", "opening", "choice", "order", "panel", "scores", "notes"),
-        *("theme", "keys", "address", "play", "files", "save", "difference", "compare", "app"),
+        *("files", "drawing", "picture", "table", "text", "words", "opening", "choice", "order"),
+        *("panel", "scores", "notes", "theme", "keys", "address", "play", "save", "difference"),
+        *("inspector", "compare", "app"),
     )
 ]
 # The browser refuses any request that the page makes.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src blob:"
 NEEDS = "This page needs JavaScript to draw the maps. Turn it on; the page loads nothing else."
 
 # Inflates the script and adds it to the page. The modules cannot say that a browser is too old.

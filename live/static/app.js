@@ -2,18 +2,15 @@
 
 import { Address } from "./address.js";
 import { Author } from "./author.js";
-import { Choice } from "./choice.js";
 import { options } from "./controls.js";
-import { bring, el } from "./dom.js";
-import { ordered } from "./grid.js";
-import { onKey } from "./keys.js";
+import { el } from "./dom.js";
+import { Inspector } from "./inspector.js";
 import { arrange, buildParts } from "./layout.js";
 import { anyOff, readFragment, writeFragment } from "./link.js";
 import { changeOf } from "./next.js";
 import { Opening } from "./opening.js";
 import { Study } from "./study.js";
-import { followTheme, legend } from "./theme.js";
-import { Viewport } from "./viewport.js";
+import { legend } from "./theme.js";
 import { VIEWS } from "./views.js";
 
 const CHANGE = [
@@ -28,26 +25,20 @@ export function start(workerSource) {
   return new LivePage(data, new Study(data, workerSource), main).begin();
 }
 
-class LivePage {
+class LivePage extends Inspector {
   constructor(data, study, main) {
+    super();
     Object.assign(this, { data, study, main });
     this.host = window;
     this.runs = { ".": { "": data.steps } }; // as the tab's picker knows them
-    this.viewport = new Viewport();
-    this.choice = new Choice();
-    this.opening = new Opening();
     this.author = new Author(this);
-    this.turn = 0;
   }
 
   async begin() {
-    followTheme(window, (palette) => {
-      this.palette = palette;
-      if (this.maps) this.#draw();
-    });
+    this.follow();
     Object.assign(this, buildParts(this));
     arrange(this);
-    this.#listen();
+    this.listen({ x: () => this.switches.toggleHead() });
     this.address = new LiveAddress(this);
     this.say("Unpacking the model …");
     const others = [...this.main.children].filter((part) => part !== this.notice);
@@ -75,17 +66,6 @@ class LivePage {
     if (this.maps) this.grid.reveal(this.state);
   }
 
-  #listen() {
-    const keys = { x: () => this.switches.toggleHead() };
-    addEventListener("keydown", (event) => this.maps && onKey(event, this, keys));
-    new ResizeObserver(() => this.#redraw()).observe(this.main);
-    addEventListener("resize", () => this.#redraw());
-  }
-
-  say(text) {
-    this.notice.textContent = text;
-  }
-
   // Shows what could have been in the place of a token.
   look(place) {
     const { begun } = this.study.vocabulary;
@@ -95,15 +75,12 @@ class LivePage {
 
   set(part) {
     if ("step" in part || "off" in part) this.author.stop();
-    Object.assign(this.state, part);
-    if ("token" in part) this.opening.chosen();
-    const { token } = this.state;
-    if (part.token >= 0) this.viewport.reveal(this.maps, token);
+    this.change(part);
     const reads = ["text", "ids", "step", "off", "view"].some((name) => name in part);
     return reads ? this.read() : this.show();
   }
 
-  // Reads the text and shows the state. Of several calls, only the newest shows something.
+  // Reads the text and shows the state.
   async read() {
     const turn = ++this.turn;
     const { state } = this;
@@ -132,7 +109,7 @@ class LivePage {
     this.ranking.addTo(this.maps.header);
     state.one = { run: this.data.run.name, tag: state.text, step: state.step };
     this.opening.settle(state, this.maps);
-    this.#draw();
+    this.draw();
     this.address.follow();
     await this.explain();
     if (turn !== this.turn) return;
@@ -156,7 +133,7 @@ class LivePage {
     }
   }
 
-  #draw() {
+  draw() {
     const { state, maps, reading } = this;
     const { layer, head } = state;
     const off = anyOff(state.off);
@@ -169,7 +146,7 @@ class LivePage {
     options(this.view, views.map(([name]) => name), state.view, views.map(([, text]) => text));
     this.meaning.textContent = (VIEWS[state.view] ?? CHANGE)[1];
     this.main.classList.toggle("differing", state.view === "change");
-    this.panel.title.textContent = `Layer ${layer}, head ${head}${isOff(layer, head) ? " (off)" : ""}`;
+    this.panels[0].title.textContent = `Layer ${layer}, head ${head}${isOff(layer, head) ? " (off)" : ""}`;
     this.switches.show(state.off, layer, head, maps.header.heads[layer]);
     this.scores.show([{ maps, step: state.step, steps: 1, curves: null }], layer, head);
     const { losses, before, tokens } = reading;
@@ -181,15 +158,15 @@ class LivePage {
       : "";
     this.writing.show(state.sampling, this.author.busy);
     this.ranking.allow(!this.author.busy);
-    this.#drawHead();
+    this.drawHead();
   }
 
   // The parts that depend on the token in focus.
-  #drawHead() {
+  drawHead() {
     const { layer, head, token, view, step } = this.state;
     const { focus, cell } = this.choice.marked(token);
-    this.zoomButtons.show(this.viewport);
-    this.panel.show(this.maps, layer, head, focus, cell, this.palette);
+    this.buttons.show(this.viewport);
+    this.panels[0].show(this.maps, layer, head, focus, cell, this.palette);
     this.difference.node.hidden = view !== "change";
     if (view !== "change") return;
     const two = [this.maps, this.reading.before.maps];
@@ -205,36 +182,11 @@ class LivePage {
     return { state: { ...state, one, two }, maps: [maps, reading.before?.maps], palette, difference };
   }
 
-  hover(token, cell) {
-    this.choice.hover(token, cell);
-    this.#drawHead();
-  }
-
-  pick(token, cell = null) {
-    this.choice.pick(cell);
-    return this.set({ token });
-  }
-
-  // Its map comes into view.
-  async turnTo([layer, head]) {
-    const last = this.maps.header.heads.length - 1;
-    await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
-    this.grid.focus(this.state);
-    bring((this.state.view === "change" ? this.difference : this.panel).view);
-  }
-
-  // Sort the heads, and choose the first of them.
-  async sortBy(part) {
-    const [layer, head] = ordered(this.maps, { ...this.state, ...part })[0];
-    await this.set({ ...part, layer, head });
-    this.grid.reveal(this.state);
-  }
-
   // Another head was measured: the heads are shown in the order of what is known.
   ranked() {
     this.ranking.addTo(this.maps.header);
     if (this.ranking.rises.size === 1) Object.assign(this.state, { sort: this.ranking.name, rising: false });
-    this.#draw();
+    this.draw();
     this.address.follow();
   }
 
@@ -246,21 +198,8 @@ class LivePage {
     this.steps.toggle();
   }
 
-  // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
-  zoom(factor) {
-    if (factor !== 1) this.choice.zoom(this.viewport, factor, this.state.token, this.maps);
-    [this.difference, this.panel].forEach(({ picture }) => picture.draw());
-    this.zoomButtons.show(this.viewport);
-    this.address.follow();
-  }
-
   linked() {
     return { ...this.state, zoom: this.viewport.place };
-  }
-
-  // Called again when the available space has changed.
-  #redraw() {
-    [this.difference, this.panel].forEach((panel) => panel.draw());
   }
 }
 

@@ -18,7 +18,7 @@ export function bars(rows, signed = false) {
         before.style.insetInlineStart = width(was);
         track.append(before);
       }
-      const parts = [el("span", { class: "name" }, name), track, el("b", {}, text)];
+      const parts = [el("span", { class: "name cut" }, name), track, el("b", {}, text)];
       const row = onclick
         ? el("button", { type: "button", onclick, "aria-label": spoken }, ...parts)
         : el("div", {}, ...parts);
@@ -26,6 +26,11 @@ export function bars(rows, signed = false) {
       return el("li", {}, row);
     }),
   );
+}
+
+// Rows for parts: [name, value], and the largest value has the longest bar.
+export function contributions(parts, most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-9)) {
+  return parts.map(([name, value]) => ({ name, value: value / most, text: signedText(value) }));
 }
 
 export function percent(share) {

@@ -25,11 +25,6 @@ const LEAD =
 
 // Every part tells the page what was done, and knows no other part.
 export function buildParts(app) {
-  const acts = {
-    point: (token, cell = null) => app.hover(token ?? -1, cell),
-    pick: (token, cell) => app.pick(token, cell),
-    moved: () => app.zoom(1),
-  };
   const say = (text) => app.say(text);
   const menus = charts(app, say);
   const save = (i) => new SaveMenu(() => subject(app.saved(), i), say);
@@ -38,18 +33,18 @@ export function buildParts(app) {
     ...textParts(app, menus),
     steps,
     player: new Player([steps], { maps: async () => {} }), // whose maps are computed, not loaded
-    panel: new Panel(app.viewport, acts, save(0)),
-    difference: new DifferencePanel(app.viewport, acts, save(2)),
-    zoomButtons: new ZoomButtons((factor) => app.zoom(factor)),
+    panels: [new Panel(app.viewport, app.acts, save(0))],
+    difference: new DifferencePanel(app.viewport, app.acts, save(2)),
+    buttons: new ZoomButtons((factor) => app.zoom(factor)),
     view: el("select", { oninput: ({ target }) => app.set({ view: target.value }) }),
-    meaning: el("p", { class: "note" }),
+    meaning: el("p", { class: "note small" }),
     grid: new Grid((layer, head) => app.turnTo([layer, head])),
     scores: new Scores(() => {}),
     order: new Order((part) => app.sortBy(part)),
     ranking: new Ranking(app.study, () => app.ranked(), say),
     switches: new Switches((off) => app.set({ off })),
     understanding: new Understanding(app.study, menus, () => app.explain()),
-    legend: el("div", { class: "scale", "aria-hidden": "true" }),
+    legend: el("div", { class: "scale small", "aria-hidden": "true" }),
     notice: el("p", { class: "notice", role: "status" }),
   };
 }
@@ -86,7 +81,7 @@ function textParts(app, menus) {
       stop: () => author.toggle(),
       change: (sampling) => app.set({ sampling }),
     }),
-    seen: el("p", { class: "note" }),
+    seen: el("p", { class: "note small" }),
   };
 }
 
@@ -96,7 +91,7 @@ export function arrange(app) {
     el("p", { class: "lead" }, LEAD),
     app.steps.node,
     app.notice,
-    el("div", { class: "top" }, el("section", { class: "typing", "aria-label": "Your text" }, ...text), app.next.node),
+    el("div", { class: "columns top" }, el("section", { class: "typing", "aria-label": "Your text" }, ...text), app.next.node),
     columns(app),
     app.understanding.node,
     el("footer", {}, linkButton(app), ...foot(app.data)),
@@ -117,7 +112,7 @@ function columns(app) {
     el(
       "div",
       { class: "side" },
-      el("div", { class: "ordering" }, app.order.node, app.ranking.node),
+      el("div", { class: "ordering line" }, app.order.node, app.ranking.node),
       app.grid.node,
       app.legend,
       keyList([["x", "switch the head off, or on"]], app.data.steps.length > 1),
@@ -125,8 +120,8 @@ function columns(app) {
     el(
       "div",
       { class: "chosen" },
-      el("div", { class: "views" }, shown, app.zoomButtons.node, app.meaning),
-      app.panel.node,
+      el("div", { class: "views line" }, shown, app.buttons.node, app.meaning),
+      app.panels[0].node,
       app.difference.node,
       el("div", { class: "aside" }, app.switches.node, scores),
     ),
@@ -138,5 +133,5 @@ function linkButton(app) {
   const copy = () => copyLink(window, writeFragment(app.linked()), copied);
   const title = "A link to this text, head, step and what is switched off";
   const button = el("button", { type: "button", onclick: copy, title }, "Copy link");
-  return el("div", { class: "actions" }, button, copied);
+  return el("div", { class: "line centred" }, button, copied);
 }

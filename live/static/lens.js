@@ -3,30 +3,20 @@
 
 import { percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
+import { headed } from "./files.js";
+
+const LENS_MEANING =
+  "If the model ended after this layer, this token would come next. Rows are layers, columns the tokens read; a guess that was right is underlined.";
 
 export class LensTable {
   constructor(save) {
-    this.readout = el("p", { class: "readout" });
+    this.readout = el("p", { class: "readout small" });
     this.body = el("div", { class: "scroller" });
     const over = (event) => this.#point(event.target.closest("[data-at]"));
     for (const type of ["pointerover", "click", "focusin"]) this.body.addEventListener(type, over);
     this.body.addEventListener("keydown", (event) => this.#key(event));
-    this.node = el(
-      "div",
-      { class: "insight" },
-      el(
-        "div",
-        { class: "heading" },
-        el(
-          "p",
-          { class: "meaning" },
-          "If the model ended after this layer, this token would come next. Rows are layers, columns the tokens read; a guess that was right is underlined.",
-        ),
-        save.node,
-      ),
-      this.body,
-      this.readout,
-    );
+    const about = el("p", { class: "meaning" }, LENS_MEANING);
+    this.node = el("div", { class: "insight" }, headed(about, save), this.body, this.readout);
   }
 
   // cells[layer][place]: the most probable tokens there as [token, probability]; layer 0 is the

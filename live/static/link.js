@@ -12,6 +12,8 @@
 //   sampling      {temperature, topK, topP, seed, length}
 //   zoom          of the map, undefined for the whole
 
+import { readLink, readZoom } from "./state.js";
+
 export const SAMPLING = { temperature: 0.8, topK: 0, topP: 1, seed: 1, length: 60 };
 
 export function nothingOff(by = "mean") {
@@ -42,7 +44,7 @@ export function writeFragment(state) {
 
 // The state that a fragment describes, as far as this model has it.
 export function readFragment(fragment, { config, steps, run }) {
-  const link = decoded(fragment);
+  const link = readLink(fragment, "");
   const { n_layers: layers, n_heads: heads } = config;
   const place = (name) => integerIn(link[name], 0, config.context_length - 1);
   const pairs = list(link.heads).map((each) => each.split(".").map(Number));
@@ -59,7 +61,6 @@ export function readFragment(fragment, { config, steps, run }) {
     mlps: [...new Set(list(link.mlps).map(Number))].filter((each) => integerIn(each, 0, layers - 1) !== null),
   };
   const ids = link.ids?.split(".").map((id) => integerIn(id, 0, config.vocab_size - 1));
-  const zoom = list(link.zoom).map(Number);
   const step = Number(link.step ?? NaN);
   const distance = (each) => Math.abs(each - step);
   return {
@@ -77,7 +78,7 @@ export function readFragment(fragment, { config, steps, run }) {
     sort: link.sort ?? "",
     rising: link.rising === "1",
     sampling: readSampling(link),
-    zoom: zoom.length === 3 && zoom.every(Number.isFinite) ? zoom : undefined,
+    zoom: readZoom(link.zoom),
   };
 }
 
@@ -104,19 +105,6 @@ export function readSampling(given) {
   return Object.fromEntries(
     Object.entries(SAMPLING).map(([name, usual]) => [name, Number.isNaN(value(name)) ? usual : value(name)]),
   );
-}
-
-function decoded(fragment) {
-  const found = Object.create(null);
-  for (const part of fragment.replace(/^#/, "").split("&")) {
-    const at = part.indexOf("=");
-    try {
-      if (at > 0) found[part.slice(0, at)] = decodeURIComponent(part.slice(at + 1));
-    } catch {
-      // The link was cut within a character. Its other parts may still be valid.
-    }
-  }
-  return found;
 }
 
 function list(text) {

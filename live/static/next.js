@@ -2,6 +2,7 @@
 
 import { bars, percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
+import { headed } from "./files.js";
 
 // What became of the token that was the most probable before.
 export function changeOf(rows) {
@@ -15,13 +16,12 @@ export class NextTokens {
     this.choose = choose;
     this.title = el("h2");
     this.back = el("button", { type: "button", class: "plain", onclick: back }, "What comes next");
-    this.note = el("p", { class: "note" });
+    this.note = el("p", { class: "note small" });
     this.list = el("div", { class: "probabilities" });
-    const heading = el("div", { class: "heading" }, this.title, save.node);
     this.node = el(
       "section",
       { class: "next", "aria-label": "Probabilities of tokens" },
-      heading,
+      headed(this.title, save),
       this.note,
       this.list,
       this.back,

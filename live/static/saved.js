@@ -1,6 +1,6 @@
 // What can be saved of each picture that is no map: the picture, and its numbers.
 
-import { percent, signedText } from "./bars.js";
+import { contributions, percent } from "./bars.js";
 import { ChartMenu } from "./charts.js";
 import { fileName } from "./files.js";
 import { layerName } from "./lens.js";
@@ -9,14 +9,11 @@ import { layerName } from "./lens.js";
 export function charts(app, say) {
   const name = (what) => fileName(app.data.run.name, app.state.step, what);
   const menu = (chart, lines) => new ChartMenu(chart, lines, () => app.palette, say);
-  const ofBars = (what, title, rows) => () => {
-    const most = Math.max(...rows().map(([, value]) => Math.abs(value)), 1e-9);
-    return {
-      name: name(what),
-      title: title(),
-      rows: rows().map(([text, value]) => [text, value / most, signedText(value)]),
-    };
-  };
+  const ofBars = (what, title, parts) => () => ({
+    name: name(what),
+    title: title(),
+    rows: contributions(parts()).map((row) => [row.name, row.value, row.text]),
+  });
   const json = JSON.stringify; // so that spaces and line ends are seen
   const writers = () => app.understanding.writers.parts;
   const ofHead = () => {

@@ -117,7 +117,7 @@ class TextRead {
     const heads = Array(data.config.n_layers).fill(data.config.n_heads);
     const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };
     const weights = joined(maps);
-    Object.assign(header, describeHeads(this.tokens, heads, weights));
+    Object.assign(header, describeHeads(data.patterns, this.tokens, heads, weights));
     const values = view === "weights" ? weights : joined(shown);
     this.maps = new LiveMaps(header, weights, view, values);
     if (before) this.before = { ...before, maps: new LiveMaps(header, joined(before.maps)) };

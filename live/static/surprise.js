@@ -1,32 +1,27 @@
 // The text again, token by token: how much each one surprised the model is its background.
 
 import { signedText } from "./bars.js";
-import { el, spokenToken, tokenLabel } from "./dom.js";
+import { el, spokenToken } from "./dom.js";
+import { headed } from "./files.js";
+import { TokenText } from "./text.js";
 
 export class Surprise {
   // pick(place): show what else could have been there.
   constructor(pick, save) {
-    this.pick = pick;
-    this.text = el("div", {
-      class: "text losses",
-      role: "listbox",
-      "aria-label": "Loss of every token",
-      onclick: (event) => lossPlace(event) >= 0 && this.pick(lossPlace(event)),
-      onkeydown: (event) => this.#key(event),
-    });
+    this.text = new TokenText("Loss of every token", pick, { class: "text losses" });
     this.sum = el("p", { class: "sum" });
     this.most = el("span");
-    const ramp = el("i", { class: "lossramp", "aria-hidden": "true" });
-    const scale = el("p", { class: "lossscale" }, "0", ramp, this.most);
+    const ramp = el("i", { class: "ramp", "aria-hidden": "true" });
+    const scale = el("p", { class: "small" }, "0 ", ramp, this.most);
     const hint = "Click a token to see what else it could have been.";
     const title = el("h2", {}, "How surprising each token is");
     this.node = el(
       "section",
       { class: "surprise" },
-      el("div", { class: "heading" }, title, save.node),
+      headed(title, save),
       this.sum,
-      this.text,
-      el("div", { class: "under" }, el("p", { class: "note" }, hint), scale),
+      this.text.node,
+      el("div", { class: "under apart" }, el("p", { class: "note small" }, hint), scale),
     );
   }
 
@@ -48,47 +43,15 @@ export class Surprise {
           : ["Loss ", el("b", {}, now.toFixed(3)), " nats a token, of this text"]),
     );
     this.most.textContent = `${worst.toFixed(1)} nats: a blind guess`;
-    this.#write(tokens);
-    const selected = this.spans[place] ? place : tokens.length - 1;
-    this.spans.forEach((span, i) => {
+    this.text.write(tokens);
+    this.text.mark(place, tokens.length - 1);
+    this.text.spans.forEach((span, i) => {
       const share = Math.min(1, Math.max(0, losses[i] / worst)) || 0;
       span.style.setProperty("--loss", `${(100 * share).toFixed(1)}%`);
       const text = lossText(losses[i], before?.[i]);
       span.title = `token ${i}: ${text}`;
       span.setAttribute("aria-label", `${i}: ${spokenToken(tokens[i])}, ${text}`);
-      span.classList.toggle("focus", i === place);
-      span.setAttribute("aria-selected", i === place);
-      span.tabIndex = i === selected ? 0 : -1;
     });
-  }
-
-  // Spans of tokens that stay are kept, and with them the focus.
-  #write(tokens) {
-    this.spans ??= [];
-    const same = this.spans.findIndex((span, i) => span.token !== tokens[i]);
-    const kept = same < 0 ? this.spans.length : same;
-    if (kept === tokens.length && kept === this.spans.length) return;
-    this.spans.length = kept;
-    for (const token of tokens.slice(kept)) {
-      const span = el("span", { class: "token", role: "option", "data-place": this.spans.length });
-      span.textContent = tokenLabel(token);
-      span.token = token;
-      this.spans.push(span);
-    }
-    const breaks = (span, i) => (i && span.token.endsWith("\n") ? [span, el("br")] : [span]);
-    this.text.replaceChildren(...this.spans.flatMap(breaks));
-  }
-
-  #key(event) {
-    const from = lossPlace(event);
-    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || from < 0) return;
-    const last = this.spans.length - 1;
-    const next = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
-    if (next !== undefined) this.spans[Math.min(last, Math.max(0, next))].focus();
-    else if (event.key === "Enter" || event.key === " ") this.pick(from);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
   }
 }
 
@@ -102,8 +65,4 @@ function lossText(loss, before) {
   if (Number.isNaN(loss)) return "no loss, as nothing is before it";
   const was = before === undefined ? "" : `, before ${before.toFixed(3)}`;
   return `loss ${loss.toFixed(3)} nats${was}`;
-}
-
-function lossPlace(event) {
-  return Number(event.target.closest("[data-place]")?.dataset.place ?? -1);
 }

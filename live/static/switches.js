@@ -20,19 +20,19 @@ export class Switches {
     this.mlp = button(() => this.#toggleMlp(this.layer));
     this.by = el("select", { oninput: () => change({ ...this.off, by: this.by.value }) });
     options(this.by, Object.keys(WAYS), "mean", Object.values(WAYS));
-    this.list = el("ul", { class: "offlist", "aria-label": "What is off" });
+    this.list = el("ul", { class: "offlist line", "aria-label": "What is off" });
     const all = () => change(nothingOff(this.off.by));
     this.all = el("button", { type: "button", onclick: all }, "All on");
     this.node = el(
       "section",
       { class: "switches" },
       el("h2", {}, "Switch parts off"),
-      el("div", { class: "buttons" }, this.head, this.attention, this.mlp),
-      el("label", { class: "by" }, "In place of a part: ", this.by),
+      el("div", { class: "buttons line centred" }, this.head, this.attention, this.mlp),
+      el("label", { class: "by small" }, "In place of a part: ", this.by),
       (this.effect = el("p", { class: "effect" })),
       (this.said = el("output", { class: "spoken" })), // once for each change of what is off
-      (this.shown = el("div", { class: "buttons" }, this.list, this.all)),
-      el("p", { class: "note" }, "Parts of another layer: choose a head there."),
+      (this.shown = el("div", { class: "buttons line centred" }, this.list, this.all)),
+      el("p", { class: "note small" }, "Parts of another layer: choose a head there."),
     );
   }
 

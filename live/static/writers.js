@@ -1,11 +1,14 @@
 // Which parts write the next token: what each one adds to its logit (direct logit attribution,
 // Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits").
 
-import { bars, signedText } from "./bars.js";
-import { options } from "./controls.js";
+import { bars, contributions, signedText } from "./bars.js";
+import { field, options } from "./controls.js";
 import { el, tokenLabel } from "./dom.js";
+import { headed } from "./files.js";
 
 const MOST_BARS = 14;
+const WRITERS_MEANING =
+  "Every head and MLP adds to the numbers that the next token is read from. A bar is its direct contribution to the score (the logit) of this token. Later parts also read what earlier ones wrote; switch a part off to see everything that depends on it.";
 
 export class Writers {
   // explain(id): another token is to be explained.
@@ -13,23 +16,9 @@ export class Writers {
     this.select = el("select", { oninput: () => explain(Number(this.select.value)) });
     this.sum = el("p", { class: "sum" });
     this.list = el("div");
-    this.node = el(
-      "div",
-      { class: "insight" },
-      el(
-        "div",
-        { class: "heading" },
-        el(
-          "p",
-          { class: "meaning" },
-          "Every head and MLP adds to the numbers that the next token is read from. A bar is its direct contribution to the score (the logit) of this token. Later parts also read what earlier ones wrote; switch a part off to see everything that depends on it.",
-        ),
-        save.node,
-      ),
-      el("label", { class: "field" }, el("span", {}, "Token"), this.select),
-      this.list,
-      this.sum,
-    );
+    const about = el("p", { class: "meaning" }, WRITERS_MEANING);
+    const token = field("Token", this.select);
+    this.node = el("div", { class: "insight" }, headed(about, save), token, this.list, this.sum);
   }
 
   // choices: [id, token] of the tokens that can be explained. parts: [name, value]; they sum to the logit.
@@ -46,13 +35,7 @@ export class Writers {
     const rest = sorted.splice(MOST_BARS);
     const sum = (some) => some.reduce((all, [, value]) => all + value, 0);
     if (rest.length) sorted.push([`${rest.length} others together`, sum(rest)]);
-    const most = Math.max(...sorted.map(([, value]) => Math.abs(value)), 1e-9);
-    this.list.replaceChildren(
-      bars(
-        sorted.map(([name, value]) => ({ name, value: value / most, text: signedText(value) })),
-        true,
-      ),
-    );
+    this.list.replaceChildren(bars(contributions(sorted), true));
     this.sum.textContent = `All parts sum to ${signedText(sum(parts))}; the logit is ${signedText(logit)}.`;
   }
 }

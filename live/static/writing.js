@@ -34,14 +34,14 @@ export class Writing {
     const fields = Object.entries(SETTINGS).map(([name, [text]]) => field(text, this.inputs[name]));
     this.node = el(
       "div",
-      { class: "writing" },
+      { class: "line centred" },
       this.button,
       this.spoken,
       el(
         "details",
         { class: "settings" },
         el("summary", {}, "Sampling"),
-        el("div", {}, ...fields),
+        el("div", { class: "line" }, ...fields),
       ),
     );
     this.show({}, false);

@@ -1,23 +1,21 @@
 // The Attention tab: holds the state and passes it to the parts, which do not know each other.
 
-import { bring, el } from "./dom.js";
+import { el } from "./dom.js";
 import { Store, Unreachable } from "./source.js";
 import { countViews, nearest, readLink, restore } from "./state.js";
 import { Picker, copyLink, showPickers, ZoomButtons } from "./controls.js";
-import { Grid, ordered } from "./grid.js";
-import { Viewport } from "./viewport.js";
+import { Grid } from "./grid.js";
 import { Panel, emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
 import { Notes } from "./notes.js";
-import { followTheme, legend } from "./theme.js";
-import { keyList, onKey } from "./keys.js";
+import { legend } from "./theme.js";
+import { Inspector } from "./inspector.js";
+import { keyList } from "./keys.js";
 import { Address } from "./address.js";
 import { Compare, names } from "./compare.js";
 import { DifferencePanel } from "./difference.js";
 import { Player } from "./play.js";
 import { SaveMenu, subject } from "./save.js";
-import { Opening } from "./opening.js";
-import { Choice } from "./choice.js";
 import { Order } from "./order.js";
 import { LiveLink } from "./running.js";
 
@@ -30,28 +28,22 @@ export async function start(source) {
   await new App(source, main).begin();
 }
 
-class App {
+class App extends Inspector {
   constructor(source, main) {
+    super();
     this.source = source;
     this.store = new Store(source);
     this.main = main;
-    this.viewport = new Viewport();
     this.notes = new Notes();
     this.runs = {};
     // The window with the address and theme to use: TensorBoard's around this frame, or this one.
     this.host = source.follows ? parent : window;
-    this.choice = new Choice();
-    this.opening = new Opening();
-    this.turn = 0;
     this.lost = ""; // why the source does not answer
     this.address = new Address(this);
   }
 
   async begin() {
-    followTheme(this.host, (palette) => {
-      this.palette = palette;
-      if (this.maps) this.#draw();
-    });
+    this.follow();
     try {
       do this.runs = await this.source.runs();
       while (!this.source.complete && performance.now() < PATIENCE);
@@ -79,18 +71,14 @@ class App {
   }
 
   #build() {
-    const point = (token, cell = null) => this.hover(token ?? -1, cell);
-    const pick = (token, cell) => this.pick(token, cell);
-    const moved = () => this.zoom(1);
     this.pickers = ["one", "two"].map(
       (which, i) =>
         new Picker(i ? "Compared with" : "View", (view) => this.compare.choose(which, view)),
     );
     this.player = new Player(this.pickers, this.store);
     const save = (i) => new SaveMenu(() => subject(this, i), (text) => this.say(text));
-    const acts = { point, pick, moved };
-    this.panels = this.pickers.map((_, i) => new Panel(this.viewport, acts, save(i)));
-    this.difference = new DifferencePanel(this.viewport, acts, save(2));
+    this.panels = this.pickers.map((_, i) => new Panel(this.viewport, this.acts, save(i)));
+    this.difference = new DifferencePanel(this.viewport, this.acts, save(2));
     this.buttons = new ZoomButtons((factor) => this.zoom(factor));
     this.grid = new Grid((layer, head) => this.turnTo([layer, head]));
     this.scores = new Scores((step) =>
@@ -104,14 +92,14 @@ class App {
     // The address of a file is of no use to others.
     const hidden = !this.host.location.protocol.startsWith("http");
     const copy = el("button", { type: "button", onclick: copied, hidden }, "Copy link");
-    this.legend = el("div", { class: "scale", "aria-hidden": "true" });
+    this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
     this.main.replaceChildren(
       el(
         "header",
-        {},
+        { class: "line" },
         ...this.pickers.map(({ node }) => node),
-        el("div", { class: "actions" }, ...this.compare.parts, copy, this.live.node, this.copied),
+        el("div", { class: "line centred" }, ...this.compare.parts, copy, this.live.node, this.copied),
       ),
       this.notice,
       (this.columns = el(
@@ -135,23 +123,15 @@ class App {
         ),
       )),
     );
-    const keys = {
-      c: () => this.compare.toggle(),
-      d: () => this.compare.toggleDifference(),
-    };
-    addEventListener("keydown", (event) => this.maps && onKey(event, this, keys));
-    new ResizeObserver(() => this.#redraw()).observe(this.main);
-    addEventListener("resize", () => this.#redraw());
+    this.listen({ c: () => this.compare.toggle(), d: () => this.compare.toggleDifference() });
   }
 
   set(part) {
-    Object.assign(this.state, part);
-    if ("token" in part) this.opening.chosen();
-    if (part.token >= 0) this.viewport.reveal(this.maps[0], part.token);
+    this.change(part);
     return this.show();
   }
 
-  // Shows the state as soon as its maps are loaded. Of several calls, only the newest draws.
+  // Shows the state as soon as its maps are loaded.
   async show() {
     const turn = ++this.turn;
     const views = showPickers(this.pickers, this.state, this.runs);
@@ -169,7 +149,7 @@ class App {
     this.choice.settle(maps[0]);
     this.kept = structuredClone(this.state);
     this.columns.classList.remove("missing");
-    this.#draw();
+    this.draw();
     this.main.dataset.shown = JSON.stringify(views.map(({ run, tag, step }) => [run, tag, step]));
     this.player.drawn(views, this.runs);
     this.#drawCurves(turn, views);
@@ -189,11 +169,7 @@ class App {
     this.say(error.message);
   }
 
-  say(text) {
-    if (this.notice) this.notice.textContent = text;
-  }
-
-  #draw() {
+  draw() {
     const { layer, head } = this.state;
     this.live.show(this.state.one.run, this.source.live);
     this.order.show(Object.keys(this.maps[0].header.scores), this.state);
@@ -210,11 +186,11 @@ class App {
       const which = two ? ` · ${view.run}${probe}, step ${view.step}` : "";
       title.textContent = `Layer ${layer}, head ${head}${which}`;
     });
-    this.#drawHead();
+    this.drawHead();
   }
 
   // The parts that depend on the token in focus.
-  #drawHead() {
+  drawHead() {
     const { layer, head, token } = this.state;
     const { focus, cell } = this.choice.marked(token);
     this.buttons.show(this.viewport);
@@ -247,50 +223,12 @@ class App {
     if (turn === this.turn) draw(come);
   }
 
-  hover(token, cell) {
-    this.choice.hover(token, cell);
-    this.#drawHead();
-  }
-
-  pick(token, cell = null) {
-    this.choice.pick(cell);
-    return this.set({ token });
-  }
-
-  // Its map comes into view.
-  async turnTo([layer, head]) {
-    const last = this.maps[0].header.heads.length - 1;
-    await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
-    this.grid.focus(this.state);
-    bring((this.main.classList.contains("differing") ? this.difference : this.panels[0]).view);
-  }
-
-  // Sort the heads, and choose the first of them.
-  async sortBy(part) {
-    const [layer, head] = ordered(this.maps[0], { ...this.state, ...part })[0];
-    await this.set({ ...part, layer, head });
-    this.grid.reveal(this.state);
-  }
-
   step(by) {
     this.pickers[0].move(by);
   }
 
   play() {
     this.pickers[0].toggle();
-  }
-
-  // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
-  zoom(factor) {
-    if (factor !== 1) this.choice.zoom(this.viewport, factor, this.state.token, this.maps[0]);
-    [this.difference, ...this.panels].forEach(({ picture }) => picture.draw());
-    this.buttons.show(this.viewport);
-    this.address.follow();
-  }
-
-  // Called again when the available space has changed.
-  #redraw() {
-    [this.difference, ...this.panels].forEach((panel) => panel.draw());
   }
 
   // Loads new runs and steps. A view of a run's last step moves to its new last step.

@@ -16,7 +16,7 @@ export class Compare {
       oninput: () => app.set({ together: this.together.checked }),
     });
     const both = "When one view moves by some steps, the other moves by as many";
-    this.both = el("label", { class: "both", title: both }, this.together, "Move both");
+    this.both = el("label", { class: "both line centred", title: both }, this.together, "Move both");
     this.parts = [this.button, this.difference, this.both];
   }
 

@@ -28,7 +28,7 @@ export class Picker {
     this.stepper = el("div", { class: "stepper" }, this.play, this.speed, step, this.step);
     this.node = el(
       "fieldset",
-      { class: "picker" },
+      { class: "picker line" },
       el("legend", {}, name),
       field("Run", this.run),
       field("Probe", this.tag),
@@ -121,7 +121,7 @@ export function showPickers(pickers, { one, two }, runs) {
 }
 
 export function field(name, control) {
-  return el("label", { class: "field" }, el("span", {}, name), control);
+  return el("label", { class: "field small" }, el("span", {}, name), control);
 }
 
 export function options(select, values, chosen, texts = values) {

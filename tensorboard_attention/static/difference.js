@@ -3,6 +3,7 @@
 import { el } from "./dom.js";
 import { weightText } from "./broken.js";
 import { tickText } from "./colours.js";
+import { headed } from "./files.js";
 import { Picture } from "./picture.js";
 import { ramp } from "./theme.js";
 
@@ -116,14 +117,13 @@ export function shade(value, { diverging }) {
 export class DifferencePanel {
   constructor(viewport, { point, pick, moved }, save) {
     this.title = el("h2");
-    this.note = el("p", { class: "note" });
+    this.note = el("p", { class: "note small" });
     this.picture = new Picture(viewport, { point, pick, moved });
-    this.more = el("p", { class: "more" });
-    this.scale = el("div", { class: "scale" });
+    this.more = el("p", { class: "more apart small" });
+    this.scale = el("div", { class: "scale small" });
     this.shown = el("div", {}, this.picture.node, this.scale, this.more);
     this.save = save;
-    const heading = el("div", { class: "heading" }, this.title, save.node);
-    this.view = el("div", { class: "view" }, heading, this.note, this.shown);
+    this.view = el("div", { class: "view" }, headed(this.title, save), this.note, this.shown);
     this.node = el("section", { class: "panel difference" }, this.view);
   }
 

@@ -8,6 +8,18 @@ export function svg(name, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 }
 
+// head: the texts of the columns; rows: those of their cells.
+export function table(caption, head, rows) {
+  const row = (name, texts) => el("tr", {}, ...texts.map((text) => el(name, {}, text)));
+  return el(
+    "table",
+    {},
+    el("caption", {}, caption),
+    el("thead", {}, row("th", head)),
+    el("tbody", {}, ...rows.map((texts) => row("td", texts))),
+  );
+}
+
 function fill(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);

@@ -26,6 +26,11 @@ export class FileMenu {
   }
 }
 
+// A title with the menu beside it.
+export function headed(title, menu) {
+  return el("div", { class: "heading apart" }, title, menu.node);
+}
+
 export function textFile(text, type) {
   return new Blob([text], { type });
 }
@@ -36,8 +41,14 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-export function csv(lines) {
-  return lines.map((line) => `${line.map(csvCell).join(",")}\n`).join("");
+// The file of a table, for a menu. make(): its name and its lines of cells.
+export function tableFile(text, make) {
+  const file = () => {
+    const [name, lines] = make();
+    const texts = lines.map((line) => `${line.map(csvCell).join(",")}\n`);
+    return [`${name}.csv`, textFile(texts.join(""), "text/csv")];
+  };
+  return [text, file];
 }
 
 // A spreadsheet takes texts that begin with these characters for formulas.

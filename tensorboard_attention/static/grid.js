@@ -104,7 +104,7 @@ export class Grid {
 
   #cell(layer, head, sides) {
     const canvases = Array.from({ length: sides }, () => el("canvas", { width: 1, height: 1 }));
-    const caption = el("span", { class: "caption" });
+    const caption = el("span", { class: "caption cut small" });
     const pictures = el("span", { class: "pictures" }, ...canvases);
     const button = el(
       "button",

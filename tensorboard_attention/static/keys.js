@@ -17,7 +17,7 @@ const TRAINING = [
 // more: keys of one page alone, as in KEYS. hasSteps: whether there is more than one step to show.
 export function keyList(more, hasSteps = true) {
   const rows = [...KEYS, ...(hasSteps ? TRAINING : []), ...more].map(([key, what]) => el("li", {}, el("kbd", {}, key), ` ${what}`));
-  return el("details", { class: "keys" }, el("summary", {}, "Keys"), el("ul", {}, ...rows));
+  return el("details", { class: "keys small" }, el("summary", {}, "Keys"), el("ul", {}, ...rows));
 }
 
 // more: what keys of one page alone do, by key.

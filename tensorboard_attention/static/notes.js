@@ -6,7 +6,7 @@ export class Notes {
   constructor() {
     this.list = el("ul");
     const title = el("summary", {}, "Parts of this log are not shown");
-    this.node = el("details", { class: "notes", hidden: true }, title, this.list);
+    this.node = el("details", { class: "notes small", hidden: true }, title, this.list);
   }
 
   show(texts) {

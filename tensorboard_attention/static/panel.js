@@ -2,6 +2,7 @@
 
 import { NOT_FINITE } from "./broken.js";
 import { el } from "./dom.js";
+import { headed } from "./files.js";
 import { sentenceOf } from "./opening.js";
 import { Picture } from "./picture.js";
 import { Words } from "./words.js";
@@ -10,12 +11,11 @@ export class Panel {
   constructor(viewport, { point, pick, moved }, save) {
     this.title = el("h2");
     this.sentence = el("p", { class: "sentence" });
-    this.note = el("p", { class: "note" });
+    this.note = el("p", { class: "note small" });
     this.save = save;
     this.picture = new Picture(viewport, { point, pick, moved });
     this.words = new Words({ point, pick });
-    const heading = el("div", { class: "heading" }, this.title, save.node);
-    const parts = [heading, this.sentence, this.note, this.picture.node];
+    const parts = [headed(this.title, save), this.sentence, this.note, this.picture.node];
     this.view = el("div", { class: "view" }, ...parts);
     this.words.node.addEventListener("focusin", ({ target }) => this.#uncover(target));
     this.node = el("section", { class: "panel" }, this.view, this.words.node);

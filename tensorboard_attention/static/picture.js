@@ -4,10 +4,11 @@
 import { el, tokenLabel } from "./dom.js";
 import { ZOOM } from "./controls.js";
 import { strike } from "./broken.js";
+import { FAMILY, widest } from "./drawing.js";
 
 const LABEL = 13; // pixels per label
-const FONT = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
-const WIDEST = 120; // pixels of a label
+const FONT = `12px ${FAMILY}`;
+const WIDEST = 120; // pixels of a label; canvases condense wider ones
 const EDGE = 7; // pixels beyond the map, for half a label
 const BESIDE = 300; // pixels of the screen's height for what is above and below the map
 const [SMALLEST, LARGEST] = [240, 640]; // pixels of the map's longer side, if it is as wide
@@ -19,7 +20,7 @@ export class Picture {
   constructor(viewport, { point, pick, moved }) {
     Object.assign(this, { viewport, point, pick, moved });
     this.canvas = el("canvas", { class: "picture", role: "img" });
-    this.readout = el("p", { class: "readout" });
+    this.readout = el("p", { class: "readout small" });
     this.node = el("div", { class: "map" }, this.canvas, this.readout);
     this.pointers = new Map();
     for (const type of [
@@ -45,7 +46,7 @@ export class Picture {
     if (this.labelled !== maps.texts) {
       this.labelled = maps.texts;
       this.labels = maps.texts.map((token) => tokenLabel(token, 12));
-      this.margin = 8 + widest(this.labels);
+      this.margin = 8 + Math.min(WIDEST, widest(this.labels));
     }
     this.draw();
   }
@@ -277,14 +278,6 @@ export class Picture {
     if (cell?.query === this.cell?.query && cell?.key === this.cell?.key) return;
     this.point(cell ? this.#tokenOf(cell) : null, cell);
   }
-}
-
-// The width of the widest label in pixels. Canvases condense what is wider than WIDEST.
-function widest(labels) {
-  const pen = new OffscreenCanvas(1, 1).getContext("2d");
-  pen.font = FONT;
-  const most = labels.reduce((width, label) => Math.max(width, pen.measureText(label).width), 0);
-  return Math.min(WIDEST, Math.ceil(most));
 }
 
 function canvasOf(image) {

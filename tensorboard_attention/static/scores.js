@@ -34,7 +34,7 @@ export class Scores {
           { class: "score", "data-score": name },
           el(
             "div",
-            { class: "value" },
+            { class: "value apart" },
             el("span", {}, name),
             el("small", {}, views.length > 1 ? "" : rank(first.maps, name, layer, head)),
             el("b", {}, values),
@@ -56,7 +56,7 @@ export class Scores {
       .filter(Boolean);
     const finite = curves.flatMap(({ values }) => values.filter(Number.isFinite));
     // Until the curves are loaded, their place is kept.
-    if (!curves.length) return [el("div", { class: "chart" }), el("div", { class: "axis" })];
+    if (!curves.length) return [el("div", { class: "chart" }), el("div", { class: "axis apart small" })];
     if (!finite.length) return [];
     const [low, high] = scaleOf(views, name, finite);
     const [from, to] = bounds(finite).map(formatNumber);
@@ -104,9 +104,9 @@ export class Scores {
         "div",
         { class: "chart" },
         chart,
-        el("span", { class: "bounds", "aria-hidden": "true" }, ...scale),
+        el("span", { class: "bounds apart small", "aria-hidden": "true" }, ...scale),
       ),
-      el("div", { class: "axis" }, el("span", {}, ends[0]), readout, el("span", {}, ends[1])),
+      el("div", { class: "axis apart small" }, el("span", {}, ends[0]), readout, el("span", {}, ends[1])),
     ];
   }
 }
@@ -143,7 +143,7 @@ function suddenRises(views, name, layer, head) {
   const same = texts.every((text) => text === texts[0]);
   const named = texts.map((text, i) => text && `${["first", "second"][i]} view: ${text}`);
   const shown = same ? texts.slice(0, 1) : named;
-  return shown.filter(Boolean).map((text) => el("p", { class: "sudden" }, text));
+  return shown.filter(Boolean).map((text) => el("p", { class: "sudden small" }, text));
 }
 
 // The largest rise between neighbouring steps, if it is sudden and all values are shares.
@@ -188,7 +188,7 @@ function about(views, name, sameText, first, layer, head) {
   );
   const cut = cuts.length ? `cut ${atSteps(cuts)}, where the text changes` : "";
   return Object.entries({ meaning: texts, differs: [warning, cut].filter(Boolean).join("; ") }).flatMap(([kind, text]) =>
-    text ? [el("p", { class: kind }, text)] : [],
+    text ? [el("p", { class: `${kind} small` }, text)] : [],
   );
 }
 

@@ -11,13 +11,14 @@
 
 const PREFIX = "p.attention."; // TensorBoard keeps keys with this prefix in its address
 
-export function readLink(hash) {
-  const found = {};
+// The parts of a fragment whose keys begin with a prefix, by the rest of their keys.
+export function readLink(hash, prefix = PREFIX) {
+  const found = Object.create(null);
   for (const part of hash.replace(/^#/, "").split("&")) {
-    const [key, value] = part.split("=", 2);
-    if (!key.startsWith(PREFIX) || value === undefined) continue;
+    const at = part.indexOf("=");
+    if (at <= prefix.length || !part.startsWith(prefix)) continue;
     try {
-      found[key.slice(PREFIX.length)] = decodeURIComponent(value);
+      found[part.slice(prefix.length, at)] = decodeURIComponent(part.slice(at + 1));
     } catch {
       // The link was cut within a character. Its other parts may still be valid.
     }
@@ -57,7 +58,7 @@ export function restore(link, runs) {
     rising: link.rising === "1",
     difference: link.difference === "1",
     together: link.together === "1",
-    zoom: parts(link.zoom),
+    zoom: readZoom(link.zoom),
   };
 }
 
@@ -79,7 +80,7 @@ export function countViews(runs) {
   return Object.values(runs).flatMap((tags) => Object.values(tags).flat()).length;
 }
 
-function parts(text = "") {
+export function readZoom(text = "") {
   const numbers = text.split(",").map(Number);
   return numbers.length === 3 && numbers.every(Number.isFinite) ? numbers : undefined;
 }

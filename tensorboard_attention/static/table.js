@@ -1,7 +1,7 @@
 // The weights of the token in focus as a table for screen readers.
 
 import { weightText } from "./broken.js";
-import { el, spokenToken } from "./dom.js";
+import { el, spokenToken, table } from "./dom.js";
 
 const QUIET = 300; // milliseconds without a change, so that moving through tokens or steps stays fast
 
@@ -16,25 +16,10 @@ export class WeightTable {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       if (tokens[focus] === undefined) return this.node.replaceChildren();
-      const cells = (name, texts) => texts.map((text) => el(name, {}, text));
       const title = `Layer ${layer}, head ${head}: weights of token ${maps.placeOf(focus)}, ${spokenToken(tokens[focus])}`;
       const names = ["Position", "Token", "Attends to", "Is attended to by"];
-      this.node.replaceChildren(
-        el(
-          "table",
-          {},
-          el("caption", {}, title),
-          el("thead", {}, el("tr", {}, ...cells("th", names))),
-          el(
-            "tbody",
-            {},
-            ...tokens.map((token, i) => {
-              const texts = [`${maps.placeOf(i)}`, spokenToken(token), weightText(to[i]), weightText(from[i])];
-              return el("tr", {}, ...cells("td", texts));
-            }),
-          ),
-        ),
-      );
+      const cells = (token, i) => [`${maps.placeOf(i)}`, spokenToken(token), weightText(to[i]), weightText(from[i])];
+      this.node.replaceChildren(table(title, names, tokens.map(cells)));
     }, QUIET);
   }
 }

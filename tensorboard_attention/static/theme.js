@@ -39,7 +39,7 @@ export function ramp({ colours, ticks }) {
 }
 
 export function legend(scale, { future }) {
-  const grey = el("i");
+  const grey = el("i", { class: "ramp" });
   grey.style.background = css(future);
   const ramped = ramp(scale);
   ramped.prepend(el("p", {}, scale.title));

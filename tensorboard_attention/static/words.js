@@ -5,6 +5,7 @@
 import { weightText } from "./broken.js";
 import { el, formatNumber, spokenToken, svg, tokenLabel } from "./dom.js";
 import { WeightTable } from "./table.js";
+import { TokenText, placeAt } from "./text.js";
 
 const MOST_LINES = 24; // in each direction; more would clutter the text
 const LEAST = 0.01;
@@ -16,42 +17,33 @@ export class Words {
   constructor({ point, pick }) {
     Object.assign(this, { point, pick });
     this.lines = svg("svg", { class: "lines", "aria-hidden": "true" });
-    this.text = el("div", {
-      class: "text",
-      onpointerover: (event) => event.pointerType === "mouse" && this.point(place(event)),
+    this.text = new TokenText("Tokens of the text", (token) => this.pick(token), {
+      onpointerover: (event) => event.pointerType === "mouse" && this.point(placeAt(event)),
       onpointerleave: (event) => event.pointerType === "mouse" && this.point(-1),
-      onclick: (event) => place(event) >= 0 && this.pick(place(event)),
       onfocusin: (event) => this.#focus(event),
       onfocusout: () => this.#leave(),
-      onkeydown: (event) => this.#key(event),
-      role: "listbox",
-      "aria-label": "Tokens of the text",
     });
     this.table = new WeightTable();
     this.lists = el("div", { class: "lists" });
-    this.page = el("div", { class: "page" }, el("div", { class: "sheet" }, this.lines, this.text));
+    this.page = el("div", { class: "page" }, el("div", { class: "sheet" }, this.lines, this.text.node));
     this.node = el("div", { class: "words" }, this.page, this.lists, this.table.node);
   }
 
   // cell: the one that is marked in the map, or null.
   show(maps, layer, head, focus, cell) {
-    const same = (token, i) => token === this.tokens[i];
-    const known = this.tokens?.length === maps.texts.length && maps.texts.every(same);
-    if (!known || this.cross !== maps.cross) this.#write(maps);
+    this.#write(maps);
     const marked = cell?.key >= 0 ? maps.cross * maps.n + cell.key : -1;
     const weights = around(maps, maps.headIndex(layer, head), focus);
-    this.spans.forEach((span, i) => {
+    this.text.spans.forEach((span, i) => {
       const [to, from] = [weights.to[i] || 0, weights.from[i] || 0];
       span.style.setProperty("--to-share", `${(100 * Math.sqrt(to)).toFixed(0)}%`);
       span.style.setProperty("--from-share", `${(100 * Math.sqrt(from)).toFixed(0)}%`);
-      span.classList.toggle("focus", i === focus);
-      span.setAttribute("aria-selected", i === focus);
-      span.tabIndex = i === (this.tokens[focus] === undefined ? 0 : focus) ? 0 : -1;
       span.classList.toggle("key", i === marked);
     });
+    this.text.mark(focus, 0);
     this.table.show(maps, layer, head, focus, weights);
     this.shown = { weights, focus, maps };
-    this.#reveal(this.spans[focus]);
+    this.#reveal(this.text.spans[focus]);
     this.#list();
     this.draw();
   }
@@ -60,12 +52,13 @@ export class Words {
   draw() {
     if (!this.shown) return;
     const { weights, focus } = this.shown;
+    const { spans } = this.text;
     const centre = (i) => {
-      const span = this.spans[i];
+      const span = spans[i];
       return [span.offsetLeft + span.offsetWidth / 2, span.offsetTop + span.offsetHeight / 2];
     };
     const lines =
-      focus < 0 || focus >= this.spans.length
+      focus < 0 || focus >= spans.length
         ? []
         : ["from", "to"].flatMap((way) =>
             strongest(weights[way], LEAST)
@@ -77,46 +70,30 @@ export class Words {
   }
 
   #write(maps) {
-    this.cross = maps.cross;
-    this.tokens = maps.texts;
-    this.spans = this.tokens.map((token, i) => {
+    const { n, texts } = maps;
+    this.tokens = texts;
+    const parts = [
+      ["Attended to (keys)", n],
+      ["Attending (queries)", 0, n],
+    ];
+    if (!this.text.write(texts, maps.cross ? parts : null)) return;
+    this.text.spans.forEach((span, i) => {
       const place = maps.placeOf(i);
-      const title = `token ${place}`;
-      const name = { role: "option", "aria-label": `${place}: ${spokenToken(token)}` };
-      return el("span", { class: "token", "data-place": i, title, ...name }, tokenLabel(token));
+      span.title = `token ${place}`;
+      span.setAttribute("aria-label", `${place}: ${spokenToken(texts[i])}`);
     });
-    const breaks = (span, i) => (this.tokens[i].endsWith("\n") ? [span, el("br")] : [span]);
-    const written = this.spans.map(breaks);
-    if (!maps.cross) return this.text.replaceChildren(...written.flat());
-    const part = (name, parts) => [el("h4", {}, name), el("p", {}, ...parts.flat())];
-    this.text.replaceChildren(
-      ...part("Attended to (keys)", written.slice(maps.n)),
-      ...part("Attending (queries)", written.slice(0, maps.n)),
-    );
   }
 
   // A token that the keyboard focuses is shown like one under the pointer.
   #focus(event) {
     if (!event.target.matches(":focus-visible")) return;
     this.keyed = true;
-    this.point(place(event));
+    this.point(placeAt(event));
   }
 
   #leave() {
     if (this.keyed) this.point(-1);
     this.keyed = false;
-  }
-
-  #key(event) {
-    const from = place(event);
-    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || from < 0) return;
-    const last = this.spans.length - 1;
-    const next = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
-    if (next !== undefined) this.spans[Math.min(last, Math.max(0, next))].focus();
-    else if (event.key === "Enter" || event.key === " ") this.pick(from);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
   }
 
   // Scrolls a long text to the token, without scrolling the tab.
@@ -130,7 +107,7 @@ export class Words {
   #list() {
     const { weights, focus, maps } = this.shown;
     if (this.tokens[focus] === undefined)
-      return this.lists.replaceChildren(el("p", { class: "hint" }, "Hover over or tap a token."));
+      return this.lists.replaceChildren(el("p", { class: "small" }, "Hover over or tap a token."));
     const token = tokenLabel(this.tokens[focus]);
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
     const ways = ["to", "from"].filter((way) => weights[way].length);
@@ -149,7 +126,7 @@ export class Words {
             "li",
             { "data-place": i },
             el("b", {}, formatNumber(weight)),
-            el("span", {}, tokenLabel(this.tokens[i])),
+            el("span", { class: "cut" }, tokenLabel(this.tokens[i])),
             el("small", {}, `${maps.placeOf(i)}`),
             bar,
           );
@@ -198,8 +175,4 @@ function line([x1, y1], [x2, y2], way, weight) {
     "stroke-width": (0.75 + 4 * weight).toFixed(2),
     "stroke-opacity": Math.min(1, 0.25 + Math.sqrt(weight)).toFixed(2),
   });
-}
-
-function place(event) {
-  return Number(event.target.closest("[data-place]")?.dataset.place ?? -1);
 }

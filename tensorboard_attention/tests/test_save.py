@@ -140,5 +140,5 @@ def test_a_png_that_is_too_large_is_refused(
     menu = tab[".save >> nth=0"]
     menu.locator("summary").click()
     menu.locator("button:has-text('PNG')").click()
-    sync_api.expect(tab[".notice"]).to_contain_text("Save the map as SVG")
+    sync_api.expect(tab[".notice"]).to_contain_text("Save it as SVG")
     assert len(labels(tab.saved("SVG"))[0]) == 1200

@@ -9,25 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorboard_attention.scores import (
-    EVEN,
-    EXAMPLE,
-    FEW,
-    MOSTLY,
-    NEAR,
-    PARTLY,
-    RULES,
-    SCORES,
-    are_words,
-    measure,
-    mentions,
-    share,
-)
+from live.patterns import pattern_table
+from tensorboard_attention.scores import RULES, SCORES, are_words, measure, mentions, share
 from tensorboard_attention.sentences import THIS_TEXT, sentences
-from tests.live.conftest import STATIC, Call
+from tests.live.conftest import Call
 
-ASK = """({ describeHeads }, [tokens, heads, weights]) => describeHeads(
-    tokens, heads, Float32Array.from(weights))"""
+ASK = """({ describeHeads }, [table, tokens, heads, weights]) => describeHeads(
+    table, tokens, heads, Float32Array.from(weights))"""
 WORDS = [" the", " hen", " a", ".", "\n", " ", "\x1f", "é", " fox's", "\u202e", "🐔" * 30, "\\xf0"]
 NUMBER = re.compile(r"\d\.\d+")
 
@@ -65,7 +53,8 @@ def described(module: Call, tokens: list[str], maps: list[np.ndarray]) -> dict[s
     triangle = np.tril_indices(len(tokens))
     weights = [each[0, head][triangle] for each in maps for head in range(each.shape[1])]
     flat = ["NaN" if np.isnan(value) else value for value in np.concatenate(weights).astype(float)]
-    return module("patterns.js", ASK, [tokens, [each.shape[1] for each in maps], flat])
+    heads = [each.shape[1] for each in maps]
+    return module("patterns.js", ASK, [pattern_table(), tokens, heads, flat])
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -97,29 +86,9 @@ def test_a_head_with_weights_that_are_not_finite_says_so(module: Call) -> None:
 
 
 def test_the_page_has_the_table_of_python(module: Call) -> None:
-    """Names, meanings, units, phrases and thresholds."""
-    rules = module(
-        "patterns.js",
-        "({ SHARES }) => SHARES.map(({ name, phrase, interest, least = 0.25 }) => "
-        "[name, phrase, interest, least])",
-    )
-    assert sorted(rules) == sorted(
-        [rule.score, rule.phrase, rule.interest, rule.least] for rule in RULES
-    )
+    """Names, meanings and units, of the scores that can be measured on a text at hand."""
     found = described(module, ["a"], [np.ones((1, 1, 1, 1), np.float32)])
     shown = [score for score in SCORES if score.needs not in ("losses", "random ids")]
     assert found["meanings"] == {score.name: score.meaning for score in shown}
     assert [*found["scores"]] == [score.name for score in shown]
     assert found["units"] == {score.name: score.unit for score in shown if score.unit}
-    text = (STATIC / "patterns.js").read_text()
-    for name, value in {
-        **{
-            "NEAR": NEAR,
-            "PARTLY": PARTLY,
-            "MOSTLY": MOSTLY,
-            "EVEN": EVEN,
-            "EXAMPLE": EXAMPLE,
-            "FEW": FEW,
-        }
-    }.items():
-        assert f"const {name} = {value};" in text

@@ -1,0 +1,92 @@
+// What the tab and the live page have in common: a head, a token and a cell of maps are chosen, and the
+// parts of the page show them. A page has `main`, `host`, `state`, `maps`, `address` and its parts:
+// `panels`, `difference`, `buttons` and `grid`.
+
+import { Choice } from "./choice.js";
+import { bring } from "./dom.js";
+import { ordered } from "./grid.js";
+import { onKey } from "./keys.js";
+import { Opening } from "./opening.js";
+import { followTheme } from "./theme.js";
+import { Viewport } from "./viewport.js";
+
+export class Inspector {
+  viewport = new Viewport();
+  choice = new Choice();
+  opening = new Opening();
+  turn = 0; // of several calls, only the newest draws
+
+  // What a picture or a text tells the page.
+  acts = {
+    point: (token, cell = null) => this.hover(token ?? -1, cell),
+    pick: (token, cell) => this.pick(token, cell),
+    moved: () => this.zoom(1),
+  };
+
+  // The maps whose heads are shown.
+  get first() {
+    return [this.maps].flat()[0];
+  }
+
+  follow() {
+    followTheme(this.host, (palette) => {
+      this.palette = palette;
+      if (this.maps) this.draw();
+    });
+  }
+
+  // keys: what keys of this page alone do.
+  listen(keys) {
+    const redraw = () => this.#pictures.forEach((panel) => panel.draw());
+    addEventListener("keydown", (event) => this.maps && onKey(event, this, keys));
+    new ResizeObserver(redraw).observe(this.main);
+    addEventListener("resize", redraw);
+  }
+
+  get #pictures() {
+    return [this.difference, ...this.panels];
+  }
+
+  say(text) {
+    if (this.notice) this.notice.textContent = text;
+  }
+
+  change(part) {
+    Object.assign(this.state, part);
+    if ("token" in part) this.opening.chosen();
+    if (part.token >= 0) this.viewport.reveal(this.first, part.token);
+  }
+
+  hover(token, cell) {
+    this.choice.hover(token, cell);
+    this.drawHead();
+  }
+
+  pick(token, cell = null) {
+    this.choice.pick(cell);
+    return this.set({ token });
+  }
+
+  // Its map comes into view.
+  async turnTo([layer, head]) {
+    const last = this.first.header.heads.length - 1;
+    await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
+    this.grid.focus(this.state);
+    bring((this.main.classList.contains("differing") ? this.difference : this.panels[0]).view);
+  }
+
+  // Sort the heads, and choose the first of them.
+  async sortBy(part) {
+    const [layer, head] = ordered(this.first, { ...this.state, ...part })[0];
+    await this.set({ ...part, layer, head });
+    this.grid.reveal(this.state);
+  }
+
+  // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
+  zoom(factor) {
+    if (factor !== 1) this.choice.zoom(this.viewport, factor, this.state.token, this.first);
+    this.#pictures.forEach(({ picture }) => picture.draw());
+    this.buttons.show(this.viewport);
+    this.address.follow();
+  }
+}

@@ -1,0 +1,69 @@
+// A text, token by token: a list through which arrow keys move.
+
+import { el, tokenLabel } from "./dom.js";
+
+export class TokenText {
+  spans = [];
+
+  // pick(place): a token was clicked, or chosen by a key. more: further attributes.
+  constructor(name, pick, more) {
+    this.pick = pick;
+    this.node = el("div", {
+      class: "text",
+      role: "listbox",
+      "aria-label": name,
+      onclick: (event) => placeAt(event) >= 0 && pick(placeAt(event)),
+      onkeydown: (event) => this.#key(event),
+      ...more,
+    });
+  }
+
+  // parts: [heading, first token, token after the last] of each part, if there are several. Spans of
+  // tokens that stay are kept, and with them the focus. Returns whether anything has changed.
+  write(tokens, parts = null) {
+    const differs = this.spans.findIndex((span, i) => span.token !== tokens[i]);
+    const kept = differs < 0 ? this.spans.length : differs;
+    const layout = JSON.stringify([tokens.length, parts]);
+    if (kept === this.spans.length && layout === this.layout) return false;
+    this.layout = layout;
+    this.spans.length = kept;
+    for (const token of tokens.slice(kept)) {
+      const span = el("span", { class: "token", role: "option", "data-place": this.spans.length });
+      span.textContent = tokenLabel(token);
+      span.token = token;
+      this.spans.push(span);
+    }
+    const breaks = (span, i) => (i && span.token.endsWith("\n") ? [span, el("br")] : [span]);
+    const written = this.spans.map(breaks);
+    const part = ([name, from, to]) => [el("h4", {}, name), el("p", {}, ...written.slice(from, to).flat())];
+    this.node.replaceChildren(...(parts ? parts.flatMap(part) : written.flat()));
+    return true;
+  }
+
+  // chosen: the selected token; usual: the one that Tab reaches if there is none.
+  mark(chosen, usual) {
+    const reached = this.spans[chosen] ? chosen : usual;
+    this.spans.forEach((span, i) => {
+      span.classList.toggle("focus", i === chosen);
+      span.setAttribute("aria-selected", i === chosen);
+      span.tabIndex = i === reached ? 0 : -1;
+    });
+  }
+
+  #key(event) {
+    const from = placeAt(event);
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || from < 0) return;
+    const last = this.spans.length - 1;
+    const next = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
+    if (next !== undefined) this.spans[Math.min(last, Math.max(0, next))].focus();
+    else if (event.key === "Enter" || event.key === " ") this.pick(from);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+// The token that an event is of; -1 for none.
+export function placeAt(event) {
+  return Number(event.target.closest("[data-place]")?.dataset.place ?? -1);
+}
