@@ -43,10 +43,7 @@ def main(cfg: DictConfig) -> None:
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
     data = choose_data(config.data, opened.config.data, split)
-    if split == "all" and not isinstance(data, TalesConfig):
-        if config.data is None:
-            _, whole = load_dataset(data, opened.tokenizer, config.cache_dir, 1, (), trusted=False)
-            opened.run.check_tokens(whole.sha256, "run")
+    if split == "all" and config.data is not None and not isinstance(data, TalesConfig):
         data = replace(data, val_fraction=1.0)  # one stream of tokens
     needed = ("train",) if split == "train" else ("val",)
     trusted = config.data is not None

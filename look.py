@@ -34,9 +34,8 @@ from omegaconf import DictConfig
 
 from configs.cli import run_script
 from configs.schema import LookConfig, build
-from data import Corpus, Tokenizer, open_corpus
+from data import Corpus, Dataset, Tokenizer, load_dataset
 from data.batches import EvalBatches
-from data.corpus import text_of
 from data.tokens import document_starts
 from errors import UserError, printable
 from files import new_file, open_regular, read_json, real_path
@@ -49,7 +48,7 @@ from inference import (
 from live.models import initial_model, replace_values, values_of
 from live.pack import check_size, pack, rounded
 from live.page import check_model, describe, live_page
-from live.texts import first_prompt, reference_text, spare_corpus, validation_tokens
+from live.texts import first_prompt, reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
 from model import GPT
 from observe.attention import TAG, Probe
@@ -91,8 +90,8 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     check_tokenizer(tokenizer)
     check_size(opened.model.n_parameters, 1, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
-    corpus = find_corpus(opened)
-    windows = validation(corpus, opened, config.checkpoints == "all") if corpus else None
+    corpus, dataset = load_text(opened, config.cache_dir)
+    windows = validation(dataset, opened, config.checkpoints == "all") if dataset else None
     packed: dict[int, str] = {}
     losses = {}
     for step, model in models:
@@ -139,28 +138,32 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
         yield each.step, each.model
 
 
-def find_corpus(opened: OpenRun) -> Corpus | None:
-    """The text of the run; None, with a note on standard error, if it is not at hand."""
-    if opened.config.data is None:
-        return None
+def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus | None, Dataset | None]:
+    """The text of the run and its tokens; None, with a note on standard error, if they are not at
+    hand, or are no longer those that the run was trained on."""
+    data = opened.config.data
+    if data is None:
+        return None, None
     try:
-        corpus = open_corpus(opened.config.data, trusted=False)
-        if any(text_of(corpus, "val")):
-            return corpus
-        reason = "its validation split is empty"
+        if getattr(data, "path", None) == "-":
+            raise UserError("the run was trained on standard input, which is not stored")
+        corpus, dataset = load_dataset(
+            data, opened.tokenizer, cache_dir, 1, ("val",), trusted=False
+        )
+        opened.run.check_tokens(dataset.sha256, "run")
+        return corpus, dataset
     except UserError as error:
-        reason = str(error)
-    print(f"note: the page has no validation loss: {reason}", file=sys.stderr)
-    return None
+        print(f"note: the page has no validation loss: {error}", file=sys.stderr)
+        return None, None
 
 
-def validation(corpus: Corpus, opened: OpenRun, many: bool) -> EvalBatches:
+def validation(dataset: Dataset, opened: OpenRun, many: bool) -> EvalBatches:
     """The start of the validation text: as much of it as takes a few seconds to read for one model,
     or for many."""
-    tokenizer, length = opened.tokenizer, opened.config.model.context_length
+    length = opened.config.model.context_length
     n_tokens = int(MEASURED / (4 * opened.model.n_parameters * (6 if many else 1)))
-    tokens = validation_tokens(corpus, tokenizer, min(max(n_tokens, 2 * length), 20_000))
-    starts = document_starts(tokens, tokenizer, opened.config.document_end)
+    tokens = dataset.val[: min(max(n_tokens, 2 * length), 20_000)]
+    starts = document_starts(tokens, opened.tokenizer, opened.config.document_end)
     return EvalBatches(tokens, length, 8, starts)
 
 

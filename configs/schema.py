@@ -147,9 +147,11 @@ class LookConfig:
     weights: str | None
     checkpoints: str | None
     images: bool
+    cache_dir: str = field(metadata=FREE_TEXT)
     device: str
 
     def __post_init__(self) -> None:
+        check_folder("cache_dir", self.cache_dir)
         if self.text == "":
             raise ValueError("text: is empty; give the text to look at")
         if self.text is None and self.html is None:

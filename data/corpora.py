@@ -121,6 +121,6 @@ def _check_stored(config: CorpusConfig) -> CorpusConfig:
             f"data.path: {path} of the run is neither a file nor a folder; "
             "give the text with data=text data.path=..."
         )
-    if not path.is_file():  # it can be large, such as the whole disk
+    if path.is_dir():  # it can be large, such as the whole disk
         print(f"note: reading the text that the run names: {printable(str(path))}", file=sys.stderr)
     return config

@@ -52,11 +52,11 @@ class TextConfig:
 
     @property
     def divider(self) -> str | None:
-        r"""The separator of documents, in which `\n` and `\t` stand for characters that are hard to
-        type."""
+        r"""The separator of documents, in which `\n`, `\r` and `\t` stand for characters that are
+        hard to type."""
         if self.separator is None:
             return None
-        return self.separator.replace("\\n", "\n").replace("\\t", "\t")
+        return self.separator.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
     @property
     def rules(self) -> str:
@@ -142,7 +142,7 @@ def list_skipped(names: Sequence[str]) -> str:
     shown = [printable(each) for each in sorted(names)[:10]]
     more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
     files = counted(len(names), "file")
-    return f"skipped {files} (not UTF-8 text): {', '.join(shown)}{more}"
+    return f"skipped {files} (not UTF-8 text, or empty): {', '.join(shown)}{more}"
 
 
 def note_on_json(names: Iterable[str]) -> str:

@@ -55,7 +55,8 @@ class HuggingFace:
         merges = self.json["model"].get("merges", ())
         added = {each["content"]: each for each in self.json["added_tokens"]}
         for left, right in merges:
-            added.pop(left + right, None)
+            if added.get(left + right, {}).get("special"):
+                del added[left + right]
         self.special: Mapping[str, int] = {
             name: each["id"] for name, each in added.items() if each["special"]
         }
@@ -74,10 +75,11 @@ class HuggingFace:
     def _choose_bytes(self) -> Any:
         """The function that gives the bytes of a token in the vocabulary."""
         kinds = {each["type"] for each in _steps(self.json["decoder"], "decoders")}
-        if kinds == {"ByteLevel"}:
-            return _byte_level
-        if kinds and kinds <= SENTENCE_PIECE:
-            return _sentence_piece
+        if self.json["model"]["type"] in ("BPE", "Unigram"):
+            if kinds == {"ByteLevel"}:
+                return _byte_level
+            if kinds and kinds <= SENTENCE_PIECE:
+                return _sentence_piece
         raise ValueError(
             f"tokenizer.json: the decoder {', '.join(sorted(kinds)) or 'null'} is neither that of "
             "byte-level BPE nor that of SentencePiece; give another model"
@@ -116,10 +118,13 @@ class HuggingFace:
             raise ValueError("the tokenizer is not byte-level BPE")
         normalizer = (self.json["normalizer"] or {"type": None})["type"]
         added = [each for each in self.json["added_tokens"] if each["content"] in self.in_text]
-        if normalizer not in (None, "NFC") or any(e["lstrip"] or e["rstrip"] for e in added):
+        flags = ("lstrip", "rstrip", "single_word", *(["normalized"] if normalizer else []))
+        if normalizer not in (None, "NFC") or any(each[flag] for each in added for flag in flags):
             raise ValueError("the tokenizer changes a text before it encodes it")
         names = {*self.special, *self.in_text}
         ranks = {unspell(name): n for name, n in model["vocab"].items() if name not in names}
+        if any(bytes([byte]) not in ranks for byte in range(256)):
+            raise ValueError("the tokenizer does not know all bytes")
         pattern = _pattern_of(self.json["pre_tokenizer"])
         if pattern is None or (pattern is BYTE and model["merges"]):
             raise ValueError("the tokenizer cuts a text with a pattern that is not known here")

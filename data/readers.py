@@ -159,13 +159,13 @@ def _divided(texts: Iterator[str], separator: str) -> Iterator[str]:
     """The parts of a text between separators that are not empty."""
     parts: list[str] = []  # of the document that has begun
     for text in texts:
+        if parts and len(parts[-1]) < len(separator):  # the separator can lie in three parts
+            text = "".join([*parts, text])
+            parts = []
         end = parts[-1][-len(separator) :] if parts else ""
         if separator in end + text:
             *whole, text = "".join([*parts, text]).split(separator)
             yield from filter(None, whole)
-            parts = []
-        elif len(end) < len(separator):  # a short part: the next may complete the separator
-            text = "".join([*parts, text])
             parts = []
         parts.append(text)
     if last := "".join(parts):

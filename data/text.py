@@ -31,16 +31,23 @@ def open_text(config: TextConfig) -> Corpus:
     Raises UserError, naming `data.path`, for files that are missing or cannot be used.
     """
     path = config.path or ""
+    with readable(path):
+        is_pipe = not is_url(path) and local_path(path).is_fifo()
+    for name in ("separator", "deduplicate"):
+        if (path == "-" or is_pipe) and getattr(config, name):
+            raise UserError(
+                f"data.{name}: has no effect on standard input or a pipe, which is one text; write "
+                "it to a file, or leave the setting out"
+            )
     if path == "-":
         if sys.stdin.isatty():
             raise UserError(
                 "data.path: - reads standard input, which is a terminal; pipe the text into it"
             )
         return Text(sys.stdin.buffer, "standard input", config.val_fraction)
-    with readable(path):
-        if not is_url(path) and local_path(path).is_fifo():
-            with local_path(path).open("rb") as pipe:
-                return Text(pipe, path, config.val_fraction)
+    if is_pipe:
+        with local_path(path).open("rb") as pipe:
+            return Text(pipe, path, config.val_fraction)
     sources = _find_files(config)
     if single := _single_text(config, sources):
         others = [each.name for each in sources if each is not single]

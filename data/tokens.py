@@ -217,13 +217,12 @@ def _documents(
 
 def _move_one(hashes: Mapping[str, UInt64[np.ndarray, " document"]], spans: Spans) -> None:
     """Of documents that all fell into one split, move the one whose hash is nearest to the limit
-    to the other split."""
+    to the other split, with those that are equal to it."""
     full, empty = SPLITS if len(spans["train"]) else reversed(SPLITS)
-    nearest = np.argmin if full == "train" else np.argmax
-    place = nearest(hashes[full])
-    if len(spans[full]) > 1:
-        spans[empty] = spans[full][place : place + 1]
-        spans[full] = np.delete(spans[full], place, axis=0)
+    nearest = hashes[full].min() if full == "train" else hashes[full].max()
+    moved = hashes[full] == nearest
+    if not moved.all():
+        spans[empty], spans[full] = spans[full][moved], spans[full][~moved]
 
 
 def _report(shards: Sequence[Shard], spans: Spans, deduplicate: bool, is_moved: bool) -> str:
@@ -236,6 +235,7 @@ def _report(shards: Sequence[Shard], spans: Spans, deduplicate: bool, is_moved: 
         f"{counted(counts['val'], 'document')} for validation"
     ]
     if is_moved:
+        lines[0] = lines[0].partition(";")[0]
         lines.append("all documents fell into one split, so one of them was moved to the other")
     if deduplicate:
         kept = sum(map(len, spans.values()))

@@ -114,6 +114,10 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
             f"note: {of - n} of {of} matrices are float32: their rows are not multiples of 32 "
             "numbers, which q8_0 needs"
         )
+    if tokenizer.engine.byte_pairs().is_normalized:
+        lines.append(
+            "note: the tokenizer brings a text into Unicode's form NFC, which llama.cpp does not do"
+        )
     if not cut.is_same:
         lines.append(
             f"note: llama.cpp cuts text for this tokenizer with its pattern {cut.name}, the most "

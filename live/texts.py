@@ -1,4 +1,4 @@
-"""The texts of a page: one to begin with, one for means, and the validation text for losses.
+"""The texts of a page: one to begin with, and one for means.
 
 Promises: the model was not trained on any of them.
 """
@@ -6,9 +6,6 @@ Promises: the model was not trained on any of them.
 from __future__ import annotations
 
 from itertools import islice
-
-import numpy as np
-from jaxtyping import UInt32
 
 from data import Corpus, TalesConfig, Tokenizer
 from data.corpus import text_of
@@ -20,20 +17,6 @@ N_TALES = 100  # that are searched for a beginning
 def spare_corpus() -> Corpus:
     """Tales, for a model whose own text is not at hand."""
     return Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
-
-
-def validation_tokens(
-    corpus: Corpus, tokenizer: Tokenizer, most: int
-) -> UInt32[np.ndarray, " token"]:
-    """The first tokens of the validation split, about `most` if it has as many."""
-    texts: list[str] = []
-    length = 0
-    for piece in text_of(corpus, "val"):
-        texts.append(piece)
-        length += len(piece)
-        if length >= 8 * most:  # characters; a token rarely has more
-            break
-    return tokenizer.encode_array("".join(texts)[: 8 * most])[:most]
 
 
 def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:

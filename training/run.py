@@ -138,10 +138,10 @@ class Run:
                     is_pointer = path.parent == checkpoints and path.name in NAMES
                     if is_link and is_pointer and path.readlink().parent == Path():
                         continue
-                    what = "a link" if is_link else "neither a file nor a folder"
+                    what = f"a link to {path.readlink()}" if is_link else "no file or folder"
                     raise UserError(
-                        f"{setting}: {path} is {what}, which no run has; move it, or give another "
-                        "run"
+                        f"{setting}: {path} is {what}, which a run does not have; move it, or "
+                        "give another run"
                     )
 
     def was_given(self, arguments: str) -> bool:

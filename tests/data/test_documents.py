@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import random
@@ -25,6 +26,7 @@ from configs.schema import preset
 from data import Dataset, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.arrays import TokenArray
 from data.batches import Batches, permuted
+from data.readers import _divided
 from data.sources import BLOCK
 from data.text import Text
 from data.tokenizer import fixed_tokenizer
@@ -197,6 +199,15 @@ def test_a_separator_divides_plain_texts(
     assert sorted(found) == sorted(each for each in text.split(typed) if each)
 
 
+@given(text=st.text("a|é", max_size=30), cuts=st.lists(st.integers(0, 30), max_size=12).map(sorted))
+def test_a_separator_is_found_in_parts_of_any_size(text: str, cuts: list[int]) -> None:
+    edges = [0, *cuts, 30]
+    parts = [text[start:stop] for start, stop in itertools.pairwise(edges)]
+    for separator in ("|||", "|", "a|"):
+        found = list(_divided(filter(None, parts), separator))
+        assert found == [each for each in text.split(separator) if each]
+
+
 def test_duplicates_are_dropped_on_request(tmp_path: Path) -> None:
     texts = draw_texts(300)
     write_lines(tmp_path / "a.jsonl", [*texts[:200], *texts[:50]])
@@ -311,7 +322,7 @@ def test_files_that_are_not_utf8_to_their_end_are_skipped_and_listed(
         (tmp_path / name).write_bytes(content)
     dataset = prepare(open_corpus(config(tmp_path)), tokenizer, tmp_path / ".cache", 8)
     assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts)
-    assert dataset.report and "skipped 7 files (not UTF-8 text): " in dataset.report
+    assert dataset.report and "skipped 7 files (not UTF-8 text, or empty): " in dataset.report
     assert all(f"/{name}" in dataset.report for name in others)
 
 

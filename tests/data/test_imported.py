@@ -24,6 +24,7 @@ from tests.data.fast import (
     BYTES,
     DIGITS,
     LETTERS,
+    MARKUP,
     STRINGS,
     bytes_alone,
     small,
@@ -192,6 +193,40 @@ def test_what_only_the_library_can_do_has_no_byte_pairs(change: Any, message: st
     for name, value in change.items():
         setattr(fast, name, value)
     with pytest.raises(ValueError, match=message):
+        engine(fast).byte_pairs()
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        (AddedToken("<think>", single_word=True), "changes a text"),
+        (AddedToken("<think>", lstrip=True), "changes a text"),
+    ],
+    ids=str,
+)
+def test_names_that_are_found_in_another_way_have_no_byte_pairs(
+    added: AddedToken, message: str
+) -> None:
+    fast = train(bytes_alone(True), special=MARKUP[:1])
+    fast.add_tokens([added])
+    assert added.content in engine(fast).in_text
+    with pytest.raises(ValueError, match=message):
+        engine(fast).byte_pairs()
+
+
+def test_a_name_that_merges_also_make_has_no_byte_pairs() -> None:
+    about = small()
+    name = {**about["added_tokens"][0], "content": "ab", "id": 256, "special": False}
+    found = HuggingFace(json.dumps({**about, "added_tokens": [*about["added_tokens"], name]}))
+    assert found.in_text == {"ab": 256} and found.encode("abc") == [256, ord("c")]
+    with pytest.raises(ValueError, match="do not follow"):
+        found.byte_pairs()
+
+
+def test_a_vocabulary_without_all_bytes_has_no_byte_pairs() -> None:
+    fast = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
+    fast.pre_tokenizer, fast.decoder = bytes_alone(True), decoders.ByteLevel()
+    with pytest.raises(ValueError, match="does not know all bytes"):
         engine(fast).byte_pairs()
 
 

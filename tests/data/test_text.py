@@ -153,6 +153,15 @@ def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
     writer.join()
 
 
+@pytest.mark.parametrize(
+    "settings", [{"separator": "\n\n"}, {"deduplicate": True}], ids=["separator", "deduplicate"]
+)
+def test_what_has_no_effect_on_standard_input_is_refused(settings: dict[str, object]) -> None:
+    (name,) = settings
+    with pytest.raises(UserError, match=rf"^data\.{name}: has no effect on standard input"):
+        open_text(text_config("-", **settings))
+
+
 def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
     def fingerprint(text: str, val_fraction: float = 0.5) -> str:
         (tmp_path / "a.txt").write_text(text)

@@ -202,6 +202,7 @@ def test_a_loss_that_is_not_finite_is_left_out(run: Path) -> None:
 
 def test_weights_that_float16_cannot_hold(run: Path) -> None:
     folder = run / "checkpoints/step-000006"
+    page(run, name="before.html")  # the cache has the text now
     scale(folder, 1e7)
     before = files(run.parent)
     done = command("look", "run=run", "html=live.html", cwd=run.parent)
@@ -225,8 +226,25 @@ def test_a_tokenizer_that_a_page_cannot_have_is_refused(run: Path) -> None:
     assert files(run.parent) == before
 
 
+def test_the_loss_on_documents_is_that_of_evaluate(tmp_path: Path) -> None:
+    lines = (json.dumps({"text": f"hen {n} ate {n % 7} figs"}) + "\n" for n in range(400))
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
+    text = ("data=text", "data.path=a.jsonl", "tokenizer=byte", "run_dir=run")
+    succeed("train", *settings, *text, cwd=tmp_path)
+    found = succeed("evaluate", "run=run", "checkpoint=last", cwd=tmp_path)
+    losses = data_in(page(tmp_path / "run", "weights=float32"))["run"]["losses"]
+    (loss,) = (each["float32"] for each in losses.values())
+    assert f"val: {loss:.4f} nats per token" in found
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "another"}) + "\n")
+    done = command("look", "run=run", "html=again.html", cwd=tmp_path)
+    assert done.returncode == 0 and "note: the page has no validation loss: " in done.stderr
+    assert data_in(tmp_path / "again.html")["run"]["losses"] == {}
+
+
 def test_a_full_disk_leaves_nothing(run: Path) -> None:
     """A limit on the size of files stands for the disk."""
+    page(run, name="before.html")  # the cache has the text now
     before = files(run.parent)
     done = subprocess.run(
         [sys.executable, str(ROOT / "look.py"), "run=run", "html=live.html"],
