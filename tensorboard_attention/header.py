@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tensorboard_attention.limits import HEADER_BYTES
 from tensorboard_attention.summary import VERSION
+
+# The types of the fields: a list is of any length, and a tuple stands for a list of these.
+TEXTS = {str: str}
+FIELDS = {
+    "tokens": [str],
+    "keys": [str],
+    "note": str,
+    "heads": [int],
+    "causal": bool,
+    "scores": {str: [[float | int | None]]},
+    "meanings": TEXTS,
+    "units": TEXTS,
+    "measured": TEXTS,
+    "sentences": [[(str, list | None, float | int)]],
+    "not_finite": [(int, int)],
+}
 
 
 class Columns(NamedTuple):
@@ -47,12 +64,35 @@ def read_header(strings: Sequence[bytes]) -> Header:
 
 
 def _read(header: dict[str, Any]) -> Header:
-    """Raises one of many errors if the header is not in the format."""
-    scores, measured, heads = header["scores"], header.get("measured", {}), header["heads"]
-    if not scores:
-        raise ValueError("each step has scores, so that their number bounds the number of heads")
-    rows = [[value for layer in layers for value in layer] for layers in scores.values()]
-    values = np.array(rows, "<f4").reshape(len(scores), sum(heads))
-    places = tuple(str(measured.get(name, "")) for name in scores)
-    text = hash((*header["tokens"], None, *header.get("keys", ())))
-    return Header(Columns(tuple(scores), places, tuple(heads)), values.tobytes(), text)
+    """Raises one of many errors if the header is not in the format: a single one that the page
+    cannot show would stop the whole tab."""
+    if not all(_fits(header[name], kind) for name, kind in FIELDS.items() if name in header):
+        raise ValueError("a field has another type")
+    scores, heads, tokens = header["scores"], header["heads"], header["tokens"]
+    keys = header.get("keys", tokens)
+    sentences = header.get("sentences")
+    # Each step has scores, so that its size bounds the number of heads.
+    if not scores or min(heads) < 1 or not tokens or not keys:
+        raise ValueError("something is empty")
+    for layers in (*scores.values(), *([] if sentences is None else [sentences])):
+        if [len(layer) for layer in layers] != heads:
+            raise ValueError("it does not fit the heads")
+    for _, example, _ in chain.from_iterable(sentences or []):
+        query, key = (0, 0) if example is None else example
+        if not (0 <= query < len(tokens) and 0 <= key < len(keys)):
+            raise ValueError("an example is not in the text")
+    values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], "<f4")
+    measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
+    text = hash((*tokens, None, *keys))
+    return Header(Columns(tuple(scores), measured, tuple(heads)), values.tobytes(), text)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON has this type, as in FIELDS."""
+    if isinstance(kind, tuple):
+        return _fits(value, list) and len(value) == len(kind) and all(map(_fits, value, kind))
+    if isinstance(kind, list):
+        return _fits(value, list) and all(_fits(item, kind[0]) for item in value)
+    if isinstance(kind, dict):
+        return _fits(value, dict) and all(_fits(item, kind[str]) for item in value.values())
+    return isinstance(value, kind)

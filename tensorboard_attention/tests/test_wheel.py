@@ -81,9 +81,9 @@ def test_the_example_runs_where_only_the_wheel_is_installed(wheel: Path, tmp_pat
 
     others = tmp_path / "others"
     others.mkdir()
-    for each in Path(sysconfig.get_path("purelib")).iterdir():
-        if not OURS.match(each.name) and each.suffix != ".pth":
-            (others / each.name).symlink_to(each)
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if not OURS.match(package.name) and package.suffix != ".pth":
+            (others / package.name).symlink_to(package)
     run(sys.executable, "-m", "venv", "--without-pip", "new", cwd=tmp_path)
     python = tmp_path / "new" / "bin" / "python"
     (packages,) = (tmp_path / "new").glob("lib/python*/site-packages")
