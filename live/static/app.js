@@ -10,7 +10,6 @@ import { anyOff, readFragment, writeFragment } from "./link.js";
 import { changeOf } from "./next.js";
 import { Opening } from "./opening.js";
 import { Study } from "./study.js";
-import { legend } from "./theme.js";
 import { VIEWS } from "./views.js";
 
 const CHANGE = [
@@ -36,6 +35,7 @@ class LivePage extends Inspector {
 
   async begin() {
     this.follow();
+    this.build(1, () => this.saved());
     Object.assign(this, buildParts(this));
     arrange(this);
     this.listen({ x: () => this.switches.toggleHead() });
@@ -138,9 +138,7 @@ class LivePage extends Inspector {
     const { layer, head } = state;
     const off = anyOff(state.off);
     const isOff = (l, h) => state.off.heads.some(([a, b]) => a === l && b === h);
-    this.order.show(Object.keys(maps.header.scores), state);
-    this.grid.show([maps], state, this.palette, isOff);
-    this.legend.replaceChildren(...legend(maps.legend(this.palette), this.palette));
+    this.drawHeads(isOff);
     const views = Object.entries(VIEWS).map(([name, [text]]) => [name, text]);
     if (off) views.push(["change", CHANGE[0]]);
     options(this.view, views.map(([name]) => name), state.view, views.map(([, text]) => text));

@@ -1,18 +1,13 @@
 // The parts of the page and their places.
 
-import { field, Picker, ZoomButtons, copyLink } from "./controls.js";
-import { DifferencePanel } from "./difference.js";
+import { field, Picker, copyLink } from "./controls.js";
 import { el } from "./dom.js";
 import { foot } from "./foot.js";
-import { Grid } from "./grid.js";
 import { keyList } from "./keys.js";
 import { writeFragment } from "./link.js";
 import { NextTokens } from "./next.js";
-import { Order } from "./order.js";
-import { Panel } from "./panel.js";
 import { Player } from "./play.js";
 import { Ranking } from "./ranking.js";
-import { SaveMenu, subject } from "./save.js";
 import { charts } from "./saved.js";
 import { Scores } from "./scores.js";
 import { Surprise } from "./surprise.js";
@@ -27,25 +22,17 @@ const LEAD =
 export function buildParts(app) {
   const say = (text) => app.say(text);
   const menus = charts(app, say);
-  const save = (i) => new SaveMenu(() => subject(app.saved(), i), say);
   const steps = new Picker("Training", ({ step }) => app.set({ step }));
   return {
     ...textParts(app, menus),
     steps,
     player: new Player([steps], { maps: async () => {} }), // whose maps are computed, not loaded
-    panels: [new Panel(app.viewport, app.acts, save(0))],
-    difference: new DifferencePanel(app.viewport, app.acts, save(2)),
-    buttons: new ZoomButtons((factor) => app.zoom(factor)),
     view: el("select", { oninput: ({ target }) => app.set({ view: target.value }) }),
     meaning: el("p", { class: "note small" }),
-    grid: new Grid((layer, head) => app.turnTo([layer, head])),
     scores: new Scores(() => {}),
-    order: new Order((part) => app.sortBy(part)),
     ranking: new Ranking(app.study, () => app.ranked(), say),
     switches: new Switches((off) => app.set({ off })),
     understanding: new Understanding(app.study, menus, () => app.explain()),
-    legend: el("div", { class: "scale small", "aria-hidden": "true" }),
-    notice: el("p", { class: "notice", role: "status" }),
   };
 }
 

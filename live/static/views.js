@@ -52,17 +52,9 @@ export class LiveMaps extends Maps {
     return all ? this.shown[start + key] / all : 0;
   }
 
-  lostIn(headIndex) {
-    if (!this.broken.has(headIndex)) return undefined;
-    if (!this.lost.has(headIndex)) {
-      const queries = Array.from({ length: this.n }, (_, query) => query);
-      const isLost = (query) => {
-        const [start, length] = this.row(headIndex, query);
-        return this.weights.subarray(start, start + length).some(Number.isNaN);
-      };
-      this.lost.set(headIndex, new Set(queries.filter(isLost)));
-    }
-    return this.lost.get(headIndex);
+  isWhole(headIndex, query) {
+    const [start, length] = this.row(headIndex, query);
+    return this.weights.subarray(start, start + length).every((each) => !Number.isNaN(each));
   }
 
   describe(headIndex, query, key) {

@@ -3,20 +3,15 @@
 import { el } from "./dom.js";
 import { Store, Unreachable } from "./source.js";
 import { countViews, nearest, readLink, restore } from "./state.js";
-import { Picker, copyLink, showPickers, ZoomButtons } from "./controls.js";
-import { Grid } from "./grid.js";
-import { Panel, emptyNotice } from "./panel.js";
+import { Picker, copyLink, showPickers } from "./controls.js";
+import { emptyNotice } from "./panel.js";
 import { Scores } from "./scores.js";
 import { Notes } from "./notes.js";
-import { legend } from "./theme.js";
 import { Inspector } from "./inspector.js";
 import { keyList } from "./keys.js";
 import { Address } from "./address.js";
 import { Compare, names } from "./compare.js";
-import { DifferencePanel } from "./difference.js";
 import { Player } from "./play.js";
-import { SaveMenu, subject } from "./save.js";
-import { Order } from "./order.js";
 import { LiveLink } from "./running.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
@@ -76,15 +71,10 @@ class App extends Inspector {
         new Picker(i ? "Compared with" : "View", (view) => this.compare.choose(which, view)),
     );
     this.player = new Player(this.pickers, this.store);
-    const save = (i) => new SaveMenu(() => subject(this, i), (text) => this.say(text));
-    this.panels = this.pickers.map((_, i) => new Panel(this.viewport, this.acts, save(i)));
-    this.difference = new DifferencePanel(this.viewport, this.acts, save(2));
-    this.buttons = new ZoomButtons((factor) => this.zoom(factor));
-    this.grid = new Grid((layer, head) => this.turnTo([layer, head]));
+    this.build(2, () => this);
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
-    this.order = new Order((part) => this.sortBy(part));
     this.compare = new Compare(this);
     this.live = new LiveLink();
     this.copied = el("output", { class: "copied" });
@@ -92,8 +82,6 @@ class App extends Inspector {
     // The address of a file is of no use to others.
     const hidden = !this.host.location.protocol.startsWith("http");
     const copy = el("button", { type: "button", onclick: copied, hidden }, "Copy link");
-    this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
-    this.notice = el("p", { class: "notice", role: "status" });
     this.main.replaceChildren(
       el(
         "header",
@@ -172,11 +160,9 @@ class App extends Inspector {
   draw() {
     const { layer, head } = this.state;
     this.live.show(this.state.one.run, this.source.live);
-    this.order.show(Object.keys(this.maps[0].header.scores), this.state);
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
-    this.grid.show(this.maps, this.state, this.palette);
-    this.legend.replaceChildren(...legend(this.maps[0].legend(this.palette), this.palette));
+    this.drawHeads();
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;

@@ -1,13 +1,17 @@
 // What the tab and the live page have in common: a head, a token and a cell of maps are chosen, and the
-// parts of the page show them. A page has `main`, `host`, `state`, `maps`, `address` and its parts:
-// `panels`, `difference`, `buttons` and `grid`.
+// parts of the page show them. A page has `main`, `host`, `state`, `maps` and `address`.
 
 import { Choice } from "./choice.js";
-import { bring } from "./dom.js";
-import { ordered } from "./grid.js";
+import { ZoomButtons } from "./controls.js";
+import { DifferencePanel } from "./difference.js";
+import { bring, el } from "./dom.js";
+import { Grid, ordered } from "./grid.js";
 import { onKey } from "./keys.js";
 import { Opening } from "./opening.js";
-import { followTheme } from "./theme.js";
+import { Order } from "./order.js";
+import { Panel } from "./panel.js";
+import { SaveMenu, subject } from "./save.js";
+import { followTheme, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
 
 export class Inspector {
@@ -22,6 +26,26 @@ export class Inspector {
     pick: (token, cell) => this.pick(token, cell),
     moved: () => this.zoom(1),
   };
+
+  // The parts that both have. count: of views side by side. shown(): what is saved, as save.js reads it.
+  build(count, shown) {
+    const save = (which) => new SaveMenu(() => subject(shown(), which), (text) => this.say(text));
+    const panel = (_, which) => new Panel(this.viewport, this.acts, save(which));
+    this.panels = Array.from({ length: count }, panel);
+    this.difference = new DifferencePanel(this.viewport, this.acts, save(2));
+    this.buttons = new ZoomButtons((factor) => this.zoom(factor));
+    this.grid = new Grid((layer, head) => this.turnTo([layer, head]));
+    this.order = new Order((part) => this.sortBy(part));
+    this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
+    this.notice = el("p", { class: "notice", role: "status" });
+  }
+
+  drawHeads(isOff) {
+    const { first, palette, state } = this;
+    this.order.show(Object.keys(first.header.scores), state);
+    this.grid.show([this.maps].flat(), state, palette, isOff);
+    this.legend.replaceChildren(...legend(first.legend(palette), palette));
+  }
 
   // The maps whose heads are shown.
   get first() {

@@ -84,19 +84,19 @@ export class Maps {
     return !byte && this.lostIn(headIndex)?.has(query) ? NaN : (byte / 255) ** 2;
   }
 
-  // The queries with weights that were not finite, which are stored as 0: those whose weights do not
-  // sum to one. Undefined for a head without such weights.
+  // The queries with weights that were not finite. Undefined for a head without such weights.
   lostIn(headIndex) {
     if (!this.broken.has(headIndex)) return undefined;
     if (!this.lost.has(headIndex)) {
       const queries = Array.from({ length: this.n }, (_, query) => query);
-      this.lost.set(headIndex, new Set(queries.filter((each) => !this.#isWhole(headIndex, each))));
+      this.lost.set(headIndex, new Set(queries.filter((each) => !this.isWhole(headIndex, each))));
     }
     return this.lost.get(headIndex);
   }
 
-  // Whether the weights of a query sum to one, but for their rounding to bytes and to bfloat16.
-  #isWhole(headIndex, query) {
+  // Whether all weights of a query were finite. Others are stored as 0, so that the sum is not one, but
+  // for the rounding to bytes and to bfloat16.
+  isWhole(headIndex, query) {
     const [start, length] = this.row(headIndex, query);
     let [sum, rounding] = [0, 0.01];
     for (const byte of this.bytes.subarray(start, start + length)) {
