@@ -18,6 +18,7 @@ from typing import ClassVar
 from rich.filesize import decimal
 
 from data.corpus import Document, text_of
+from data.imported import repaired
 from data.progress import Reading
 from data.readers import read_documents
 from data.sources import Source
@@ -87,7 +88,7 @@ class Documents:
         small = [each for each in self.sources if (each.size or SMALL) < SMALL]
         groups = [[each] for each in self.sources]
         if len(small) > ALONE:
-            groups = [[each] for each in self.sources if each not in small]
+            groups = [[each] for each in self.sources if (each.size or SMALL) >= SMALL]
             n_shared = 1 << (len(small) // ALONE).bit_length()
             shared: list[list[Source]] = [[] for _ in range(n_shared)]
             for each in small:  # by its own name: the folder may be moved
@@ -128,11 +129,6 @@ def hash_of(text: str) -> int:
     """64 bits of the BLAKE2b of a text."""
     data = text.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
-
-
-def repaired(text: str) -> str:
-    """The text with U+FFFD for lone surrogates, which JSON can spell and UTF-8 cannot."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def list_skipped(names: Sequence[str]) -> str:

@@ -55,6 +55,11 @@ def unspell(letters: str) -> bytes:
         raise ValueError("not the letters of bytes") from None
 
 
+def merges_of(ranks: Ranks) -> list[tuple[bytes, tuple[bytes, bytes] | None]]:
+    """Each token in the order of the ids, with its `last_merge`."""
+    return [(token, last_merge(token, ranks)) for token in sorted(ranks, key=ranks.__getitem__)]
+
+
 def last_merge(token: bytes, ranks: Ranks) -> tuple[bytes, bytes] | None:
     """The two parts whose merge makes `token`; None if it is never made of two parts.
 

@@ -22,7 +22,6 @@ import filelock
 from rich.filesize import decimal
 
 from data.cache import publish
-from data.corpus import SPLITS
 from data.documents import Documents, TextConfig, hash_of
 from data.progress import show_reading
 from data.shards import Shard, find_shards, shard_key, write_shard
@@ -158,7 +157,7 @@ def write_shards(
             else:
                 remove(target)
                 shard = write_shard(part, tokenizer, target, reading, "to")
-                size = sum(shard.about[split]["bytes"] for split in SPLITS)
+                size = shard.total("bytes")
                 done = f"{size / 1e6 / (time.perf_counter() - began):.1f} MB/s"
             yield f"shard {number} of {count}: {_summary(part.sources, shard, done)}"
 
@@ -166,12 +165,9 @@ def write_shards(
 def _summary(files: Sequence[Source], shard: Shard, done: str) -> str:
     if not files:
         return "no files, since there are fewer files than shards"
-    documents, n_bytes = (
-        sum(shard.about[split][key] for split in SPLITS) for key in ("documents", "bytes")
-    )
     return (
-        f"{counted(len(files), 'file')}, {counted(documents, 'document')}, "
-        f"{decimal(n_bytes)} of text ({done})"
+        f"{counted(len(files), 'file')}, {counted(shard.total('documents'), 'document')}, "
+        f"{decimal(shard.total('bytes'))} of text ({done})"
     )
 
 

@@ -60,6 +60,10 @@ class Shard(NamedTuple):
         """Of each document of `split`, its hash and its number of tokens."""
         return np.fromfile(self.folder / f"{split}.docs", "<u8").reshape(-1, 2)
 
+    def total(self, key: str) -> int:
+        """The number of "tokens", "documents" or "bytes" in both splits."""
+        return sum(self.about[split][key] for split in SPLITS)
+
     @property
     def sha256(self) -> str:
         """Depends on the tokens of all documents, and not on where they come from."""

@@ -74,7 +74,7 @@ def prepare(
         dataset = join(
             shards, tokenizer, corpus.deduplicate, corpus.val_fraction, corpus.marks_ends
         )
-        count = sum(shard.about[split]["documents"] for shard in shards for split in SPLITS)
+        count = sum(shard.total("documents") for shard in shards)
         if corpus.marks_ends and count < len(splits):
             are = "is" if count == 1 else "are"
             skipped = list_skipped([name for each in shards for name in each.about["skipped"]])
@@ -85,8 +85,7 @@ def prepare(
             )
         check_length({each: len(getattr(dataset, each)) for each in splits}, context_length)
     except UserError:
-        written = [each for each in find_shards(new) if each]
-        if sum(each.about[split]["bytes"] for each in written for split in SPLITS) < MUCH:
+        if sum(shard.total("bytes") for shard in find_shards(new) if shard) < MUCH:
             for folder in new:
                 remove(folder)
             for folder in missing:
@@ -226,22 +225,17 @@ def _move_one(hashes: Mapping[str, UInt64[np.ndarray, " document"]], spans: Span
 
 
 def _report(shards: Sequence[Shard], spans: Spans, deduplicate: bool, is_moved: bool) -> str:
-    total = dict.fromkeys(("documents", "bytes"), 0)
-    for key in total:
-        total[key] = sum(shard.about[split][key] for shard in shards for split in SPLITS)
-    counts = {split: sum(shard.about[split]["documents"] for shard in shards) for split in SPLITS}
-    lines = [
-        f"{counted(total['documents'], 'document')}, {decimal(total['bytes'])} of text; "
-        f"{counted(counts['val'], 'document')} for validation"
-    ]
+    documents, n_bytes = (
+        sum(shard.total(key) for shard in shards) for key in ("documents", "bytes")
+    )
+    n_val = sum(shard.about["val"]["documents"] for shard in shards)
+    text = f"{counted(documents, 'document')}, {decimal(n_bytes)} of text"
+    lines = [text if is_moved else f"{text}; {counted(n_val, 'document')} for validation"]
     if is_moved:
-        lines[0] = lines[0].partition(";")[0]
         lines.append("all documents fell into one split, so one of them was moved to the other")
     if deduplicate:
-        kept = sum(map(len, spans.values()))
-        lines.append(
-            f"exact duplicates of earlier documents: {total['documents'] - kept:,} left out"
-        )
+        dropped = documents - sum(map(len, spans.values()))
+        lines.append(f"exact duplicates of earlier documents: {dropped:,} left out")
     lines.append(list_skipped([name for shard in shards for name in shard.about["skipped"]]))
     return "\n".join(filter(None, lines))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from data import Tokenizer
-from data.merges import last_merge, spell
+from data.merges import merges_of, spell
 from data.patterns import BPE, BYTE, CL100K, GPT2, LLAMA3, O200K, QWEN2, SMOLLM
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def add_tokenizer(
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     # Without any merge, llama.cpp does not open the file.
-    tokens_in_order = sorted(ranks, key=ranks.__getitem__)
-    found = filter(None, (last_merge(token, ranks) for token in tokens_in_order))
-    merges = [f"{spell(a)} {spell(b)}" for a, b in found]
+    merges = [f"{spell(pair[0])} {spell(pair[1])}" for _, pair in merges_of(ranks) if pair]
     writer.add_token_merges(merges or [f"{spell(never)} {spell(never)}"])
     # By default, token 11 would begin and end a text. Without a mark, sample.py begins with a line
     # end.

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data import Tokenizer
-from data.imported import HuggingFace
-from data.merges import BytePairs, last_merge, spell
+from data.imported import HuggingFace, tokenizers_library
+from data.merges import BytePairs, merges_of, spell
 from data.patterns import BYTE
 from data.tokenizer import ABOUT, MOST
-from errors import UserError
 from files import read_json, read_text
 
 if TYPE_CHECKING:
@@ -81,12 +80,11 @@ def end_token(tokenizer: Tokenizer, document_end: str | None) -> int | None:
 def _build(pairs: BytePairs, limits: set[int | None], first: int | None) -> tokenizers.Tokenizer:
     """The tokenizer of the library. limits: ids that begin or end a document, which become special.
     first: the id that is put before a text."""
-    library = _library()
-    tokens = sorted(pairs.ranks, key=pairs.ranks.__getitem__)
-    merges = [(token, last_merge(token, pairs.ranks)) for token in tokens]
+    library = tokenizers_library("to")
+    merges = merges_of(pairs.ranks)
     found = library.Tokenizer(
         library.models.BPE(
-            {spell(token): pairs.ranks[token] for token in tokens} | {**pairs.special},
+            {spell(token): pairs.ranks[token] for token, _ in merges} | {**pairs.special},
             [(spell(pair[0]), spell(pair[1])) for _, pair in merges if pair],
             # Some tokens are no merge of two others, and are found only as whole pieces.
             ignore_merges=any(len(token) > 1 and not pair for token, pair in merges),
@@ -108,18 +106,6 @@ def _build(pairs: BytePairs, limits: set[int | None], first: int | None) -> toke
             f"{name} $A", f"{name} $A $B", [(name, first)]
         )
     return found
-
-
-def _library() -> Any:
-    try:
-        import tokenizers
-
-        return tokenizers
-    except ImportError as error:
-        raise UserError(
-            "to: a folder for transformers needs the library tokenizers; install it with "
-            'pip install -e ".[convert]"'
-        ) from error
 
 
 def read_own_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
