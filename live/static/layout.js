@@ -18,7 +18,7 @@ import { Writing } from "./writing.js";
 const LEAD =
   "A language model runs in this page. Type, and it reads along: what surprises it, what it expects next, what each of its heads looks at. Switch parts off to find out what they do.";
 
-// Every part tells the page what was done, and knows no other part.
+// Every part reports to the page what was done, and knows no other part.
 export function buildParts(app) {
   const say = (text) => app.say(text);
   const menus = charts(app, say);

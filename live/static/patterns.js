@@ -67,7 +67,7 @@ class TextAtHand {
     return { keys, queries, chance: queries < this.table.few ? 1 : even / queries };
   }
 
-  // The scores of a head and its sentence: [text, its example as [query, key] or null, how much it tells].
+  // The scores of a head and its sentence: [text, its example as [query, key] or null, its interest].
   describe(weights) {
     const scores = {};
     for (const { score, keys, queries } of this.rules) {
@@ -93,12 +93,12 @@ class TextAtHand {
     const { texts, partly, mostly, even, example } = this.table;
     if (Number.isNaN(scores["mean distance"]) || Number.isNaN(scores.entropy))
       return [texts.broken, null, 0];
-    let [tells, rule] = [0, null];
+    let [interest, rule] = [0, null];
     for (const each of this.rules) {
       const beyond = (scores[each.score] - each.chance) / (1 - each.chance);
       const has = Number.isFinite(beyond) && beyond >= each.least;
-      const told = has ? Math.min(1, beyond) * each.interest : 0;
-      if (told > tells) [tells, rule] = [told, each];
+      const found = has ? Math.min(1, beyond) * each.interest : 0;
+      if (found > interest) [interest, rule] = [found, each];
     }
     const spread = even * this.mostBits;
     if (!rule && 0 < spread && spread <= scores.entropy) {
@@ -114,9 +114,9 @@ class TextAtHand {
       prefix = "";
     }
     const [pair, weight] = this.#example(weights, rule);
-    if (weight < example) return [text, null, tells];
+    if (weight < example) return [text, null, interest];
     const [query, key] = pair.map((place) => inSentence(this.tokens[place]));
-    return [`${text} (${prefix}from '${query}' to '${key}'${rule?.also ?? ""})`, pair, tells];
+    return [`${text} (${prefix}from '${query}' to '${key}'${rule?.also ?? ""})`, pair, interest];
   }
 
   // The largest weight of a rule's pattern, or of all. Weights count less where there are few keys to

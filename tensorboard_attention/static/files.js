@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 
 export class FileMenu {
   // items: [text, make] of each file; make() returns its name and its Blob, or a promise of both.
-  // say(text): tells what could not be done.
+  // say(text): reports what could not be done.
   constructor(items, say) {
     const save = (make) => async () => {
       this.node.open = false;

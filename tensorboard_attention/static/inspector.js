@@ -20,7 +20,7 @@ export class Inspector {
   opening = new Opening();
   turn = 0; // of several calls, only the newest draws
 
-  // What a picture or a text tells the page.
+  // The events that a picture or a text reports to the page.
   acts = {
     point: (token, cell = null) => this.hover(token ?? -1, cell),
     pick: (token, cell) => this.pick(token, cell),

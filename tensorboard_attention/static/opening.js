@@ -7,14 +7,14 @@ export function sentenceOf({ header }, layer, head) {
   return header.sentences?.[layer]?.[head]?.[0] ?? "";
 }
 
-// Fills in what a state leaves open (null): the head that tells most, and a token for which it shows
+// Fills in what a state leaves open (null): the most interesting head, and a token for which it shows
 // what it does. As long as no token was chosen, each head has its own. Replaces what the maps do not
 // have by the nearest that they have.
 export class Opening {
   settle(state, maps) {
     const { heads, scores } = maps.header;
     const within = (value, count) => Math.min(Math.max(0, value), count - 1);
-    const [layer, head] = state.layer === null ? mostTelling(maps) : [state.layer, 0];
+    const [layer, head] = state.layer === null ? mostInteresting(maps) : [state.layer, 0];
     state.layer = within(layer, heads.length);
     state.head = within(state.head ?? head, heads[state.layer]);
     this.follows ||= state.token === null;
@@ -31,14 +31,14 @@ export class Opening {
   }
 }
 
-function mostTelling(maps) {
+function mostInteresting(maps) {
   const { sentences } = maps.header;
-  const tells = ([layer, head]) =>
+  const interest = ([layer, head]) =>
     sentences
       ? sentences[layer][head][2]
       : Math.max(...PATTERNS.map((name) => maps.score(name, layer, head) || 0));
   const heads = maps.heads();
-  const found = heads.map(tells);
+  const found = heads.map(interest);
   return heads[found.indexOf(found.reduce((most, each) => Math.max(most, each)))];
 }
 
