@@ -6,7 +6,7 @@ A corpus gives the same text every time. It knows nothing of tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from data.progress import Reading
 
@@ -21,6 +21,7 @@ class Document(NamedTuple):
     parts: Iterable[str]
 
 
+@runtime_checkable
 class Corpus(Protocol):
     """Documents in two splits, "train" and "val".
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import tiktoken
@@ -18,6 +18,7 @@ MOST_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
 END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 
 
+@runtime_checkable
 class Engine(Protocol):
     """What encodes text for a `Tokenizer`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +17,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from data.sources import Source
+from data.sources import Source, Stream
 
 
 class Reading:
@@ -27,11 +26,11 @@ class Reading:
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self.text, self._done = progress, 0, 0
-        self._current: tuple[BufferedIOBase, int] | None = None
+        self._current: tuple[Stream, int] | None = None
         self._task = progress.add_task("Encoding", total=total or None, text=0)
 
     @contextmanager
-    def follow(self, source: Source, stored: BufferedIOBase) -> Iterator[None]:
+    def follow(self, source: Source, stored: Stream) -> Iterator[None]:
         """Follow a file that has been opened, until the end of the block."""
         self._current = stored, source.size or 0
         try:

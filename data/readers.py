@@ -8,11 +8,10 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
-from io import BufferedIOBase
 from typing import Any
 
 from data.progress import Reading
-from data.sources import BLOCK, NotText, Source, readable, require
+from data.sources import BLOCK, NotText, Source, Stream, readable, require
 from errors import UserError
 
 ROWS = 1024
@@ -45,13 +44,13 @@ def read_documents(
         source.check_unchanged()
 
 
-def _lines(source: Source, stored: BufferedIOBase, field: str) -> Iterator[str | None]:
+def _lines(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
     for number, line in enumerate(source.stream(stored), 1):
         if not line.strip():
             continue
         where = f"{source.name}: line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line.rstrip())
         except (ValueError, RecursionError) as error:
             reason = str(error)
             if isinstance(error, json.JSONDecodeError):
@@ -76,7 +75,7 @@ def _lines(source: Source, stored: BufferedIOBase, field: str) -> Iterator[str |
         yield text
 
 
-def _rows(source: Source, stored: BufferedIOBase, field: str) -> Iterator[str | None]:
+def _rows(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
     arrow, parquet = (require(each, "data.path") for each in ("pyarrow", "pyarrow.parquet"))
     # By default Arrow keeps the stored bytes of all row groups in memory.
     streamed = {"pre_buffer": False, "buffer_size": BLOCK}
@@ -103,9 +102,7 @@ def _rows(source: Source, stored: BufferedIOBase, field: str) -> Iterator[str | 
 READERS = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}
 
 
-def _plain(
-    source: Source, stored: BufferedIOBase, separator: str | None
-) -> Iterator[Iterator[str]]:
+def _plain(source: Source, stored: Stream, separator: str | None) -> Iterator[Iterator[str]]:
     """The documents of a plain text. Raises NotText before the first."""
     if source.files is None:  # a remote file is not fetched twice
         with source.open() as checked:

@@ -21,16 +21,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from importlib import import_module
-from io import BufferedIOBase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 from errors import UserError
 from files import real_path
 
 BLOCK = 1 << 22  # bytes that are read at a time
 COMPRESSED = (".gz", ".zst")
+Stream: TypeAlias = Any  # a binary file to read: those of fsspec and Python share no class
 
 
 class NotText(Exception):  # noqa: N818
@@ -59,13 +59,13 @@ class Source:
         compression = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
         return (PurePosixPath(path.stem) if compression else path).suffix.lower(), compression
 
-    def open(self) -> BufferedIOBase:
+    def open(self) -> Stream:
         """The stored bytes. Raises what the disk or the file system raises."""
         if self.files is None:
             return Path(self.name).open("rb")
         return self.files.open(self.files._strip_protocol(self.name), "rb", block_size=BLOCK)
 
-    def stream(self, stored: BufferedIOBase) -> BufferedIOBase:
+    def stream(self, stored: Stream) -> Stream:
         """The content, decompressed, of `stored`, which `open` has opened."""
         compression = self.suffixes[1]
         if compression == ".gz":
@@ -78,7 +78,7 @@ class Source:
         return stored
 
     @contextmanager
-    def seekable(self, stored: BufferedIOBase) -> Iterator[BufferedIOBase]:
+    def seekable(self, stored: Stream) -> Iterator[Stream]:
         """The content, decompressed, in which any place can be read: if need be, a temporary
         copy."""
         if self.has_ranges and not self.suffixes[1]:
@@ -87,7 +87,7 @@ class Source:
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(self.stream(stored), copy, BLOCK)
             copy.seek(0)
-            yield cast(BufferedIOBase, copy)
+            yield copy
 
     def check_unchanged(self) -> None:
         """Raises UserError if a local file has changed since it was found."""

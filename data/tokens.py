@@ -184,7 +184,7 @@ def dataset_sha256(shards: Sequence[Shard], deduplicate: bool) -> str:
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
-Spans = dict[str, Int64[np.ndarray, "span 3"]]  # by split: the file, its first token, its last + 1
+Spans = dict[str, Int64[np.ndarray, "_ 3"]]  # by split: the file, its first token, its last + 1
 
 
 def _whole_files(shards: Sequence[Shard], split: str) -> Int64[np.ndarray, "span 3"]:
@@ -195,7 +195,7 @@ def _whole_files(shards: Sequence[Shard], split: str) -> Int64[np.ndarray, "span
 
 def _documents(
     shards: Sequence[Shard], deduplicate: bool
-) -> tuple[dict[str, UInt64[np.ndarray, " document"]], Spans]:
+) -> tuple[dict[str, UInt64[np.ndarray, " _"]], Spans]:
     """The hashes and the spans of all documents, or of the first of those that are equal."""
     hashes, spans = {}, {}
     for split in SPLITS:
@@ -214,7 +214,7 @@ def _documents(
     return hashes, spans
 
 
-def _move_one(hashes: Mapping[str, UInt64[np.ndarray, " document"]], spans: Spans) -> None:
+def _move_one(hashes: Mapping[str, UInt64[np.ndarray, " _"]], spans: Spans) -> None:
     """Of documents that all fell into one split, move the one whose hash is nearest to the limit
     to the other split, with those that are equal to it."""
     full, empty = SPLITS if len(spans["train"]) else reversed(SPLITS)

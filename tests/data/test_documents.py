@@ -429,7 +429,7 @@ def test_a_corpus_that_is_too_short_leaves_nothing(tmp_path: Path) -> None:
 
 SOME, LONG = draw_texts(50), draw_texts(30, seed=7)
 BAD = {
-    "a.jsonl": (b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
+    "a.jsonl": (b'{"text": "a"}\n{"text": \n', r"line 2 is not JSON \(.* at column 9\)"),
     "b.jsonl": (b'{"body": "a"}\n', "no key 'text'.*body"),
     "c.jsonl": (b'{"text": 5}\n', "is not a text"),
     "d.jsonl": (b"[1]\n", "line 1 is not a JSON object with a key 'text'"),
