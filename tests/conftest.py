@@ -205,9 +205,9 @@ def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[st
 
 
 def heed_signals() -> None:
-    """A process that was started with nohup, or by a shell in the background, passes on that it
-    ignores signals."""
-    for number in (signal.SIGHUP, signal.SIGINT):
+    """A process that was started with nohup, by a shell in the background, or after a script has
+    run in it, passes on that it ignores signals."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, begin, finish, succeed
+from tests.conftest import ROOT, begin, finish, heed_signals, succeed
 from tests.test_interrupted import wait_for
 from tests.test_ranks import SETTINGS, assert_close, children, launch, losses
 from tests.test_stops import free_port
@@ -160,14 +160,15 @@ def test_the_job_file_for_slurm_continues_in_the_next_job(uncut: Path, tmp_path:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heed_signals,
         )
 
     port = next(each for each in range(20_000, 30_000) if not is_open(each))
     run, job = tmp_path / "runs/name", start()
     assert wait_for((run / "checkpoints/step-000008").exists, job)
     job.send_signal(signal.SIGUSR1)
-    job.communicate(timeout=60)
-    assert (tmp_path / "requeued").exists()
+    output, errors = job.communicate(timeout=60)
+    assert (tmp_path / "requeued").exists(), output + errors
     step = json.loads((run / "checkpoints/last/state.json").read_text())["step"]
     assert step == losses(run)[-1]["step"] < 100
 

@@ -126,7 +126,8 @@ def test_saved_scores(logs: Path, open_tab: Callable[..., Tab]) -> None:
 def test_a_png_that_is_too_large_is_refused(
     site: dict[str, str], open_tab: Callable[..., Tab], logs: Path
 ) -> None:
-    given = {"tokens": ["x"] * 1200, "heads": [1], "scores": {}, "sentences": [[["", None, 0]]]}
+    scores = {"entropy": [[0.0]]}
+    given = {"tokens": ["x"] * 1200, "heads": [1], "scores": scores, "sentences": [[["", None, 0]]]}
     header = HEADER | given
     writer = SummaryWriter(str(logs / "huge"))
     logged = attention_summary("probe", [torch.eye(3)[None, None]], list("abc"))

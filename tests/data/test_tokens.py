@@ -348,7 +348,7 @@ PEAK = """
 import re, sys
 from pathlib import Path
 from data import TextConfig, TokenizerConfig, open_corpus, prepare
-corpus = open_corpus(TextConfig("text", sys.argv[1], 0.1, ""))
+corpus = open_corpus(TextConfig("text", sys.argv[1], 0.1, None, "text"))
 prepare(corpus, TokenizerConfig("bpe", 300), "cache", 8)
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """
