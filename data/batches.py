@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int, Int64, UInt, UInt64
+from jaxtyping import Float64, Int, Int64, UInt
 from torch import Tensor
 
 from data.arrays import Tokens
@@ -21,17 +21,12 @@ from data.arrays import Tokens
 FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
 
 
-MOST_DRAWN = 1 << 22  # windows of which the order is drawn as a whole
-_ROUNDS = 8  # of the permutation of more
-
-
 class Batches:
     """Training windows of `context_length` tokens, each used once per epoch, in a new random order.
 
     In each epoch, consecutive windows start at a random first token, so that over many epochs every
     token occurs at every position; up to two windows of tokens at the ends are left out. The order
-    of more than `MOST_DRAWN` windows takes no memory. With `find_starts`, this is where windows are
-    before they move.
+    takes 8 bytes a window. With `find_starts`, this is where windows are before they move.
 
     find_starts: gives the first token of every document in a stretch of tokens that begins with
         one (`data.tokens.document_starts`). A window then moves back to the newest document that
@@ -58,7 +53,7 @@ class Batches:
         self._span = np.arange(context_length + 1)
         # One window fewer than would fit, to leave room for the random first token.
         self._n_windows = max(1, (len(tokens) - 1) // context_length - 1)
-        self._epoch = lru_cache(maxsize=1)(self._draw_epoch)
+        self._starts = lru_cache(maxsize=1)(self._draw_starts)
 
     def __call__(self, step: int) -> tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]:
         """Inputs and their targets (the inputs shifted by one), int64, at `step` = 0, 1, 2, ..."""
@@ -67,7 +62,7 @@ class Batches:
         starts = np.empty_like(places)
         for epoch in np.unique(epochs):
             mine = epochs == epoch
-            starts[mine] = self._starts(int(epoch), places[mine])
+            starts[mine] = self._starts(int(epoch))[places[mine]]
         if self._find_starts:
             starts = np.array([self._with_document(start) for start in starts.tolist()])
         windows = self._tokens[starts[:, None] + self._span]
@@ -81,55 +76,16 @@ class Batches:
         # The first one found is the start of the stretch, which need not begin with a document.
         return start if found is None or len(found) < 2 else earliest + int(found[-1]) - 1
 
-    def _starts(
-        self, epoch: int, places: Int64[np.ndarray, " batch"]
-    ) -> Int64[np.ndarray, " batch"]:
-        """The first token of the windows at these places of `epoch`."""
-        context_length = len(self._span) - 1
-        spare = len(self._tokens) - 1 - self._n_windows * context_length
-        if self._n_windows > MOST_DRAWN:
-            rng = np.random.default_rng([self._seed, epoch])
-            keys = rng.integers(1 << 64, size=_ROUNDS, dtype=np.uint64)
-            return (
-                rng.integers(spare + 1) + permuted(places, self._n_windows, keys) * context_length
-            )
-        return self._epoch(epoch)[places]
-
-    def _draw_epoch(self, epoch: int) -> Int64[np.ndarray, " windows"]:
+    def _draw_starts(self, epoch: int) -> Int64[np.ndarray, " windows"]:
         """The first token of every window of `epoch`, in the order of training."""
         context_length = len(self._span) - 1
         rng = np.random.default_rng([self._seed, epoch])
         spare = len(self._tokens) - 1 - self._n_windows * context_length
-        return rng.integers(spare + 1) + rng.permutation(self._n_windows) * context_length
-
-
-def permuted(
-    places: Int64[np.ndarray, " place"], n: int, keys: UInt64[np.ndarray, " round"]
-) -> Int64[np.ndarray, " place"]:
-    """Where a pseudorandom permutation of 0..n-1 moves each place, without a table of n numbers.
-
-    A Feistel network permutes the numbers of an even number of bits, one round for each key (Luby
-    and Rackoff 1988); a result that is not below n is permuted again until it is ("cycle walking",
-    Black and Rogaway 2002, method 2), at most four times on average.
-    """
-    half = np.uint64(max(1, -(-(n - 1).bit_length() // 2)))
-    mask = np.uint64((1 << int(half)) - 1)
-    found = places.astype(np.uint64)
-    walking = np.arange(len(found))
-    while len(walking):
-        left, right = found[walking] >> half, found[walking] & mask
-        for key in keys:
-            left, right = right, left ^ (_mix(right ^ key) & mask)
-        found[walking] = left << half | right
-        walking = walking[found[walking] >= n]
-    return found.astype(np.int64)
-
-
-def _mix(numbers: UInt64[np.ndarray, " place"]) -> UInt64[np.ndarray, " place"]:
-    """A hash of 64 bits: the finalizer of SplitMix64 (Steele et al. 2014, figure 19)."""
-    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ numbers >> np.uint64(31)
+        offset = rng.integers(spare + 1)
+        starts = rng.permutation(self._n_windows)
+        starts *= context_length
+        starts += offset
+        return starts
 
 
 UNSCORED = -100  # as a target: PyTorch's cross entropy ignores it
