@@ -24,8 +24,7 @@ from data.readers import read_documents
 from data.sources import Source
 from errors import check_range, counted, printable
 
-# The characters at the start of a document that decide to which split it belongs. The first part of
-# a document is at least as long, if it is not all of it.
+# The characters at the start of a document that decide to which split it belongs.
 FIRST = 1 << 16
 SAMPLE = 1 << 28  # characters of documents on which a tokenizer is trained
 SMALL = 1 << 20  # bytes of a file that can share a shard
@@ -85,10 +84,10 @@ class Documents:
     def shards(self) -> Sequence[Documents]:
         """A shard for each file; small ones can share one. Adding a file changes at most one shard,
         unless the number of small files reaches the next power of two."""
-        small = [each for each in self.sources if (each.size or SMALL) < SMALL]
+        small = [each for each in self.sources if each.size is not None and each.size < SMALL]
         groups = [[each] for each in self.sources]
         if len(small) > ALONE:
-            groups = [[each] for each in self.sources if (each.size or SMALL) >= SMALL]
+            groups = [[each] for each in self.sources if each.size is None or each.size >= SMALL]
             n_shared = 1 << (len(small) // ALONE).bit_length()
             shared: list[list[Source]] = [[] for _ in range(n_shared)]
             for each in small:  # by its own name: the folder may be moved
@@ -104,7 +103,9 @@ class Documents:
         limit = int(self.config.val_fraction * (1 << 64))
         for source in self.sources:
             for parts in read_documents(source, field, separator, reading, skipped):
-                first = next(parts)
+                first = ""  # a server can send small parts
+                while len(first) < FIRST and (part := next(parts, None)) is not None:
+                    first += part
                 split = "val" if hash_of(first[:FIRST]) < limit else "train"
                 yield Document(split, chain([first], parts))
 

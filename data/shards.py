@@ -78,7 +78,12 @@ def cache_key(*parts: str) -> str:
 
 def shard_key(corpus: Corpus, tokenizer: Tokenizer) -> str:
     """The `cache_key` of a corpus as it is encoded by a tokenizer."""
-    return cache_key(corpus.fingerprint(), tokenizer.digest)
+    return cache_key(corpus.fingerprint(), tokenizer.digest, *map(str, _ending(corpus, tokenizer)))
+
+
+def _ending(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:
+    """The tokens that are written after each document."""
+    return tokenizer.document_end if corpus.marks_ends else []
 
 
 def find_shards(folders: Iterable[Path]) -> list[Shard | None]:
@@ -101,8 +106,8 @@ def write_shard(
     Raises UserError for a file that cannot be read, and, naming `setting`, if the disk refuses.
     """
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
-    ending = tokenizer.document_end if corpus.marks_ends else []
-    encode = partial(_encode, tokenizer, np.array(ending, np.uint32), dtype)
+    ending = np.array(_ending(corpus, tokenizer), np.uint32)
+    encode = partial(_encode, tokenizer, ending, dtype)
     about: dict[str, Any] = {"key": shard_key(corpus, tokenizer), "dtype": dtype, "skipped": {}}
     for split in SPLITS:
         about[split] = {"tokens": 0, "documents": 0, "bytes": 0}

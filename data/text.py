@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
 
 from rich.filesize import decimal
 
@@ -19,7 +18,17 @@ from data.corpus import Corpus, Document
 from data.documents import Documents, TextConfig, list_skipped, note_on_json
 from data.progress import Reading
 from data.readers import READERS, decoded
-from data.sources import BLOCK, NotText, Source, find, is_url, local_path, local_source, readable
+from data.sources import (
+    BLOCK,
+    NotText,
+    Source,
+    Stream,
+    find,
+    is_url,
+    local_path,
+    local_source,
+    readable,
+)
 from errors import UserError
 
 SIBLINGS = 64  # files of which one may be the only text
@@ -119,7 +128,7 @@ class Text:
 
     def __init__(
         self,
-        source: Source | BinaryIO,
+        source: Source | Stream,
         name: str,
         val_fraction: float,
         others: Sequence[str] = (),
@@ -148,7 +157,7 @@ class Text:
                 return self._spool(self.source.stream(stored))
         return self._spool(self.source)
 
-    def _spool(self, stream: Any) -> Path:
+    def _spool(self, stream: Stream) -> Path:
         self._folder = tempfile.TemporaryDirectory()
         with (spool := Path(self._folder.name, "text")).open("wb") as copy:
             shutil.copyfileobj(stream, copy, BLOCK)

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from configs.schema import preset
 from data import Dataset, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.arrays import TokenArray
-from data.batches import Batches, permuted
+from data.batches import Batches
 from data.readers import _divided
 from data.sources import BLOCK
 from data.text import Text
@@ -292,6 +292,35 @@ def test_many_small_files_share_shards(tmp_path: Path, encoded: list[str]) -> No
     assert texts[299] in encoded and len(encoded) < 100
 
 
+def test_empty_files_share_shards(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"{number}.py").write_text("")
+    write_lines(tmp_path / "a.jsonl", draw_texts(50))
+    read(tmp_path, tmp_path / ".cache")
+    assert len(list((tmp_path / ".cache").glob("tokens-*"))) < 20
+
+
+def test_the_tokens_depend_on_what_ends_a_document(tmp_path: Path) -> None:
+    """Also of tokenizers that give the same tokens for every text."""
+    write_lines(tmp_path / "a.jsonl", draw_texts(50))
+    byte = fixed_tokenizer("byte")
+    for end in (7, 8, None):
+        tokenizer = byte.with_limits(None, False, () if end is None else (end,))
+        found = prepare(open_corpus(config(tmp_path / "a.jsonl")), tokenizer, tmp_path / "c", 8)
+        last = found.train[-2:].tolist()
+        assert last == [10, 10] if end is None else last[1] == end
+
+
+def test_the_split_does_not_depend_on_how_a_server_sends_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):  # which differ after their first 1,000 characters
+        (tmp_path / f"{number}.txt").write_text("Once. " * 200 + str(number) * 500)
+    whole = read(tmp_path, tmp_path / ".whole")
+    monkeypatch.setattr("data.readers.BLOCK", 100)
+    assert read(tmp_path, tmp_path / ".parts").sha256 == whole.sha256
+
+
 def test_a_moved_folder_has_the_same_tokens(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     for number, text in enumerate(draw_texts(150)):
@@ -537,34 +566,7 @@ def test_stretches_of_files_are_one_array(
             found[np.array([beyond])]
 
 
-@given(n=st.integers(1, 3000), seed=st.integers(0, 1 << 60))
-def test_a_permutation_without_memory(n: int, seed: int) -> None:
-    keys = np.random.default_rng(seed).integers(1 << 64, size=8, dtype=np.uint64)
-    places = np.arange(n)
-    moved = permuted(places, n, keys)
-    assert sorted(moved) == places.tolist()
-    assert (permuted(places[::-1], n, keys) == moved[::-1]).all()
-
-
-def test_the_permutation_looks_random() -> None:
-    """The number of fixed points, of neighbours that stay neighbours, and the mean of a prefix."""
-    n, places = 1 << 16, np.arange(1 << 16)
-    fixed, neighbours = [], []
-    for seed in range(20):
-        keys = np.random.default_rng(seed).integers(1 << 64, size=8, dtype=np.uint64)
-        moved = permuted(places, n, keys)
-        fixed.append((moved == places).sum())
-        neighbours.append((np.diff(moved) == 1).sum())
-        assert abs(moved[:1000].mean() / n - 0.5) < 5 / (12 * 1000) ** 0.5
-    # Both are Poisson with mean 1.
-    assert abs(np.mean(fixed) - 1) < 5 / 20**0.5 and abs(np.mean(neighbours) - 1) < 5 / 20**0.5
-
-
-@pytest.mark.parametrize("most", [1 << 22, 10])
-def test_each_window_is_drawn_once_in_an_epoch(
-    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("data.batches.MOST_DRAWN", most)
+def test_each_window_is_drawn_once_in_an_epoch(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", draw_texts(100))
     write_table(tmp_path / "b.parquet", draw_texts(100, seed=1))
     tokens = read(tmp_path, tmp_path / ".cache").train
