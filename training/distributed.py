@@ -176,20 +176,27 @@ def shard_as(full: Tensor, like: Tensor) -> Tensor:
 
 
 class FullCopy(Callback):
-    """Before other callbacks look at a sharded model, gathers its parameters and gradients into
-    `copy`: at an evaluation, where a checkpoint is due or requested, and at the `intervals` of
-    observers (0: never)."""
+    """Before other callbacks look at a sharded model, gathers its parameters into `copy`: at an
+    evaluation, where a checkpoint is due or requested, and at the `intervals` of observers (0:
+    never); and its gradients every `gradients_every` steps. All ranks take part; the main process
+    alone has a copy."""
 
-    def __init__(self, copy: nn.Module, intervals: Sequence[int]) -> None:
-        self.copy, self.intervals = copy, intervals
+    def __init__(
+        self, copy: nn.Module | None, intervals: Sequence[int], gradients_every: int
+    ) -> None:
+        self.copy, self.intervals, self.gradients_every = copy, intervals, gradients_every
 
     def on_start(self, trainer: Trainer) -> None:
         self._gather(trainer)
 
     def on_gradients(self, trainer: Trainer) -> None:
-        if any(map(trainer.is_due, self.intervals)):
-            for own, sharded in self._pairs(trainer):
-                own.grad = None if sharded.grad is None else full_tensor(sharded.grad)
+        if not self.gradients_every or not trainer.is_due(self.gradients_every):
+            return
+        for name, sharded in trainer.model.named_parameters():
+            full = None if sharded.grad is None else full_tensor(sharded.grad)
+            if self.copy:
+                own = self.copy.get_parameter(name)
+                own.grad = None if full is None else full.to(own.device)
 
     def on_step(self, trainer: Trainer) -> None:
         intervals = (trainer.config.checkpoint_every, *self.intervals)
@@ -202,13 +209,12 @@ class FullCopy(Callback):
     def on_stop(self, trainer: Trainer) -> None:
         self._gather(trainer)
 
+    @torch.no_grad()
     def _gather(self, trainer: Trainer) -> None:
-        with torch.no_grad():
-            for own, sharded in self._pairs(trainer):
-                own.copy_(full_tensor(sharded))
-
-    def _pairs(self, trainer: Trainer) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
-        return zip(self.copy.parameters(), trainer.model.parameters(), strict=True)
+        for name, sharded in trainer.model.named_parameters():
+            full = full_tensor(sharded)
+            if self.copy:
+                self.copy.get_parameter(name).copy_(full)
 
 
 @contextmanager
