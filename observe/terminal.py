@@ -34,7 +34,7 @@ ATTENTION_PAGE = "data/plugin_entry.html?name=attention"
 class Terminal(Callback):
     """Shows the progress of a run, and at its end the result and a sample."""
 
-    def __init__(self, context: RunContext, console: Console | None = None) -> None:
+    def __init__(self, context: RunContext, console: RunConsole | None = None) -> None:
         self.context = context
         settings = context.config
         self.max_steps = settings.trainer.max_steps
@@ -43,7 +43,7 @@ class Terminal(Callback):
         # TensorBoard's own page has no tabs on a narrow screen.
         has_tab = observe.tensorboard and observe.attention.every
         self.phone = f"http://{socket.gethostname()}:6006/{ATTENTION_PAGE}" if has_tab else ""
-        self.console = console or _Console(
+        self.console = console or RunConsole(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
         self.live = self.console.is_terminal
@@ -122,6 +122,7 @@ class Terminal(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         step, summary = trainer.state.step, trainer.summary
+        self.console.is_closing = True
         self.bar.update(self.task, completed=step)
         self.bar.stop()  # also ends the line if there is no bar
         if self.live:
@@ -147,7 +148,9 @@ class Terminal(Callback):
         )
 
 
-class _Console(Console):
+class RunConsole(Console):
+    is_closing = False  # the run has ended: it need not be stopped
+
     def show_cursor(self, show: bool = True) -> bool:
         """Never hide the cursor: a process that is killed could not show it again."""
         return False
@@ -164,7 +167,8 @@ class _Console(Console):
         """Nobody reads the output any more (`| head -1`, a killed `tee`): stop as for SIGHUP, and
         discard what is printed later."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-        signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
+        if not self.is_closing:
+            signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 def _left(seconds: float) -> str:

@@ -190,6 +190,17 @@ def test_the_end_of_its_reader_stops_a_run_with_a_checkpoint(tmp_path: Path) -> 
     assert state["step"] == int(found[1]) < STEPS
 
 
+def test_a_reader_that_has_seen_the_result_does_not_prevent_it(tmp_path: Path) -> None:
+    """As in `train.py | grep -m1 Validation`."""
+    process = start(*LONG, "run_dir=run", cwd=tmp_path)
+    assert process.stdout and process.stderr
+    while not process.stdout.readline().startswith("Validation"):
+        pass
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait(60) == 0
+    assert (tmp_path / "run/summary.json").exists()
+
+
 @pytest.mark.parametrize("what", ["moved", "deleted"])
 def test_a_run_that_is_moved_or_deleted_while_it_is_trained_ends_in_one_line(
     tmp_path: Path, what: str

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from observe.context import RunContext
 from observe.metrics_file import MetricsFile
 from observe.peaks import find_peak
 from observe.tensorboard import TensorBoard
-from observe.terminal import Terminal
+from observe.terminal import RunConsole, Terminal
 from tests.conftest import TINY, command, succeed
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import StepMetrics, Summary
@@ -43,7 +42,7 @@ def test_speed_is_reported_where_it_is_known(
     context = run_context(tmp_path, f"trainer.peak_tflops={given}")
     ranks = Ranks(world_size=n_devices)
     out = io.StringIO()
-    console = Console(file=out, width=200, markup=False, highlight=False)
+    console = RunConsole(file=out, width=200, markup=False, highlight=False)
     terminal = Terminal(context, console)
     terminal.last_line = -1e9  # a line is due
     trainer = trainer_at(context, 10, ranks=ranks)

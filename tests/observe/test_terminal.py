@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from rich.console import Console
-
-from observe.terminal import Terminal, against_floor
+from observe.terminal import RunConsole, Terminal, against_floor
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics, Summary
 
@@ -17,7 +15,7 @@ METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 def shown(live: bool, run: str = "runs/my run", has_page: bool = True) -> str:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=live, width=90, markup=False, highlight=False)
+    console = RunConsole(file=out, force_terminal=live, width=90, markup=False, highlight=False)
     context = run_context(
         Path(run),
         "trainer.max_steps=1000",
@@ -66,7 +64,7 @@ def test_no_control_characters_without_a_terminal() -> None:
 
 def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=90)
+    console = RunConsole(file=out, force_terminal=True, width=90)
     settings = ("trainer.max_steps=10", "observe.tensorboard=false")
     context = run_context(Path("runs/x"), *settings, write_sample=lambda: "never")
     terminal, trainer = Terminal(context, console), trainer_at(context, 3)
