@@ -45,6 +45,9 @@ def held_out(context: RunContext) -> Batch:
     count = max(1, round(n_tokens * len(whole) / whole.n_targets))
     windows = EvalBatches(dataset.val, length, count, starts)
     inputs, targets = windows.batch(len(windows) // 2)
+    begins = targets[:, 0] != UNSCORED
+    if begins.any():  # otherwise all windows continue a document
+        inputs, targets = inputs[begins], targets[begins]
     # Without padding, which would be a part of the means.
     end = int((targets != UNSCORED).all(0).nonzero().max()) + 1
     return inputs[:, :end], targets[:, :end]

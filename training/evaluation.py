@@ -41,7 +41,7 @@ class Measurement:
     @property
     def bpb(self) -> float:
         """Bits per byte, which unlike the loss per token does not depend on the tokenizer."""
-        return self.nats / math.log(2) / self.bytes
+        return self.nats / math.log(2) / max(self.bytes, 1)  # an end token has none
 
     @property
     def floor_bpb(self) -> float | None:
@@ -124,7 +124,9 @@ class Evaluation(Callback):
         if part is None or final is None:
             return
         state = trainer.state
-        best = part.loss if state.best_val_loss is None else state.best_val_loss
+        best = state.best_val_loss
+        if best is None or state.best_val_tokens != part.tokens:  # or of other tokens
+            best = part.loss
         trainer.summary = Summary(
             val_loss=final.loss,
             val_bpb=final.bpb,

@@ -38,6 +38,6 @@ class Metrics(Callback):
         rate = (state.tokens - self.tokens) / (now - self.measured_at)
         self.measured_at, self.tokens = now, state.tokens
         n_bytes = int(self.token_bytes[trainer.targets].sum())
-        bpb = loss * trainer.targets.numel() / math.log(2) / n_bytes
+        bpb = loss * trainer.targets.numel() / math.log(2) / max(n_bytes, 1)  # of end tokens only
         metrics = StepMetrics(loss, bpb, trainer.lr, grad_norm, state.tokens, rate)
         trainer.call("on_metrics", metrics)

@@ -112,6 +112,27 @@ def test_tales_are_read_whole(tmp_path: Path) -> None:
         assert any(len(tale) + 2 - len(window) < 20 for tale in whole)
 
 
+def test_windows_that_continue_a_document_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are scored from their middle on, where a short document has ended."""
+    monkeypatch.setattr(importance_module, "MOST", 64)
+    lengths = [*[7] * 12, *[31] * 8]
+    texts = "".join("a" * (length - 2) + "\n\n" for length in lengths)
+    tokens = np.frombuffer(texts.encode(), np.uint8).astype(np.uint16)
+    context = run_context(tmp_path, model=model(16))
+    context = replace(
+        context,
+        config=replace(context.config, data=preset("data", "tales")),
+        dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, None, "0"),
+    )
+    for most in range(16, 400, 8):
+        monkeypatch.setattr(importance_module, "FEWEST", most)
+        monkeypatch.setattr(importance_module, "MOST", most)
+        _, targets = held_out(context)
+        assert (targets[:, 0] >= 0).all() or (targets[:, 0] < 0).all()
+
+
 @pytest.mark.parametrize("context_length", [8, 64, 4096])
 def test_other_texts_give_about_as_many_tokens(tmp_path: Path, context_length: int) -> None:
     context = run_context(tmp_path, model=model(context_length))
