@@ -61,18 +61,20 @@ def train(settings: Settings) -> float | None:
     with join_ranks(choose_device(config.trainer.device)) as ranks:
         ranks.check(config.trainer)
         pretrained = ranks.broadcast(settings.find_pretrained_weights() if ranks.is_main else None)
+        model = settings.load_pretrained(pretrained)
         check_training_memory(config.model, config.trainer, config.tokenizer.vocab_size, ranks)
         corpus, dataset = load_data(settings, ranks)
         torch.manual_seed(config.seed)
-        model = new_model(config.model, dataset.tokenizer)
+        model = model or new_model(config.model, dataset.tokenizer)
         start = start_run(settings, dataset, ranks)
         if start is None:  # a finished run
             return None
         run, state, checkpoint = start
-        if weights := checkpoint or pretrained:
-            load_weights(model, weights)
+        if checkpoint:
+            load_weights(model, checkpoint)
         is_sharded = ranks.shards(config.trainer.parallel)
-        watched = copy.deepcopy(model) if is_sharded else model  # never sharded
+        # What is looked at and sampled: of a sharded model, a full copy on the main process's CPU.
+        watched = copy.deepcopy(model) if is_sharded and ranks.is_main else model
         if config.trainer.activation_checkpointing:
             model.checkpoint_activations()
         parallel_model = ranks.parallelize(model, config.trainer.parallel)
@@ -87,12 +89,16 @@ def train(settings: Settings) -> float | None:
             folder=run.path,
             config=config,
             varied=varied(overridden()),
-            model=watched.to(ranks.device),
+            model=watched,
             corpus=corpus,
             dataset=dataset,
             write_sample=lambda: writer.write(config.observe.samples),
             first_step=state.step,
             has_page=is_possible(watched, dataset.tokenizer),
+        )
+        observe = config.observe
+        full_copy = FullCopy(
+            watched if ranks.is_main else None, observe.intervals, observe.histograms.every
         )
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.
@@ -100,8 +106,8 @@ def train(settings: Settings) -> float | None:
             StopOnSignal(),
             NonFiniteGuard(),
             Metrics(data.token_bytes),
-            *([FullCopy(watched, config.observe.intervals)] if is_sharded else []),
-            *(build_observers(config.observe, context) if ranks.is_main else []),
+            *([full_copy] if is_sharded else []),
+            *(build_observers(observe, context) if ranks.is_main else []),
             Checkpointing(run.checkpoints),
             Evaluation(data.validation, data.final_validation, data.token_bytes),
         ]

@@ -33,7 +33,7 @@ from training.config import TrainerConfig, check_tokens
 from training.device import PRECISIONS
 from training.optimizer import OptimizerConfig
 from training.run import Run
-from training.stored import read_settings
+from training.stored import flat, read_settings
 
 CONFIGS = Path(__file__).parent
 FREE_TEXT = {"free_text": True}
@@ -408,7 +408,7 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
     """
     stored = load_run_config(run.config_file)
     # Earlier resumes may have changed some of them.
-    settings = load_run_config(run.resumed_file) if run.resumed_file.exists() else stored.copy()
+    settings = load_run_config(run.newest_settings_file)
     # Not the run's: it may come from somebody else, and must not decide where files are written.
     settings.cache_dir = today.cache_dir
     for name in overrides:
@@ -430,13 +430,3 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
 
 def _is_fixed(setting: Setting) -> bool:
     return setting.marks["fixed"] and not setting.marks.get("may_move", False)
-
-
-def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their full names."""
-    if not isinstance(settings, dict):
-        return {prefix: settings}
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= flat(value, f"{prefix}.{key}" if prefix else key)
-    return found

@@ -22,6 +22,7 @@ from data.sources import is_url
 from data.tokenizer import IMPORTED
 from errors import UserError, check_path, printable
 from inference.pretrained import Pretrained, open_pretrained
+from model import GPT
 from training.distributed import Ranks
 from training.run import Run, check_new
 from training.state import TrainState, load_state
@@ -52,8 +53,14 @@ class Settings(NamedTuple):
         return self.pretrained.tokenizer if self.pretrained else self.config.tokenizer
 
     def find_pretrained_weights(self) -> Path | None:
-        """The checkpoint that a new run starts from, checked."""
+        """The checkpoint that a new run starts from, if any."""
         return self.pretrained.find_weights() if self.pretrained else None
+
+    def load_pretrained(self, checkpoint: Path | None) -> GPT | None:
+        """The model that a new run starts with, if it starts from a checkpoint."""
+        if self.pretrained is None or checkpoint is None:
+            return None
+        return self.pretrained.load_model(self.config.model, checkpoint)
 
     @property
     def yaml(self) -> str:

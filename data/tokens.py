@@ -80,8 +80,8 @@ def prepare(
             skipped = list_skipped([name for each in shards for name in each.about["skipped"]])
             raise UserError(
                 f"data.path: has {counted(count, 'document')} that {are} not empty, and each split "
-                "needs its own; give more documents, or a plain text, whose end is for validation"
-                + (skipped and f" ({skipped})")
+                "needs its own; give more documents, a data.separator that is in the text, or a "
+                "plain text, whose end is for validation" + (skipped and f" ({skipped})")
             )
         check_length({each: len(getattr(dataset, each)) for each in splits}, context_length)
     except UserError:
@@ -160,8 +160,7 @@ def join(
     is_moved = val_fraction < 1 and max(counts.values()) == sum(counts.values()) > 1
     if deduplicate or is_moved:
         hashes, spans = _documents(shards, deduplicate)
-        if is_moved:
-            _move_one(hashes, spans)
+        is_moved = is_moved and _move_one(hashes, spans)
     else:
         spans = {split: _whole_files(shards, split) for split in SPLITS}
     if val_fraction == 1:  # also of shards that were prepared with another fraction
@@ -214,14 +213,16 @@ def _documents(
     return hashes, spans
 
 
-def _move_one(hashes: Mapping[str, UInt64[np.ndarray, " _"]], spans: Spans) -> None:
+def _move_one(hashes: Mapping[str, UInt64[np.ndarray, " _"]], spans: Spans) -> bool:
     """Of documents that all fell into one split, move the one whose hash is nearest to the limit
-    to the other split, with those that are equal to it."""
+    to the other split, with those that are equal to it; returns whether others are left."""
     full, empty = SPLITS if len(spans["train"]) else reversed(SPLITS)
     nearest = hashes[full].min() if full == "train" else hashes[full].max()
     moved = hashes[full] == nearest
-    if not moved.all():
-        spans[empty], spans[full] = spans[full][moved], spans[full][~moved]
+    if moved.all():
+        return False
+    spans[empty], spans[full] = spans[full][moved], spans[full][~moved]
+    return True
 
 
 def _report(shards: Sequence[Shard], spans: Spans, deduplicate: bool, is_moved: bool) -> str:

@@ -9,81 +9,62 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from torch import Tensor
 
-from data import Tokenizer
 from errors import UserError
 from exchange.card import model_card
 from exchange.config import to_config
 from exchange.gguf import n_rounded, write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tokenizer import end_token, first_token_of, write_tokenizer
-from exchange.weights import WEIGHTS, dtype_name, read_tensors, to_hugging_face
+from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
 from files import replace_folder
-from inference.opening import RunConfig, find_run, note_on_documents, read_config
+from inference import OpenRun, open_run
+from inference.opening import find_run, note_on_documents, read_config
 from model.hugging_face import ARCHITECTURES, family
-from training.run import Run
 from training.state import readable
-from training.weights import MODEL, check_weights, write_tensors
+from training.weights import MODEL, write_tensors
 
 
-class Stored(NamedTuple):
-    """A checkpoint of a run."""
-
-    run: Run
-    config: RunConfig
-    tokenizer: Tokenizer
-    checkpoint: Path
-    weights: Mapping[str, Tensor]
-    family: str
-
-    @property
-    def dtype(self) -> str:
-        return dtype_name(self.weights)
-
-
-def open_stored(source: Path, checkpoint: str) -> Stored:
-    """Raises UserError if the run is damaged, or is not a model that others know."""
+def open_source(source: Path, checkpoint: str) -> tuple[OpenRun, dict[str, Tensor], str]:
+    """A run, its weights, and the dtype in which they are stored. Raises UserError if it is
+    damaged, or is not a model that others know."""
     run = find_run(source, "source")
-    config = read_config(run)
     try:
-        kind = family(config.model)
+        family(read_config(run).model)
     except ValueError as error:
         raise UserError(f"source: {run.path}: {error}") from error
-    tokenizer = Tokenizer.load(run.tokenizer_folder)
-    folder = run.checkpoints.find(checkpoint, "source")
-    check_weights(config.model, tokenizer.vocab_size, folder)
-    with readable(folder / MODEL) as path:
-        return Stored(run, config, tokenizer, folder, read_tensors(path), kind)
+    opened = open_run(run.path, checkpoint, setting="source")
+    weights = {name: each.detach() for name, each in opened.model.named_parameters()}
+    with readable(opened.checkpoint / MODEL) as path:
+        return opened, weights, dtype_name(path)
 
 
 def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
     """Write the folder `target`; returns what to tell the user."""
-    stored = open_stored(source, checkpoint)
-    model, tokenizer = stored.config.model, stored.tokenizer
+    opened, weights, stored_dtype = open_source(source, checkpoint)
+    model, tokenizer, mark = opened.config.model, opened.tokenizer, opened.config.document_end
+    kind = dtype or stored_dtype
     try:
         with replace_folder(target, is_new=True) as folder:
-            tensors = to_hugging_face(model, stored.weights, dtype)
+            tensors = to_hugging_face(model, weights, kind)
             write_tensors(folder / WEIGHTS, tensors)
-            mark = stored.config.document_end
             end = write_tokenizer(tokenizer, folder, model.context_length, mark)
             is_own = mark is not None
             start = end if is_own or tokenizer.start is None else tokenizer.start
             several = not is_own and len(tokenizer.ends) > 1
             ends = [*tokenizer.ends] if several else end
             ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": end}
-            kind = dtype or stored.dtype
             about = to_config(model, tokenizer.vocab_size)
             _write_json(folder / "config.json", about | ids | {"dtype": kind, "torch_dtype": kind})
             _write_json(folder / "generation_config.json", ids)
-            card = model_card(stored.run, stored.config, stored.checkpoint, target.name, end)
+            card = model_card(opened.run, opened.config, opened.checkpoint, target.name, end)
             (folder / "README.md").write_text(card, encoding="utf-8")
     except ValueError as error:
         raise UserError(f"{error}") from error
     lines = [
-        f"Wrote {target}: {ARCHITECTURES[stored.family]}, from {stored.checkpoint}. In Python:",
+        f"Wrote {target}: {ARCHITECTURES[family(model)]}, from {opened.checkpoint}. In Python:",
         f"  AutoModelForCausalLM.from_pretrained({str(target)!r})",
     ]
     if model.document_mask:
@@ -93,12 +74,10 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
 
 def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
     """Write the file `target`; returns what to tell the user."""
-    stored = open_stored(source, checkpoint)
-    tokenizer = stored.tokenizer
-    kind = dtype or stored.dtype
-    mark, model = stored.config.document_end, stored.config.model
+    opened, weights, stored_dtype = open_source(source, checkpoint)
+    model, tokenizer, mark = opened.config.model, opened.tokenizer, opened.config.document_end
+    kind, name = dtype or stored_dtype, target.stem
     first, end = first_token_of(tokenizer, mark), end_token(tokenizer, mark)
-    weights, name = stored.weights, target.stem
     try:
         cut = pre_tokenizer(tokenizer)
     except ValueError as error:
@@ -107,7 +86,7 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
         write_gguf(target, model, tokenizer, weights, kind, name=name, first=first, end=end)
     except ValueError as error:
         raise UserError(str(error)) from error
-    lines = [f"Wrote {target} ({kind}), from {stored.checkpoint}."]
+    lines = [f"Wrote {target} ({kind}), from {opened.checkpoint}."]
     n, of = n_rounded(model, weights, kind)
     if n < of:
         lines.append(

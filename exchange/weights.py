@@ -13,9 +13,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from files import read_json
-from model import ModelConfig
+from model import GPT, ModelConfig
 from model.hugging_face import BUFFERS, PREFIXES, family, parts
-from training.weights import parameter_shapes, read_tensor
+from training.weights import read_tensor
 
 HEAD = "lm_head.weight"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -40,10 +40,11 @@ def read_tensors(*files: Path) -> dict[str, Tensor]:
     return found
 
 
-def dtype_name(weights: Mapping[str, Tensor]) -> str:
-    """The name of the dtype of the weights; float32 if there is none for it."""
-    first = next(iter(weights.values())).dtype
-    return next((name for name, dtype in DTYPES.items() if dtype == first), "float32")
+def dtype_name(file: Path) -> str:
+    """The name of the dtype of the tensors in a safetensors file; float32 if there is none."""
+    with safe_open(file, "pt") as stored:
+        first = stored.get_slice(next(iter(stored.keys()))).get_dtype()
+    return {"BF16": "bfloat16", "F16": "float16"}.get(first, "float32")
 
 
 def to_hugging_face(
@@ -70,7 +71,7 @@ def read_weights(
 
     Raises ValueError if their names, types and shapes are not those of the model.
     """
-    stored, shapes = read_tensors(*_files(folder)), parameter_shapes(config, vocab_size)
+    stored, shapes = read_tensors(*_files(folder)), _parameter_shapes(config, vocab_size)
     wanted = list(parts(config))
     prefix = PREFIXES[family(config)]
     if not any(name.startswith(prefix) for name in stored):  # stored without its head
@@ -95,6 +96,16 @@ def read_weights(
         for name, piece in zip(part.parameters, tensor.split(rows), strict=True):
             found[name] = _convert(name, piece, dtype)
     return found
+
+
+def _parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, torch.Size]:
+    """Takes no memory. Raises ValueError if the model is too large to be described."""
+    try:
+        with torch.device("meta"):
+            model = GPT(config, vocab_size, end=0)  # no weight depends on the id
+    except RuntimeError:
+        raise ValueError("the model is too large") from None
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
 
 
 def _convert(name: str, tensor: Tensor, dtype: str | None) -> Tensor:

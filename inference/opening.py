@@ -19,9 +19,9 @@ from errors import UserError, check_choice
 from model import GPT, ModelConfig
 from training.device import check_memory
 from training.run import Run
-from training.state import load_state
+from training.state import load_state, readable
 from training.stored import read_settings
-from training.weights import check_weights, load_weights
+from training.weights import MODEL, load_weights
 
 Config = TypeVar("Config")
 
@@ -42,11 +42,12 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run with the model of one checkpoint, in eval mode; `step` is that of the checkpoint."""
+    """A run with the model of one checkpoint, in eval mode, and the step of that."""
 
     run: Run
     config: RunConfig
     tokenizer: Tokenizer
+    checkpoint: Path
     model: GPT
     step: int
 
@@ -59,25 +60,28 @@ def note_on_documents(where: str) -> str:
     )
 
 
-def open_run(path: str | Path, checkpoint: str, device: torch.device | str = "cpu") -> OpenRun:
+def open_run(
+    path: str | Path, checkpoint: str, device: torch.device | str = "cpu", setting: str = "run"
+) -> OpenRun:
     """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
 
     If the newest run has no checkpoint yet, `runs/latest` opens the newest one that has, with a
-    note on standard error. Raises UserError if a part of it is missing or damaged.
+    note on standard error. Raises UserError, naming `setting`, if a part of it is missing or
+    damaged.
     """
-    run = find_run(Path(path), "run")
+    run = find_run(Path(path), setting)
     config = read_config(run)
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     while True:
-        folder = run.checkpoints.find(checkpoint, "run")
+        folder = run.checkpoints.find(checkpoint, setting)
         try:
-            model = _load_model(config.model, tokenizer, folder)
+            model = load_model(config.model, tokenizer, folder)
             step = load_state(folder).step
         except UserError:
             if folder.exists():
                 raise
             continue  # the run is in training and has replaced this checkpoint by a newer one
-        return OpenRun(run, config, tokenizer, model.to(device).eval(), step)
+        return OpenRun(run, config, tokenizer, folder, model.to(device).eval(), step)
 
 
 def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
@@ -85,13 +89,13 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
     device = next(opened.model.parameters()).device
     for folder in opened.run.checkpoints.intact():
         try:
-            model = _load_model(opened.config.model, opened.tokenizer, folder)
+            model = load_model(opened.config.model, opened.tokenizer, folder)
             step = load_state(folder).step
         except UserError:
             if folder.exists():
                 raise
             continue  # the run is in training and has deleted it
-        yield replace(opened, model=model.to(device).eval(), step=step)
+        yield replace(opened, checkpoint=folder, model=model.to(device).eval(), step=step)
 
 
 def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
@@ -103,9 +107,14 @@ def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
         raise UserError(f"model.{error}") from error
 
 
-def _load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> GPT:
-    needed = check_weights(config, tokenizer.vocab_size, checkpoint)
-    check_memory(needed, torch.device("cpu"), "it", "or another run")
+def load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> GPT:
+    """The model with the weights of a checkpoint. Raises UserError if they are damaged or not those
+    of such a model, as far as possible before memory is taken for it."""
+    n_weights = config.n_weights(tokenizer.vocab_size)
+    check_memory(4 * n_weights, torch.device("cpu"), "it", "or another run")
+    with readable(checkpoint / MODEL) as path:
+        if path.stat().st_size < 2 * n_weights:  # of float16, the smallest type
+            raise ValueError("it is too small for the model in config.yaml")
     model = new_model(config, tokenizer)
     load_weights(model, checkpoint)
     return model
@@ -128,8 +137,9 @@ def find_run(path: Path, setting: str) -> Run:
 
 def read_config(run: Run) -> RunConfig:
     """The settings that opening a run needs. Raises UserError if they are damaged."""
+    file = run.newest_settings_file  # the text may have been moved since the start
     try:
-        stored = read_settings(run.config_file)
+        stored = read_settings(file)
         model = _build(ModelConfig, _section(stored, "model"), "model.")
         if stored.get("data", "") is None:
             return RunConfig(None, model)
@@ -138,7 +148,7 @@ def read_config(run: Run) -> RunConfig:
         kind = CORPORA[data["name"]].config
         return RunConfig(_build(kind, data, "data."), model)
     except ValueError as error:
-        raise UserError(f"{run.config_file}: {error}") from error
+        raise UserError(f"{file}: {error}") from error
 
 
 def read_section(run: Run, name: str, kind: type[Config]) -> Config:

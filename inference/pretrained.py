@@ -12,10 +12,9 @@ from pathlib import Path
 
 from data import Tokenizer, TokenizerConfig
 from errors import UserError
-from inference.opening import read_section
-from model import ModelConfig
+from inference.opening import load_model, read_section
+from model import GPT, ModelConfig
 from training.run import Run
-from training.weights import check_finite, check_weights
 
 
 @dataclass(frozen=True)
@@ -28,13 +27,15 @@ class Pretrained:
     tokenizer: Tokenizer
 
     def find_weights(self) -> Path:
-        """The newest intact checkpoint. Raises UserError if there is none, or if its weights are
-        not those of such a model, or not finite."""
+        """The newest intact checkpoint. Raises UserError if there is none."""
         with _about_init_from():
-            checkpoint = self.run.checkpoints.find("last", "init_from")
-            check_weights(self.model_config, self.tokenizer.vocab_size, checkpoint)
-            check_finite(checkpoint)
-            return checkpoint
+            return self.run.checkpoints.find("last", "init_from")
+
+    def load_model(self, config: ModelConfig, checkpoint: Path) -> GPT:
+        """The model to train, with the weights of a checkpoint. Raises UserError as
+        `inference.opening.load_model`."""
+        with _about_init_from():
+            return load_model(config, self.tokenizer, checkpoint)
 
 
 def open_pretrained(path: str) -> Pretrained:

@@ -191,7 +191,7 @@ BREAK: dict[str, tuple[Callable[[Path], object], str]] = {
     "no model": (lambda run: configure(run, lambda each: each.pop("model")), "model: is missing"),
     "a huge model": (
         lambda run: configure(run, lambda each: each["model"].update(d_model=2 * 10**8)),
-        "config.yaml",
+        "model: it needs at least",
     ),
     "another model": (
         lambda run: configure(run, lambda each: each["model"].update(n_layers=3)),
@@ -213,7 +213,7 @@ BREAK: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda run: rewrite(
             run, lambda each: each.update({"final_norm.weight": torch.ones(32, dtype=torch.int8)})
         ),
-        "final_norm.weight has the type I8",
+        "final_norm.weight has values that are not finite floating-point numbers",
     ),
     "a missing tensor": (
         lambda run: rewrite(run, lambda each: each.pop("final_norm.weight")),

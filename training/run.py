@@ -40,7 +40,8 @@ import yaml
 from errors import UserError, check_path
 from files import fsync, read_json, read_text, real_path, replace_link, replace_text
 from training.callback import Summary
-from training.checkpoint import NAMES, Checkpoints
+from training.checkpoint import Checkpoints
+from training.stored import flat
 
 RUNS = Path("runs")
 FILES = ("config.yaml", "resumed.yaml", "data.json", "train.log", "metrics.jsonl", "summary.json")
@@ -135,14 +136,19 @@ class Run:
                     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
                         continue
                     is_link = stat.S_ISLNK(mode)
-                    is_pointer = path.parent == checkpoints and path.name in NAMES
-                    if is_link and is_pointer and path.readlink().parent == Path():
+                    # Also while one of them is replaced, under its temporary name.
+                    if is_link and folder == str(checkpoints) and _is_name(path.readlink()):
                         continue
                     what = f"a link to {path.readlink()}" if is_link else "no file or folder"
                     raise UserError(
                         f"{setting}: {path} is {what}, which a run does not have; move it, or "
                         "give another run"
                     )
+
+    @property
+    def newest_settings_file(self) -> Path:
+        """Of the last resume that changed any, or of the start."""
+        return self.resumed_file if self.resumed_file.exists() else self.config_file
 
     def was_given(self, arguments: str) -> bool:
         """Whether some arguments, as YAML, were among those of the command that created the run."""
@@ -234,12 +240,11 @@ class Run:
 
     def store_settings(self, config: str) -> None:
         """Keep the settings that a resume changes; the next resume starts from them."""
-        current = self.resumed_file if self.resumed_file.exists() else self.config_file
-        before = current.read_text(encoding="utf-8")
-        if yaml.safe_load(config) != yaml.safe_load(before):
+        before = self.newest_settings_file.read_text(encoding="utf-8")
+        was, now = (flat(yaml.safe_load(each)) for each in (before, config))
+        if was != now:
             replace_text(self.resumed_file, config)
-            known = before.splitlines()
-            changed = [line.strip() for line in config.splitlines() if line not in known]
+            changed = [f"{name}={value}" for name, value in now.items() if was.get(name) != value]
             log = logging.getLogger("training")
             log.info("changed from now on: %s", ", ".join(changed))
 
@@ -311,6 +316,11 @@ def check_new(path: str | None) -> None:
     parent = next(each for each in target.absolute().parents if each.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(f"run_dir: {parent} is not a writable folder; choose another")
+
+
+def _is_name(path: Path) -> bool:
+    """Whether this is the name of something in the same folder."""
+    return len(path.parts) == 1 and path.name not in ("", "..")
 
 
 def _is_half_made(path: Path) -> bool:

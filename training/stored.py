@@ -47,3 +47,13 @@ def _reserved_keys(node: object) -> Iterator[str]:
         yield from (str(key) for key in node if str(key).startswith("_"))
         for value in node.values():
             yield from _reserved_keys(value)
+
+
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their full names."""
+    if not isinstance(settings, dict):
+        return {prefix: settings}
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}.{key}" if prefix else key)
+    return found
