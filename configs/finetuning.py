@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from configs.schema import flat
 from errors import UserError
-from training.stored import flat
 
 KEPT = ("model", "tokenizer")
 # What may change: the weights depend on none, apart from learned positions, which can be cut.
