@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorboard_attention import scores
-from tensorboard_attention.sentences import BROKEN, SPREAD, THIS_TEXT, UNKNOWN
+from tensorboard_attention.sentences import BROKEN, ROLES, SPREAD, THIS_TEXT, UNKNOWN
 
 
 def pattern_table() -> dict[str, Any]:
@@ -16,10 +16,12 @@ def pattern_table() -> dict[str, Any]:
     shown = [score for score in scores.SCORES if score.needs not in ("losses", "random ids")]
     return {
         "rules": [rules[score.name] for score in shown if score.name in rules],
+        "order": [*rules],
         "meanings": {score.name: score.meaning for score in shown},
         "units": {score.name: score.unit for score in shown if score.unit},
         "here": THIS_TEXT,
         "texts": {"unknown": UNKNOWN, "spread": SPREAD, "broken": BROKEN},
+        "roles": {"unknown": ROLES[UNKNOWN], "spread": ROLES[SPREAD], "broken": ROLES[BROKEN]},
         "near": scores.NEAR,
         "partly": scores.PARTLY,
         "mostly": scores.MOSTLY,

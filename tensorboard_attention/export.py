@@ -23,7 +23,18 @@ MODULES = [
         *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
         "running",
         *("files", "drawing", "picture", "table", "text", "words", "opening", "choice", "order"),
-        *("panel", "scores", "notes", "theme", "keys", "address", "play", "save", "difference"),
+        *(
+            "panel",
+            "scores",
+            "headcurves",
+            "notes",
+            "theme",
+            "keys",
+            "address",
+            "play",
+            "save",
+            "difference",
+        ),
         *("inspector", "compare", "app"),
     )
 ]

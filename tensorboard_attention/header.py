@@ -25,6 +25,8 @@ FIELDS = {
     "units": TEXTS,
     "measured": TEXTS,
     "sentences": [[(str, list | None, float | int)]],
+    "roles": [[(str, str)]],
+    "overview": str,
     "not_finite": [(int, int)],
 }
 
@@ -70,11 +72,11 @@ def _read(header: dict[str, Any]) -> Header:
         raise ValueError("a field has another type")
     scores, heads, tokens = header["scores"], header["heads"], header["tokens"]
     keys = header.get("keys", tokens)
-    sentences = header.get("sentences")
+    sentences, roles = header.get("sentences"), header.get("roles")
     # Each step has scores, so that its size bounds the number of heads.
     if not scores or min(heads) < 1 or not tokens or not keys:
         raise ValueError("something is empty")
-    for layers in (*scores.values(), *([] if sentences is None else [sentences])):
+    for layers in (*scores.values(), *(each for each in (sentences, roles) if each is not None)):
         if [len(layer) for layer in layers] != heads:
             raise ValueError("it does not fit the heads")
     for _, example, _ in chain.from_iterable(sentences or []):

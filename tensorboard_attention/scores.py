@@ -243,10 +243,13 @@ class Rule(NamedTuple):
     """The sentence for heads with a large score. `keys`: where this pattern is, booleans (query,
     key), from token ids and `are_words`; in cross attention, from the ids of queries and of keys.
     `interest`: how much such a head tells, from 0 to 1. `least`: the share, beyond that of even
-    attention, below which a head does not have the pattern."""
+    attention, below which a head does not have the pattern. `role` and `verbs`: what such a head
+    is, and what one head does and several do, in two or three words."""
 
     score: str
     phrase: str
+    role: str
+    verbs: tuple[str, str]
     interest: float
     keys: Callable[..., np.ndarray]
     least: float = 0.25
@@ -258,6 +261,8 @@ RULES = (
     Rule(
         "copy",
         "looks back at earlier mentions of the word that comes next",
+        "copies words",
+        ("copies words", "copy words"),
         0.99,  # induction is one way to copy, and tells more
         mentions,
         counted=" from tokens before such a word",
@@ -266,6 +271,8 @@ RULES = (
     Rule(
         "induction",
         "looks at what followed earlier occurrences of the same token",
+        "induction",
+        ("continues repeats", "continue repeats"),
         1,
         lambda ids, _: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
         counted=" from tokens that occurred before",
@@ -273,6 +280,8 @@ RULES = (
     Rule(
         "duplicate token",
         "looks back at earlier occurrences of the same token",
+        "finds repeats",
+        ("finds repeats", "find repeats"),
         1,
         lambda ids, _: np.tril(_same(ids), -1),
         counted=" from tokens that occurred before",
@@ -280,21 +289,32 @@ RULES = (
     Rule(
         "previous token",
         "looks at the token before",
+        "previous token",
+        ("looks one token back", "look one token back"),
         0.7,
         lambda ids, _: np.eye(len(ids), k=-1, dtype=bool),
     ),
     Rule(
-        "same token", "looks at the token itself", 0.4, lambda ids, _: np.eye(len(ids), dtype=bool)
+        "same token",
+        "looks at the token itself",
+        "itself",
+        ("looks at the token itself", "look at the token itself"),
+        0.4,
+        lambda ids, _: np.eye(len(ids), dtype=bool),
     ),
     Rule(
         "first token",
         "rests on the first token",
+        "first token",
+        ("rests on the first token", "rest on the first token"),
         0.3,
         lambda ids, _: np.tri(len(ids), k=-1, dtype=bool) & (np.arange(len(ids)) == 0),
     ),
     Rule(
         "nearby",
         f"looks nearby, at most {NEAR} tokens away",
+        "nearby",
+        ("looks nearby", "look nearby"),
         0.2,
         lambda ids, _: _near(len(ids)),
         least=MOSTLY,
@@ -320,12 +340,28 @@ CROSS_RULES = (
     Rule(
         "same token",
         "looks at the same token in the other text",
+        "same token",
+        ("looks at the same token", "look at the same token"),
         1,
         _same_text,
         counted=" from tokens that are there",
     ),
-    Rule("first token", "rests on the first token of the other text", 0.3, _at(0)),
-    Rule("last token", "rests on the last token of the other text", 0.3, _at(-1)),
+    Rule(
+        "first token",
+        "rests on the first token of the other text",
+        "first token",
+        ("rests on the first token", "rest on the first token"),
+        0.3,
+        _at(0),
+    ),
+    Rule(
+        "last token",
+        "rests on the last token of the other text",
+        "last token",
+        ("rests on the last token", "rest on the last token"),
+        0.3,
+        _at(-1),
+    ),
 )
 
 

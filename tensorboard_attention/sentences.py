@@ -28,6 +28,17 @@ THIS_TEXT = "this text"  # where scores were measured that were not given
 UNKNOWN = "No pattern that the scores know"
 SPREAD = "Spreads its attention almost evenly over the tokens"
 BROKEN = "Has weights that are not finite"
+ROLES = {UNKNOWN: "mixed", SPREAD: "spread out", BROKEN: "not finite"}
+
+
+class Described(NamedTuple):
+    """What heads do, for each layer and head: the sentence, its example as [query, key] or None,
+    and how much it tells, from 0 (no pattern is known) to 1; and in few words its role, with the
+    name of the score that shows it. overview: how many heads have which role."""
+
+    sentences: list[list[list[Any]]]
+    roles: list[list[list[str]]]
+    overview: str
 
 
 class Patterns(NamedTuple):
@@ -39,16 +50,15 @@ class Patterns(NamedTuple):
     even: np.ndarray
 
 
-def sentences(
+def describe(
     maps: Sequence[np.ndarray],
     tokens: Sequence[str],
     scores: Mapping[str, Sequence[np.ndarray]],
     measured: Mapping[str, str],
     causal: bool,
     key_tokens: Sequence[str] | None = None,
-) -> list[list[list[Any]]]:
-    """For each layer and head: the sentence; its example as [query, key], or None; and how much it
-    tells, from 0 (no pattern is known) to 1.
+) -> Described:
+    """What the heads do.
 
     maps: one array of shape (1, head, query, key) per layer. scores: one array of shape (head,)
         per layer, by name. measured: where, by name of the score. key_tokens: of cross attention,
@@ -65,6 +75,8 @@ def sentences(
     chance = np.where(here, _chance(patterns), 0)
     places = _places(patterns, tokens, key_tokens)
     found: list[list[list[Any]]] = []
+    roles: list[list[list[str]]] = []
+    chosen: list[int] = []
     for layer, each in enumerate(maps):
         missing = [np.full(each.shape[1], np.nan)] * len(maps)
         values = np.stack([scores.get(rule.score, missing)[layer] for rule in patterns.rules])
@@ -72,8 +84,14 @@ def sentences(
         texts = _texts(each, patterns, rules, values, measured)
         examples = _examples(each[0], rules, places)
         found.append([])
-        for (text, prefix, also), (pair, weight), tell in zip(texts, examples, tells, strict=True):
+        roles.append([])
+        chosen += rules.tolist()
+        for head, ((text, prefix, also), (pair, weight), tell) in enumerate(
+            zip(texts, examples, tells, strict=True)
+        ):
+            roles[-1].append(_role(patterns.rules, rules[head], values[:, head], text))
             if not np.isfinite(weight):
+                roles[-1][-1] = [ROLES[BROKEN], ""]
                 found[-1].append([BROKEN, None, 0])
             elif prefix is None or weight < EXAMPLE:
                 found[-1].append([text, None, round(float(tell), 4)])
@@ -81,7 +99,23 @@ def sentences(
                 query, key = _label(tokens[pair[0]]), _label((key_tokens or tokens)[pair[1]])
                 text += f" ({prefix}from '{query}' to '{key}'{also})"
                 found[-1].append([text, pair, round(float(tell), 4)])
-    return found
+    return Described(found, roles, _overview(patterns.rules, chosen))
+
+
+def _role(rules: Sequence[Rule], rule: int, values: np.ndarray, text: str) -> list[str]:
+    if rule < 0:
+        return [ROLES[SPREAD if text.startswith(SPREAD) else UNKNOWN], ""]
+    return [f"{rules[rule].role} {100 * values[rule]:.0f}%", rules[rule].score]
+
+
+def _overview(rules: Sequence[Rule], chosen: Sequence[int]) -> str:
+    """How many of all heads follow each rule, given by its number, -1 for none."""
+    total = f"of {len(chosen)} heads "
+    parts: list[str] = []
+    for number, rule in enumerate(rules):
+        if count := chosen.count(number):
+            parts.append(f"{count} {'' if parts else total}{rule.verbs[count > 1]}")
+    return ", ".join(parts) or f"None {total}has a pattern that the scores know"
 
 
 def _patterns(tokens: Sequence[str], key_tokens: Sequence[str] | None, causal: bool) -> Patterns:

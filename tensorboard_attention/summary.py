@@ -6,8 +6,9 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
             note (what is not shown as given), heads (number per layer), causal, scores, meanings of
             the scores; by name of the score, its unit unless it is a share, and where it was
             measured; sentences: for each layer and head its sentence, the example as [query, key]
-            or null, and how much it tells; not_finite (layer and head of each head with weights
-            that are not finite). Older logs lack the last five.
+            or null, and how much it tells; roles: of each, in two or three words with a number,
+            and the name of its score; overview (one sentence on all heads); not_finite (layer and
+            head of each head with weights that are not finite). Older logs lack the last seven.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -25,7 +26,7 @@ import numpy as np
 
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
 from tensorboard_attention.scores import SCORES, are_words, measure, mentions
-from tensorboard_attention.sentences import THIS_TEXT, sentences
+from tensorboard_attention.sentences import THIS_TEXT, describe
 from tensorboard_attention.tokens import token_texts
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def encode(
     }
     cut = [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays]
     texts, keys = texts[:MAX_TOKENS], keys[:MAX_TOKENS]
-    header["sentences"] = sentences(cut, texts, found, places, causal, keys if is_cross else None)
+    header |= describe(cut, texts, found, places, causal, keys if is_cross else None)._asdict()
     if broken := [
         [layer, head]
         for layer, each in enumerate(arrays)

@@ -99,6 +99,7 @@ function columns(app) {
     el(
       "div",
       { class: "side" },
+      app.overview,
       el("div", { class: "ordering line" }, app.order.node, app.ranking.node),
       app.grid.node,
       app.legend,

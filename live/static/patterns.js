@@ -36,7 +36,21 @@ export function describeHeads(table, tokens, heads, weights) {
     units: { ...table.units },
     measured: byName(() => table.here),
     sentences: layers.map((layer) => layer.map(({ sentence }) => sentence)),
+    roles: layers.map((layer) => layer.map(({ role }) => role)),
+    overview: tally(table.order, each.map(({ rule }) => rule)),
   };
+}
+
+// How many heads follow which rule. order: the names of rules as they are told.
+function tally(order, rules) {
+  const total = `of ${rules.length} heads `;
+  const parts = [];
+  for (const name of order) {
+    const heads = rules.filter((rule) => rule?.score === name);
+    if (!heads.length) continue;
+    parts.push(`${heads.length} ${parts.length ? "" : total}${heads[0].verbs[Number(heads.length > 1)]}`);
+  }
+  return parts.join(", ") || `None ${total}has a pattern that the scores know`;
 }
 
 // Where the keys of every pattern are in a text.
@@ -86,13 +100,24 @@ class TextAtHand {
       for (let key = 0; key < query; key++) distance += weights[flat(query, key)] * (query - key);
       return distance;
     });
-    return { scores, sentence: this.#sentence(weights, scores) };
+    const { texts, roles, even } = this.table;
+    if (Number.isNaN(scores["mean distance"]) || Number.isNaN(scores.entropy))
+      return { scores, sentence: [texts.broken, null, 0], role: [roles.broken, ""], rule: null };
+    const [rule, interest] = this.#choose(scores);
+    const spread = even * this.mostBits;
+    if (!rule && 0 < spread && spread <= scores.entropy) {
+      const bits = `${scores.entropy.toFixed(2)} of at most ${this.mostBits.toFixed(2)} bits`;
+      const sentence = [`${texts.spread}: entropy ${bits}`, null, 0];
+      return { scores, sentence, role: [roles.spread, ""], rule };
+    }
+    const role = rule
+      ? [`${rule.role} ${(100 * scores[rule.score]).toFixed(0)}%`, rule.score]
+      : [roles.unknown, ""];
+    return { scores, sentence: this.#sentence(weights, scores, rule, interest), role, rule };
   }
 
-  #sentence(weights, scores) {
-    const { texts, partly, mostly, even, example } = this.table;
-    if (Number.isNaN(scores["mean distance"]) || Number.isNaN(scores.entropy))
-      return [texts.broken, null, 0];
+  // The rule that tells most of a head, null for none, and how much.
+  #choose(scores) {
     let [interest, rule] = [0, null];
     for (const each of this.rules) {
       const beyond = (scores[each.score] - each.chance) / (1 - each.chance);
@@ -100,11 +125,11 @@ class TextAtHand {
       const found = has ? Math.min(1, beyond) * each.interest : 0;
       if (found > interest) [interest, rule] = [found, each];
     }
-    const spread = even * this.mostBits;
-    if (!rule && 0 < spread && spread <= scores.entropy) {
-      const most = this.mostBits.toFixed(2);
-      return [`${texts.spread}: entropy ${scores.entropy.toFixed(2)} of at most ${most} bits`, null, 0];
-    }
+    return [rule, interest];
+  }
+
+  #sentence(weights, scores, rule, interest) {
+    const { texts, partly, mostly, example } = this.table;
     let [text, prefix] = [texts.unknown, "for example, "];
     if (rule) {
       const share = scores[rule.score];

@@ -5,7 +5,8 @@ import { Store, Unreachable } from "./source.js";
 import { countViews, nearest, readLink, restore } from "./state.js";
 import { Picker, copyLink, showPickers } from "./controls.js";
 import { emptyNotice } from "./panel.js";
-import { Scores } from "./scores.js";
+import { HeadCurves } from "./headcurves.js";
+import { Scores, leading } from "./scores.js";
 import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
 import { keyList } from "./keys.js";
@@ -75,6 +76,7 @@ class App extends Inspector {
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
+    this.headCurves = new HeadCurves((head) => this.turnTo(head));
     this.compare = new Compare(this);
     this.live = new LiveLink();
     this.copied = el("output", { class: "copied" });
@@ -96,9 +98,11 @@ class App extends Inspector {
         el(
           "div",
           { class: "side" },
+          this.overview,
           this.order.node,
           this.grid.node,
           this.legend,
+          this.headCurves.node,
           keyList([["c d", "compare; show the difference"]]),
           this.notes.node,
         ),
@@ -193,7 +197,9 @@ class App extends Inspector {
   async #drawCurves(turn, views) {
     const { layer, head } = this.state;
     const steps = views.map(({ run, tag }) => this.runs[run][tag]);
-    const draw = (curves) =>
+    const draw = (curves) => {
+      const name = this.state.sort || leading(this.maps[0], layer, head)[0];
+      this.headCurves.show(this.maps[0], curves[0], name, this.state, views[0].step);
       this.scores.show(
         views.map(({ step }, i) => {
           return { maps: this.maps[i], step, steps: steps[i].length, curves: curves[i] };
@@ -201,10 +207,11 @@ class App extends Inspector {
         layer,
         head,
       );
+    };
     const curves = Promise.all(
       views.map((view, i) => this.store.scores(view, steps[i]).catch(() => null)),
     );
-    if (!this.scores.node.childElementCount) draw([null, null]);
+    if (!this.scores.leading.childElementCount) draw([null, null]);
     const come = await curves;
     if (turn === this.turn) draw(come);
   }

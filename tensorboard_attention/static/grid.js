@@ -30,10 +30,12 @@ export class Grid {
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       const broken = views.some((maps) => !maps.isFinite(l, h));
       const off = isOff(l, h);
+      const role = first.header.roles?.[l][h][0] ?? "";
       const marks = (off && !sort ? " off" : "") + (broken ? " NaN" : ""); // a score leaves no room
       cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + marks;
+      cell.role.textContent = role;
       cell.button.classList.toggle("off", off);
-      cell.button.title = broken ? NOT_FINITE : "";
+      cell.button.title = broken ? NOT_FINITE : role;
       const chosen = l === layer && h === head;
       cell.button.setAttribute(
         "aria-label",
@@ -105,14 +107,16 @@ export class Grid {
   #cell(layer, head, sides) {
     const canvases = Array.from({ length: sides }, () => el("canvas", { width: 1, height: 1 }));
     const caption = el("span", { class: "caption cut small" });
+    const role = el("span", { class: "role small" });
     const pictures = el("span", { class: "pictures" }, ...canvases);
     const button = el(
       "button",
       { type: "button", class: "head", onclick: () => this.choose(layer, head) },
       pictures,
       caption,
+      role,
     );
-    return { button, canvases, caption };
+    return { button, canvases, caption, role };
   }
 }
 

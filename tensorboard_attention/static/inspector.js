@@ -7,7 +7,7 @@ import { DifferencePanel } from "./difference.js";
 import { bring, el } from "./dom.js";
 import { Grid, ordered } from "./grid.js";
 import { onKey } from "./keys.js";
-import { Opening } from "./opening.js";
+import { Opening, overviewOf } from "./opening.js";
 import { Order } from "./order.js";
 import { Panel } from "./panel.js";
 import { SaveMenu, subject } from "./save.js";
@@ -36,12 +36,14 @@ export class Inspector {
     this.buttons = new ZoomButtons((factor) => this.zoom(factor));
     this.grid = new Grid((layer, head) => this.turnTo([layer, head]));
     this.order = new Order((part) => this.sortBy(part));
+    this.overview = el("p", { class: "overview" });
     this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
   }
 
   drawHeads(isOff) {
     const { first, palette, state } = this;
+    this.overview.textContent = overviewOf(first);
     this.order.show(Object.keys(first.header.scores), state);
     this.grid.show([this.maps].flat(), state, palette, isOff);
     this.legend.replaceChildren(...legend(first.legend(palette), palette));
@@ -78,6 +80,7 @@ export class Inspector {
   change(part) {
     Object.assign(this.state, part);
     if ("token" in part) this.opening.chosen();
+    if ("head" in part) this.opening.chosenHead();
     if (part.token >= 0) this.viewport.reveal(this.first, part.token);
   }
 

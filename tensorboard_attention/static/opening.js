@@ -3,18 +3,33 @@
 // By which heads are chosen in older logs, which have no sentences.
 const PATTERNS = ["copy", "induction", "duplicate token", "previous token"];
 
+// What all heads do, and which of them the loss depends on most, where that was measured.
+export function overviewOf(maps) {
+  const { overview, scores } = maps.header;
+  if (!overview) return "";
+  const value = ([layer, head]) => scores.importance?.[layer]?.[head] ?? -Infinity;
+  const heads = maps.heads();
+  const [layer, head] = heads.reduce((best, each) => (value(each) > value(best) ? each : best), heads[0]);
+  const most = value([layer, head]) > 0 ? `; the loss depends most on L${layer}H${head}` : "";
+  return `${overview}${most}.`;
+}
+
 export function sentenceOf({ header }, layer, head) {
   return header.sentences?.[layer]?.[head]?.[0] ?? "";
 }
 
-// Fills in what a state leaves open (null): the most interesting head, and a token for which it shows
-// what it does. As long as no token was chosen, each head has its own. Replaces what the maps do not
-// have by the nearest that they have.
+// Fills in what a state leaves open (null): the head with the clearest role, and a token for which it
+// shows what it does. As long as no head was chosen, each run has its own, and so has each head as long
+// as no token was chosen. Replaces what the maps do not have by the nearest that they have.
 export class Opening {
   settle(state, maps) {
     const { heads, scores } = maps.header;
     const within = (value, count) => Math.min(Math.max(0, value), count - 1);
-    const [layer, head] = state.layer === null ? mostInteresting(maps) : [state.layer, 0];
+    this.followsRun ||= state.layer === null;
+    const opens = state.layer === null || (this.followsRun && state.one.run !== this.run);
+    this.run = state.one.run;
+    if (opens) state.head = null;
+    const [layer, head] = opens ? mostInteresting(maps) : [state.layer, 0];
     state.layer = within(layer, heads.length);
     state.head = within(state.head ?? head, heads[state.layer]);
     this.follows ||= state.token === null;
@@ -28,6 +43,11 @@ export class Opening {
   // A token was chosen, or none.
   chosen() {
     this.follows = false;
+  }
+
+  // A head was chosen.
+  chosenHead() {
+    this.followsRun = false;
   }
 }
 

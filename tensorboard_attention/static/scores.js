@@ -1,5 +1,5 @@
 // The scores of the selected head: each with its meaning, where it was measured, its curve over the
-// logged steps, and where a share rose suddenly.
+// logged steps, and where a share rose suddenly. Three of them lead, and the others are folded.
 
 import { el, formatNumber, svg } from "./dom.js";
 
@@ -14,7 +14,10 @@ export class Scores {
   // choose(step): a curve was clicked.
   constructor(choose) {
     this.choose = choose;
-    this.node = el("section", { class: "scores", "aria-label": "Scores of the head" });
+    this.leading = el("div", { class: "scores" });
+    this.others = el("div", { class: "scores" });
+    const folded = el("details", {}, el("summary", {}, "All scores"), this.others);
+    this.node = el("section", { class: "told", "aria-label": "Scores of the head" }, this.leading, folded);
   }
 
   // views: one or two of {maps, step, steps, curves}; steps are how many there are, curves null until
@@ -23,8 +26,8 @@ export class Scores {
     const [first] = views;
     const names = Object.keys(first.maps.header.scores);
     const same = views.every(({ maps }) => sameTokens(maps.tokens, first.maps.tokens));
-    this.node.replaceChildren(
-      ...names.map((name) => {
+    const leads = leading(first.maps, layer, head);
+    const card = (name) => {
         const values = views
           .map(({ maps }) => formatNumber(maps.score(name, layer, head)))
           .join(" | ");
@@ -35,7 +38,7 @@ export class Scores {
           el(
             "div",
             { class: "value apart" },
-            el("span", {}, name),
+            el("span", { title: first.maps.meaning(name) }, name),
             el("small", {}, views.length > 1 ? "" : rank(first.maps, name, layer, head)),
             el("b", {}, values),
           ),
@@ -43,8 +46,9 @@ export class Scores {
           ...this.#chart(views, name, layer, head, values),
           ...suddenRises(views, name, layer, head),
         );
-      }),
-    );
+    };
+    this.leading.replaceChildren(...leads.map(card));
+    this.others.replaceChildren(...names.filter((name) => !leads.includes(name)).map(card));
   }
 
   #chart(views, name, layer, head, values) {
@@ -111,6 +115,14 @@ export class Scores {
   }
 }
 
+// The names of three scores: the head's clearest, its importance, its entropy.
+export function leading({ header: { roles, scores } }, layer, head) {
+  const clearest = roles?.[layer]?.[head]?.[1];
+  return [clearest || Object.keys(scores)[0], "importance", "entropy"].filter(
+    (name, i, all) => Object.hasOwn(scores, name) && all.indexOf(name) === i,
+  );
+}
+
 // A curve, in a piece for each text, and a line at the step that is shown.
 function drawn({ step, ...values }, i, x, y) {
   const point = ([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`;
@@ -124,7 +136,7 @@ function drawn({ step, ...values }, i, x, y) {
 }
 
 // [step, value] of the finite values of a curve, in a piece for each text.
-function piecesOf({ steps, values, cuts }) {
+export function piecesOf({ steps, values, cuts }) {
   const pieces = [[]];
   steps.forEach((step, i) => {
     if (cuts.includes(step)) pieces.push([]);
@@ -166,7 +178,7 @@ function has(maps, name, layer, head) {
 }
 
 // Where a score was measured; "" if the log does not say so.
-function placeOf({ header: { measured = {} } }, name) {
+export function placeOf({ header: { measured = {} } }, name) {
   return Object.hasOwn(measured, name) ? measured[name] : "";
 }
 
@@ -237,7 +249,7 @@ function measureExtent({ names, heads, values }, name) {
 }
 
 // The smallest and the largest value. As arguments of Math.min, a hundred thousand are too many.
-function bounds(values) {
+export function bounds(values) {
   return values.reduce(
     ([low, high], value) => [Math.min(low, value), Math.max(high, value)],
     [Infinity, -Infinity],
@@ -251,7 +263,7 @@ function nearestStep(curves, wanted) {
 }
 
 // One head's score over the steps. cuts: the steps at which the text changes that it was measured on.
-function curve({ names, steps, texts, heads, values }, name, layer, head, where) {
+export function curve({ names, steps, texts, heads, values }, name, layer, head, where) {
   const place = names.indexOf(name);
   const count = heads.reduce((sum, each) => sum + each, 0);
   if (place < 0 || head >= (heads[layer] ?? 0)) return { steps: [], values: [], cuts: [] };

@@ -9,6 +9,8 @@ import { TokenText, placeAt } from "./text.js";
 
 const MOST_LINES = 24; // in each direction; more would clutter the text
 const LEAST = 0.01;
+const GAP = 5; // pixels between a token and the lines above it
+const MARGIN = 3; // where lines pass beside the text
 const MOST_LISTED = 20; // in each direction
 const LEAST_LISTED = 0.0005;
 
@@ -53,10 +55,7 @@ export class Words {
     if (!this.shown) return;
     const { weights, focus } = this.shown;
     const { spans } = this.text;
-    const centre = (i) => {
-      const span = spans[i];
-      return [span.offsetLeft + span.offsetWidth / 2, span.offsetTop + span.offsetHeight / 2];
-    };
+    const top = (i) => [spans[i].offsetLeft + spans[i].offsetWidth / 2, spans[i].offsetTop];
     const lines =
       focus < 0 || focus >= spans.length
         ? []
@@ -64,7 +63,7 @@ export class Words {
             strongest(weights[way], LEAST)
               .filter(([i]) => i !== focus)
               .slice(0, MOST_LINES)
-              .map(([i, weight]) => line(centre(focus), centre(i), way, weight)),
+              .map(([i, weight]) => line(top(focus), top(i), way, weight)),
           );
     this.lines.replaceChildren(...lines);
   }
@@ -166,12 +165,15 @@ function strongest(weights, least) {
     .sort((a, b) => b[1] - a[1]);
 }
 
+// From the top of a token to that of another, in the space between the lines of the text; from line to
+// line along the left margin. No line runs through words.
 function line([x1, y1], [x2, y2], way, weight) {
-  const lift = Math.min(26, 8 + Math.abs(x2 - x1) / 12);
-  const middle = [(x1 + x2) / 2, Math.min(y1, y2) - (y1 === y2 ? lift + 8 : 0)];
+  const [above1, above2] = [y1 - GAP, y2 - GAP];
+  const arc = `C${x1} ${above1 - 3} ${x2} ${above1 - 3} ${x2} ${y2}`;
+  const around = `V${above1}H${MARGIN}V${above2}H${x2}V${y2}`;
   return svg("path", {
     class: way,
-    d: `M${x1} ${y1} Q${middle[0]} ${middle[1]} ${x2} ${y2}`,
+    d: `M${x1} ${y1}${y1 === y2 ? arc : around}`,
     "stroke-width": (0.75 + 4 * weight).toFixed(2),
     "stroke-opacity": Math.min(1, 0.25 + Math.sqrt(weight)).toFixed(2),
   });

@@ -16,7 +16,15 @@ from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.events import HEADER, NAME, event, look, write
 
-OLD = {"note", "meanings", "units", "measured", "sentences"}  # which older logs lack
+OLD = {
+    "note",
+    "meanings",
+    "units",
+    "measured",
+    "sentences",
+    "roles",
+    "overview",
+}  # which older logs lack
 
 
 @pytest.mark.parametrize(
@@ -121,7 +129,7 @@ def test_scores_are_found_by_name(tmp_path: Path) -> None:
         ([1], {"b": [[6]], "a": [[7]]}),
         ([2], {"b": [[8, 9]], "a": [[10, 11]]}),
     ]
-    older = {key: HEADER[key] for key in HEADER if key != "sentences"}
+    older = {key: HEADER[key] for key in HEADER if key not in ("sentences", "roles")}
     headers = [older | {"heads": heads, "scores": found} for heads, found in scores]
     write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
     index = Index(str(tmp_path))

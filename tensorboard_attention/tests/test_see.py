@@ -136,6 +136,31 @@ def test_older_logs_open_on_the_highest_score(see: Callable[..., Tab]) -> None:
     assert tab["[data-score=entropy] .meaning"].inner_text() == meaning
 
 
+def test_the_grid_says_what_each_head_does_and_three_scores_lead(see: Callable[..., Tab]) -> None:
+    tab = see()
+    assert tab[".head .role"].all_inner_texts()[2:] == ["copies words 95%", "first token 92%"]
+    assert tab[".overview"].inner_text().startswith("1 of 4 heads copies words, ")
+    leading = tab[".told > .scores .score"]
+    names = leading.evaluate_all("all => all.map(({ dataset }) => dataset.score)")
+    assert names == ["copy", "entropy"]  # no importance was logged
+    meaning = next(each.meaning for each in SCORES if each.name == "copy")
+    assert leading.first.locator(".value span").get_attribute("title") == meaning
+    assert tab[".headcurves h3"].inner_text() == "copy, all heads"
+    assert tab[".headcurves path"].count() == 4
+    tab[".headcurves path >> nth=0"].dispatch_event("click")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("Layer 1, head 0")
+
+
+def test_a_run_opens_on_its_clearest_head_until_one_is_chosen(see: Callable[..., Tab]) -> None:
+    tab = see()
+    select = tab[".picker >> nth=0"].locator("select").first
+    select.select_option("rising")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 1, head 0")
+    tab["[aria-label='layer 0, head 1']"].click()
+    select.select_option("new")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+
+
 def test_an_order_chooses_its_first_head(see: Callable[..., Tab]) -> None:
     tab = see()
     tab[".sorting select"].select_option("previous token")

@@ -11,7 +11,7 @@ import pytest
 
 from live.patterns import pattern_table
 from tensorboard_attention.scores import RULES, SCORES, are_words, measure, mentions, share
-from tensorboard_attention.sentences import THIS_TEXT, sentences
+from tensorboard_attention.sentences import THIS_TEXT, describe
 from tests.live.conftest import Call
 
 ASK = """({ describeHeads }, [table, tokens, heads, weights]) => describeHeads(
@@ -68,7 +68,13 @@ def test_scores_and_sentences_are_those_of_python(module: Call, part: int) -> No
             for got, wanted in zip(found["scores"][name], layers, strict=True):
                 np.testing.assert_allclose(np.array(got, float), wanted, atol=1e-5)
         places = dict.fromkeys(expected, THIS_TEXT)
-        heads = sentences(maps, tokens, expected, places, causal=True)
+        told = describe(maps, tokens, expected, places, causal=True)
+        heads = told.sentences
+        assert found["overview"] == told.overview
+        for one, two in zip(chain(*found["roles"]), chain(*told.roles), strict=True):
+            assert NUMBER.sub("", one[0]) == NUMBER.sub("", two[0]) and one[1] == two[1]
+            share, other = ([*map(float, NUMBER.findall(role[0]))] for role in (one, two))
+            assert share == pytest.approx(other, abs=1.01)  # percent
         for got, [text, pair, tells] in zip(chain(*found["sentences"]), chain(*heads), strict=True):
             assert NUMBER.sub("", got[0]) == NUMBER.sub("", text)
             for one, two in zip(NUMBER.findall(got[0]), NUMBER.findall(text), strict=True):
@@ -83,6 +89,7 @@ def test_a_head_with_weights_that_are_not_finite_says_so(module: Call) -> None:
     maps[0][0, 0, 2, 1] = np.nan
     found = described(module, ["a", "b", "c"], maps)
     assert found["sentences"] == [[["Has weights that are not finite", None, 0]]]
+    assert found["roles"] == [[["not finite", ""]]]
 
 
 def test_the_page_has_the_table_of_python(module: Call) -> None:
