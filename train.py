@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from configs.cli import overridden, run_script
 from configs.start import Settings, load_data, open_settings, record_start, start_run
-from configs.sweep import named_output, varied
+from configs.sweep import is_first, named_output, varied
 from inference import Writer, new_model
 from live.page import is_possible
 from observe.build import build_observers
@@ -82,7 +82,7 @@ def train(settings: Settings) -> float | None:
         if checkpoint:
             load_optimizer(optimizer, checkpoint)
         if ranks.is_main:
-            record_start(settings, start, pretrained)
+            record_start(settings, start, dataset, pretrained)
         data = training_data(dataset, config)
         writer = Writer(watched, dataset.tokenizer, config.data.document_end)
         context = RunContext(
@@ -95,10 +95,11 @@ def train(settings: Settings) -> float | None:
             write_sample=lambda: writer.write(config.observe.samples),
             first_step=state.step,
             has_page=is_possible(watched, dataset.tokenizer),
+            gives_hints=is_first(HydraConfig.get()),
         )
         observe = config.observe
         full_copy = FullCopy(
-            watched if ranks.is_main else None, observe.intervals, observe.histograms.every
+            watched if ranks.is_main else None, observe.look_at, observe.histograms.every
         )
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.

@@ -84,6 +84,11 @@ def named_output(hydra: Any) -> Iterator[str]:
         yield name
 
 
+def is_first(hydra: Any) -> bool:
+    """Whether this is the first run of a sweep, or the only one."""
+    return hydra.mode != RunMode.MULTIRUN or hydra.job.num == 0
+
+
 def varied(overridden: Iterable[str]) -> frozenset[str]:
     """The overridden settings without those that are the same in all runs of a sweep."""
     constant = HydraConfig.get().job.config.override_dirname.exclude_keys

@@ -1,12 +1,13 @@
 """Attention maps of a fixed probe text, logged repeatedly while the heads form.
 
-The maps go to the Attention tab. If asked for, there are also images, one per layer: a heat map of
-every head, with the probe's tokens on both axes. The colour scale is the same at every step, so
-that steps can be compared. TensorBoard's cards show them too small to read.
+The maps go to the Attention tab. A few of them are also images, one per layer, for a TensorBoard
+without the tab: a heat map of every head, with the probe's tokens on both axes. The colour scale is
+the same at every step, so that steps can be compared.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,7 +18,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from data import Tokenizer
-from errors import check_range
 from model import GPT
 from observe.figures import draw_heads, token_label
 from observe.heads import HeadScores, maps_of
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 Maps = Float[Tensor, "1 head query key"]
 
+AUTO = "auto"
+PLACES = (0, 0.05, 0.2, 0.5, 1)  # with auto, of images and importance in the whole run
 # More tokens than this make the labels of an image illegible.
-MAX_IMAGE_TOKENS = 24
+MAX_IMAGE_TOKENS = 32
 # Without a given probe: how short a document may be, and how much of the validation split is
 # searched for the shortest. A whole document also shows what it repeats at its end.
 N_PROBE_TOKENS = 64
@@ -44,20 +46,52 @@ TAG = "attention"
 @dataclass
 class AttentionConfig:
     """Maps and scores of the text `probe` are logged every `every` steps (0: never, and no images),
-    and images of maps every `images_every` steps (0: never). None is `default_probe`.
+    and images of maps every `images_every` steps (0: never), and at the first and the last step.
+    None is `default_probe`.
+
+    With auto, maps are logged often in the first 200 steps, in which heads form; images and the
+    importance of heads, which takes most of the time, at the five PLACES of the run.
     """
 
-    every: int
-    images_every: int
+    every: str
+    images_every: str
     probe: str | None = field(metadata={"free_text": True})
 
     def __post_init__(self) -> None:
-        check_range("every", self.every, least=0)
-        check_range("images_every", self.images_every, least=0)
+        for name in ("every", "images_every"):
+            value = getattr(self, name)
+            if value != AUTO and not re.fullmatch(r"\d{1,12}", value):
+                raise ValueError(f"{name}: {value!r} is not a number of steps; give one, or auto")
         if self.probe == "":
             raise ValueError(
                 "probe: is empty; give a text, or null for a text of the validation split"
             )
+
+    @property
+    def is_on(self) -> bool:
+        return self.every == AUTO or int(self.every) > 0
+
+    def has_maps(self, step: int, last: int) -> bool:
+        """Whether maps are logged after `step` steps of a run of `last` steps."""
+        if self.every != AUTO:
+            return step == last or step % int(self.every) == 0
+        later = max(100, last // 20)
+        return step in (10, last) or step % (20 if step <= 200 else later) == 0
+
+    def has_importance(self, step: int, last: int) -> bool:
+        """Whether the maps that are logged after `step` steps come with the importance of heads."""
+        return self.every != AUTO or step in _places(last)
+
+    def has_images(self, step: int, last: int) -> bool:
+        """Whether images are logged after `step` steps of a run of `last` steps."""
+        if self.images_every == AUTO:
+            return step in _places(last)
+        every = int(self.images_every)
+        return every > 0 and (step == last or step % every == 0)
+
+
+def _places(last: int) -> set[int]:
+    return {round(place * last) for place in PLACES}
 
 
 class AttentionMaps(Callback):
@@ -77,16 +111,15 @@ class AttentionMaps(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step == 0:
-            self._log(0, images=self.config.images_every > 0)
+            self.on_step(trainer)
 
     def on_step(self, trainer: Trainer) -> None:
-        images = self.config.images_every > 0 and trainer.is_due(self.config.images_every)
-        if images or trainer.is_due(self.config.every):
-            self._log(trainer.state.step, images)
-
-    def _log(self, step: int, images: bool) -> None:
-        with self.stopwatch:
-            self.probe.log(step, images, self.scores.log(step), self.scores.measured)
+        step, last = trainer.state.step, trainer.config.max_steps
+        images = self.config.has_images(step, last)
+        if images or self.config.has_maps(step, last):
+            with self.stopwatch:
+                scores = self.scores.log(step, self.config.has_importance(step, last))
+                self.probe.log(step, images, scores, self.scores.measured)
 
 
 def default_probe(context: RunContext) -> list[int]:
@@ -134,7 +167,8 @@ class Probe:
         """
         maps = maps_of(self.model, self.tokens)
         given = {name: list(values) for name, values in (scores or {}).items()}
-        add_attention(self.writer, self.tag, maps, self.spelled, step, given, measured=measured)
+        where = {name: text for name, text in (measured or {}).items() if name in given}
+        add_attention(self.writer, self.tag, maps, self.spelled, step, given, measured=where)
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps if images else ()):
             image = draw_heads(self.labels, weights[:, :n, :n].numpy())

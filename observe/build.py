@@ -26,10 +26,11 @@ class ObserversConfig:
     histograms: HistogramsConfig
     profile: ProfileConfig
 
-    @property
-    def intervals(self) -> tuple[int, ...]:
-        """The numbers of steps after which observers look at the model (0: never)."""
-        return self.attention.every, self.attention.images_every, self.histograms.every
+    def look_at(self, step: int, last: int) -> bool:
+        """Whether an observer looks at the model after `step` steps of a run of `last` steps."""
+        maps, every = self.attention, self.histograms.every
+        has_maps = maps.is_on and (maps.has_maps(step, last) or maps.has_images(step, last))
+        return has_maps or (every > 0 and (step == last or step % every == 0))
 
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
@@ -39,7 +40,7 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
     yield MetricsFile(context)
     if config.terminal:
         yield Terminal(context)
-    if config.tensorboard and config.attention.every:
+    if config.tensorboard and config.attention.is_on:
         yield AttentionMaps(config.attention, context)
     if config.tensorboard:
         yield Embeddings(context)

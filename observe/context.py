@@ -36,6 +36,7 @@ class RunContext:
     write_sample: writes a text with `model`.
     first_step: completed steps at the start.
     has_page: look.py can write a page in which the model runs.
+    gives_hints: whether to print how to watch the run and what to do next: once in a sweep.
     stopwatch: the time that goes into looking at the model.
     """
 
@@ -48,6 +49,7 @@ class RunContext:
     write_sample: Callable[[], str]
     first_step: int
     has_page: bool
+    gives_hints: bool
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _samples: dict[int, str] = field(default_factory=dict)
 

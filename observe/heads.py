@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,9 +113,13 @@ class HeadScores:
         # By name of the score.
         self.measured = {each.name: where[each.needs] for each in SCORES if each.needs in where}
 
-    def log(self, step: int) -> dict[str, Float[np.ndarray, "layer head"]]:
-        """Measure, log and return the current scores."""
-        found = measure_heads(self.model, self.texts) | importance(self.model, self.held_out)
+    def log(
+        self, step: int, with_importance: bool = True
+    ) -> dict[str, Float[np.ndarray, "layer head"]]:
+        """Measure, log and return the current scores. The importance takes most of the time."""
+        found = measure_heads(self.model, self.texts)
+        if with_importance:
+            found |= importance(self.model, self.held_out)
         # Names that sort after those of the loss, with which TensorBoard's first page then begins.
         for name, values in found.items():
             for layer, heads in enumerate(values):
@@ -162,11 +166,22 @@ def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:
     return texts, where
 
 
-def measure_heads(model: GPT, texts: Iterable[Texts]) -> dict[str, Float[np.ndarray, "layer head"]]:
+def _maps_of_all(model: GPT, texts: Sequence[Texts]) -> list[list[np.ndarray]]:
+    """The maps of every layer for each of the texts; those of one length are read together."""
+    found: dict[int, list[np.ndarray]] = {}
+    for length in {each.tokens.shape[1] for each in texts}:
+        places = [i for i, each in enumerate(texts) if each.tokens.shape[1] == length]
+        sizes = [len(texts[i].tokens) for i in places]
+        maps = maps_of(model, torch.cat([texts[i].tokens for i in places]))
+        parts = zip(*(layer.split(sizes) for layer in maps), strict=True)
+        found |= {i: [part.numpy() for part in mine] for i, mine in zip(places, parts, strict=True)}
+    return [found[i] for i in range(len(texts))]
+
+
+def measure_heads(model: GPT, texts: Sequence[Texts]) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Every score of attention for which there are `texts`."""
     found: dict[str, list[np.ndarray]] = {}
-    for tokens, inputs, queries in texts:
-        maps = [each.numpy() for each in maps_of(model, tokens)]
+    for (_, inputs, queries), maps in zip(texts, _maps_of_all(model, texts), strict=True):
         for needs, arrays in inputs.items():
             counted = maps
             if needs == "tokens" and queries is not None:  # a query without weights never counts

@@ -39,7 +39,8 @@ class TensorBoard(Callback):
         self.writer.add_custom_scalars(LAYOUT)
         files = [self.context.folder / name for name in ("resumed.yaml", "config.yaml")]
         settings = next(file for file in files if file.exists()).read_text(encoding="utf-8")
-        self.writer.add_text("config", preformatted(settings), trainer.state.step)
+        # Named so that samples come first.
+        self.writer.add_text("settings", preformatted(settings), trainer.state.step)
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
         speed = speeds(trainer, self.context.model, metrics.tokens_per_second)

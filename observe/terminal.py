@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -39,9 +38,10 @@ class Terminal(Callback):
         settings = context.config
         self.max_steps = settings.trainer.max_steps
         logdir, observe = shlex.quote(str(context.folder.parent)), settings.observe
-        self.watch = f"tensorboard --logdir {logdir}" if observe.tensorboard else ""
+        has_tensorboard = observe.tensorboard and context.gives_hints
+        self.watch = f"tensorboard --logdir {logdir}" if has_tensorboard else ""
         # TensorBoard's own page has no tabs on a narrow screen.
-        has_tab = observe.tensorboard and observe.attention.every
+        has_tab = has_tensorboard and observe.attention.is_on
         self.phone = f"http://{socket.gethostname()}:6006/{ATTENTION_PAGE}" if has_tab else ""
         self.console = console or RunConsole(
             highlight=False, markup=False, emoji=False, soft_wrap=True
@@ -87,7 +87,7 @@ class Terminal(Callback):
             return
         self.bar.update(self.task, completed=trainer.state.step)
         left = self.bar.tasks[0].time_remaining
-        shown = self.measured + ("" if left is None else f"  {_left(float(left))}")
+        shown = self.measured + ("" if left is None else f"  {duration(float(left))} left")
         self._show(trainer.state.step, shown)
 
     def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
@@ -97,7 +97,9 @@ class Terminal(Callback):
         if not self._is_due():
             return
         seconds = (time.monotonic() - self.evaluation_began) / (done - 1) * (total - done)
-        self._show(trainer.state.step, f"evaluating {done:,}/{total:,} batches, {_left(seconds)}")
+        self._show(
+            trainer.state.step, f"evaluating {done:,}/{total:,} batches, {duration(seconds)} left"
+        )
 
     def _is_due(self) -> bool:
         """Whether the last update or plain line was not just now."""
@@ -130,15 +132,16 @@ class Terminal(Callback):
         if summary is None:
             return
         result = against_floor(summary.val_bpb, summary.floor_bpb)
-        seconds = f"{summary.seconds:.{0 if summary.seconds >= 10 else 1}f}"
         speed = shown_speed(trainer, self.context.model, summary.tokens_per_second)
         self.console.print(
             f"Validation  {result} ({summary.val_tokens:,} tokens)\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
-            f"in {seconds} s ({speed})\n"
+            f"in {duration(summary.seconds)} ({speed})\n"
             f"Run         {self.context.folder}\n\nSample:\n"
         )
         self.console.print(Text(self.context.sample(step).strip("\n")), soft_wrap=False)
+        if not self.context.gives_hints:
+            return
         run = f"run={shlex.quote(str(self.context.folder))}"
         touch = f"  python look.py {run} html=storyteller.html\n"
         self.console.print(
@@ -171,12 +174,18 @@ class RunConsole(Console):
             signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
-def _left(seconds: float) -> str:
-    return f"{seconds:.0f} s left" if seconds < 100 else f"{timedelta(seconds=int(seconds))} left"
+def duration(seconds: float) -> str:
+    """7.2 s, 43 s, 2m 23s or 1h 05m."""
+    if seconds < 59.5:
+        return f"{seconds:.{0 if seconds >= 9.95 else 1}f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m {rest:02}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02}m"
 
 
 def against_floor(bpb: float, floor_bpb: float | None) -> str:
     """Bits per byte, and the distance from the floor, if that is known."""
     if floor_bpb is None:
         return f"{bpb:.4f} bits per byte"
-    return f"{bpb:.4f} bits per byte, {bpb / floor_bpb - 1:.1%} above the floor of {floor_bpb:.4f}"
+    times = bpb / floor_bpb
+    distance = f"{times:.1f} times" if times > 2 else f"{times - 1:.1%} above"
+    return f"{bpb:.4f} bits per byte, {distance} the floor of {floor_bpb:.4f}"

@@ -177,14 +177,17 @@ def shard_as(full: Tensor, like: Tensor) -> Tensor:
 
 class FullCopy(Callback):
     """Before other callbacks look at a sharded model, gathers its parameters into `copy`: at an
-    evaluation, where a checkpoint is due or requested, and at the `intervals` of observers (0:
-    never); and its gradients every `gradients_every` steps. All ranks take part; the main process
-    alone has a copy."""
+    evaluation, where a checkpoint is due or requested, and where an observer looks at it; and its
+    gradients every `gradients_every` steps (0: never). All ranks take part; the main process alone
+    has a copy.
+
+    look_at(step, last): whether an observer looks at the model after `step` of `last` steps.
+    """
 
     def __init__(
-        self, copy: nn.Module | None, intervals: Sequence[int], gradients_every: int
+        self, copy: nn.Module | None, look_at: Callable[[int, int], bool], gradients_every: int
     ) -> None:
-        self.copy, self.intervals, self.gradients_every = copy, intervals, gradients_every
+        self.copy, self.look_at, self.gradients_every = copy, look_at, gradients_every
 
     def on_start(self, trainer: Trainer) -> None:
         self._gather(trainer)
@@ -199,8 +202,8 @@ class FullCopy(Callback):
                 own.grad = None if full is None else full.to(own.device)
 
     def on_step(self, trainer: Trainer) -> None:
-        intervals = (trainer.config.checkpoint_every, *self.intervals)
-        if trainer.save_requested or any(map(trainer.is_due, intervals)):
+        is_saved = trainer.save_requested or trainer.is_due(trainer.config.checkpoint_every)
+        if is_saved or self.look_at(trainer.state.step, trainer.config.max_steps):
             self._gather(trainer)
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:

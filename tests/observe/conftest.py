@@ -41,6 +41,7 @@ def run_context(
     write_sample: Callable[[], str] = lambda: "",
     varied: frozenset[str] = frozenset(),
     has_page: bool = True,
+    gives_hints: bool = True,
 ) -> RunContext:
     """A run with these settings and a byte tokenizer, whose splits hold all bytes in order."""
     config = build(composed(*overrides), TrainConfig)
@@ -55,6 +56,7 @@ def run_context(
         write_sample=write_sample,
         first_step=0,
         has_page=has_page,
+        gives_hints=gives_hints,
     )
 
 

@@ -47,7 +47,7 @@ def test_maps_match_the_model_without_dropout() -> None:
 
 def test_maps_and_images_are_logged_at_the_configured_steps(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=9", model=model())
-    maps = AttentionMaps(AttentionConfig(2, 3, "a text " * 9), context)
+    maps = AttentionMaps(AttentionConfig("2", "3", "a text " * 9), context)
     maps.on_start(trainer_at(context, 0))
     for step in range(1, 6):
         maps.on_step(trainer_at(context, step))
@@ -61,12 +61,12 @@ def test_maps_and_images_are_logged_at_the_configured_steps(tmp_path: Path) -> N
     assert len(maps.probe.labels) == MAX_IMAGE_TOKENS
 
 
-@pytest.mark.parametrize(("images_every", "drawn"), [(0, []), (5, [0, 5, 6])])
+@pytest.mark.parametrize(("images_every", "drawn"), [("0", []), ("5", [0, 5, 6])])
 def test_the_last_step_is_always_logged(
-    tmp_path: Path, images_every: int, drawn: list[int]
+    tmp_path: Path, images_every: str, drawn: list[int]
 ) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
-    maps = AttentionMaps(AttentionConfig(4, images_every, "ab"), context)
+    maps = AttentionMaps(AttentionConfig("4", images_every, "ab"), context)
     maps.on_start(trainer_at(context, 0))
     for step in range(1, 7):
         maps.on_step(trainer_at(context, step))
@@ -79,8 +79,22 @@ def test_the_last_step_is_always_logged(
     assert bool(tags) == bool(drawn)
 
 
+def test_by_default_maps_are_logged_often_while_heads_form() -> None:
+    config = AttentionConfig("auto", "auto", None)
+
+    def steps(last: int) -> list[int]:
+        return [step for step in range(last + 1) if config.has_maps(step, last)]
+
+    early = [0, 10, *range(20, 201, 20)]
+    assert steps(2000) == [*early, *range(300, 2001, 100)]
+    assert steps(250) == [*early, 250]
+    assert steps(100_000) == [*early, *range(5000, 100_001, 5000)]
+    assert [s for s in range(2001) if config.has_images(s, 2000)] == [0, 100, 400, 1000, 2000]
+    assert config.is_on and not replace(config, every="0").is_on
+
+
 def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
-    maps = AttentionMaps(AttentionConfig(4, 0, None), run_context(tmp_path, model=model()))
+    maps = AttentionMaps(AttentionConfig("4", "0", None), run_context(tmp_path, model=model()))
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
 
 

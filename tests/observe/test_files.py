@@ -70,7 +70,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     }
     tensors = {tag: events.Tensors(tag)[0].tensor_proto for tag in events.Tags()["tensors"]}
     assert tensors["sample/text_summary"].string_val[0] == b"    Once *upon*\n    a time\n"
-    assert b"seed: 1" in tensors["config/text_summary"].string_val[0]
+    assert b"seed: 1" in tensors["settings/text_summary"].string_val[0]
     layout = tensors["custom_scalars__config__"].string_val[0]
     shown = []
     for chart in LAYOUT["Loss"].values():
@@ -102,7 +102,7 @@ def test_the_settings_of_a_resumed_run_are_its_newest(tmp_path: Path) -> None:
     board = TensorBoard(context)
     board.on_start(trainer_at(context, 5))
     context.writer.close()
-    (event,) = EventAccumulator(str(tmp_path)).Reload().Tensors("config/text_summary")
+    (event,) = EventAccumulator(str(tmp_path)).Reload().Tensors("settings/text_summary")
     assert event.step == 5
     assert event.tensor_proto.string_val[0] == b"    seed: 1\n    trainer: new\n    \n"
 

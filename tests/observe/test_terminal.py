@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from observe.terminal import RunConsole, Terminal, against_floor
+from observe.terminal import RunConsole, Terminal, against_floor, duration
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics, Summary
 
@@ -13,7 +13,9 @@ SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 9
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
-def shown(live: bool, run: str = "runs/my run", has_page: bool = True) -> str:
+def shown(
+    live: bool, run: str = "runs/my run", has_page: bool = True, gives_hints: bool = True
+) -> str:
     out = io.StringIO()
     console = RunConsole(file=out, force_terminal=live, width=90, markup=False, highlight=False)
     context = run_context(
@@ -21,6 +23,7 @@ def shown(live: bool, run: str = "runs/my run", has_page: bool = True) -> str:
         "trainer.max_steps=1000",
         write_sample=lambda: "Once [red] a hen.",
         has_page=has_page,
+        gives_hints=gives_hints,
     )
     terminal = Terminal(context, console)
     terminal.on_start(trainer_at(context, 0))
@@ -57,6 +60,12 @@ def test_a_page_that_cannot_be_written_is_not_named() -> None:
     assert "look.py" not in text and "python sample.py" in text
 
 
+def test_the_later_runs_of_a_sweep_give_no_hints() -> None:
+    text = shown(live=False, gives_hints=False)
+    assert "Once [red] a hen." in text
+    assert not any(word in text for word in ("sample.py", "look.py", "tensorboard", ":6006"))
+
+
 def test_no_control_characters_without_a_terminal() -> None:
     assert "\x1b" not in shown(live=False)
     assert "\x1b" in shown(live=True)
@@ -79,3 +88,9 @@ def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
 def test_against_floor() -> None:
     assert against_floor(0.6, None) == "0.6000 bits per byte"
     assert against_floor(0.6, 0.5) == "0.6000 bits per byte, 20.0% above the floor of 0.5000"
+    assert against_floor(1.76, 0.5) == "1.7600 bits per byte, 3.5 times the floor of 0.5000"
+
+
+def test_durations() -> None:
+    seconds = {7.21: "7.2 s", 43.4: "43 s", 59.6: "1m 00s", 143.2: "2m 23s", 3899: "1h 04m"}
+    assert {each: duration(each) for each in seconds} == seconds

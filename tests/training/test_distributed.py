@@ -142,7 +142,7 @@ def trainer(
         StopOnSignal(),
         NonFiniteGuard(),
         Metrics(token_bytes),
-        *([FullCopy(watched, [CUT], CUT)] if watched is not model else []),
+        *([FullCopy(watched, lambda step, _: step == CUT, CUT)] if watched is not model else []),
         watcher,
         *observers,
         Checkpointing(Checkpoints(folder)),
