@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import errno
 import io
+import itertools
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
 from types import FrameType
@@ -27,6 +28,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from configs.help import explain
 from configs.messages import is_users_mistake, one_line, unknown_setting
 from configs.schema import (
     SCRIPTS,
@@ -51,14 +53,18 @@ NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start 
 # Optional groups, which Hydra cannot override by their own default.
 NO_CHOICE = {"train": "experiment=null", "evaluate": "data=null", "convert": "tokenizer=null"}
 MAX_SWEEP = 10_000
+# The setting to which a path belongs that is given without one.
+FOLDERS = {
+    **dict.fromkeys(("sample", "evaluate", "look", "shapes"), "run"),
+    **{"train": "resume", "convert": "source", "prepare": "to"},
+}
 
 # Hydra's flags, without those that choose another script or other folders.
 SHOWN = ("job", "hydra", "all")
 SWEEP = {"-m", "--multirun"}
+HELP = {"--help", "-h"}
 WITH_VALUE = {"--cfg", "-c", "--info", "-i", "--config-dir", "-cd"}
-FLAGS = (
-    SWEEP | WITH_VALUE | {"--help", "-h", "--hydra-help", "--resolve", "--shell-completion", "-sc"}
-)
+FLAGS = SWEEP | WITH_VALUE | HELP | {"--hydra-help", "--resolve", "--shell-completion", "-sc"}
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
@@ -90,8 +96,15 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
         if "--version" in sys.argv[1:]:
             print(version())
             return
-        sys.argv[1:] = read_arguments(sys.argv[1:], name)
-        hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")(job)()
+        arguments, group = _split_group(sys.argv[1:])
+        sys.argv[1:] = read_arguments(arguments, name)
+        run = hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")
+        if HELP.isdisjoint(arguments):
+            run(job)()
+            return
+        with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
+            run(job)()
+        print(explain(text.getvalue(), name, group))
 
 
 def exit_on_signals() -> None:
@@ -227,11 +240,19 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     # Hydra takes no settings both before and after flags.
     flags, overrides = _split(arguments)
     for override in overrides:
-        _check_override(override, groups, free_text)
+        _check_override(override, groups, free_text, FOLDERS[script])
     if not SWEEP.isdisjoint(flags):
         _check_sweep(flags, overrides, script)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
     return [*flags, *(_quote(each, groups, free_text) for each in overrides)]
+
+
+def _split_group(arguments: list[str]) -> tuple[list[str], str | None]:
+    """The command line, and the group of which `--help GROUP` asks."""
+    for i, (flag, word) in enumerate(itertools.pairwise(arguments), 1):
+        if flag in HELP and re.fullmatch(r"\w+", word):
+            return [*arguments[:i], *arguments[i + 1 :]], word
+    return arguments, None
 
 
 def _split(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -298,13 +319,20 @@ def _settled(argument: str) -> str:
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 
 
-def _check_override(argument: str, groups: Collection[str], free_text: Collection[str]) -> None:
-    """Raise UserError for a setting whose fault Hydra would not name."""
+def _check_override(
+    argument: str, groups: Collection[str], free_text: Collection[str], folder: str
+) -> None:
+    """Raise UserError for a setting whose fault Hydra would not name. `folder`: the setting that
+    takes a folder."""
     key, _, value = argument.partition("=")
     try:
         as_utf8(argument).encode()
     except UnicodeEncodeError:
         raise UserError(f"{key}: is not UTF-8; convert it to UTF-8") from None
+    if "=" not in argument and os.path.lexists(argument):
+        raise UserError(
+            f"{argument}: must have the form setting=value; did you mean {folder}={argument}?"
+        )
     if not key.lstrip("+~"):
         raise UserError(
             f"{argument}: must have the form setting=value; --cfg job prints every setting"

@@ -92,6 +92,7 @@ class SampleConfig(SamplingConfig):
     checkpoint: str
     prompt_file: str | None = field(metadata=FREE_TEXT)
     interactive: bool
+    show: str | None
     num_samples: int
     device: str
     precision: str
@@ -100,6 +101,10 @@ class SampleConfig(SamplingConfig):
         super().__post_init__()
         check_range("num_samples", self.num_samples, 1, 10**6)
         check_choice("precision", self.precision, ("fp32", "bf16"))
+        if self.show is not None and not re.fullmatch(r"L\d{1,4}H\d{1,4}", self.show):
+            raise ValueError(f"show: {self.show!r} is no head; give one such as L1H3")
+        if self.show is not None and self.num_samples > 1:
+            raise ValueError("show: shows one sample; leave num_samples out")
         if self.prompt_file is not None and (self.prompt or self.interactive):
             raise ValueError(
                 "prompt_file: cannot be combined with prompt or interactive; give only one of them"
@@ -296,8 +301,9 @@ def no_such_setting(name: str, known: Iterable[Setting]) -> str:
 
     def similarity(other: str) -> tuple[float, float]:
         own, others_own = (each.rpartition(".")[2] for each in (name, other))
+        is_abbreviation = len(own) > 2 and others_own.startswith(own)
         return (
-            SequenceMatcher(None, own, others_own).ratio(),
+            1.0 if is_abbreviation else SequenceMatcher(None, own, others_own).ratio(),
             SequenceMatcher(None, name, other).ratio(),
         )
 

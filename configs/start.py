@@ -32,6 +32,7 @@ AUTO = "auto"  # resume=auto
 # The ranks of a killed torchrun may be writing their last checkpoint; and of a node that was lost,
 # NFS releases the lock after 90 seconds.
 LOCK_SECONDS = 120.0
+SPELLED, SPELLS_BADLY = 100_000, 0.6  # tokens that are looked at; bytes per token, of the former
 STARTS = ("experiment", "init_from")  # what only the start of a run reads
 
 
@@ -273,7 +274,9 @@ def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Sta
     return Start(run, state, checkpoint)
 
 
-def record_start(settings: Settings, start: Start, pretrained: Path | None) -> None:
+def record_start(
+    settings: Settings, start: Start, dataset: Dataset, pretrained: Path | None
+) -> None:
     """Write to the run that training starts, from the weights `pretrained` if they are given, and
     say so: once everything that may be damaged has been loaded. For the main process."""
     run = start.run
@@ -281,15 +284,26 @@ def record_start(settings: Settings, start: Start, pretrained: Path | None) -> N
     if settings.is_auto and settings.resumed:
         print(printable(f"continuing {run.path} from step {start.state.step}"))
     if pretrained:
-        _report_pretrained(settings, pretrained)
+        _report_pretrained(settings, dataset, pretrained)
     run.store_settings(settings.yaml)
     run.point_latest()
 
 
-def _report_pretrained(settings: Settings, weights: Path) -> None:
-    """Say where finetuning starts, and which learning rate may have been forgotten."""
+def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> None:
+    """Say where finetuning starts, whether the tokenizer fits the text badly, and which learning
+    rate may have been forgotten."""
     log.info("finetuning %s", weights)
     print(printable(f"starting from {weights}"))
+    assert settings.pretrained
+    was = settings.pretrained.bytes_per_token
+    is_now = float(dataset.tokenizer.token_bytes[dataset.train[:SPELLED]].mean())
+    if was is not None and is_now < SPELLS_BADLY * was:
+        print(
+            f"note: a token spells {is_now:.1f} bytes of this text, and {was:.1f} of the text that "
+            "the model was trained on: less of it fits the context, and it takes longer to learn; "
+            "to spell it better, train a new model without init_from",
+            file=sys.stderr,
+        )
     given, others_lr = given_settings(), settings.config.optimizer.adamw_lr
     if others_lr is not None and "optimizer.lr" in given and "optimizer.adamw_lr" not in given:
         print(

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+from configs.help import Explained, read_explained  # noqa: E402
+
 CONFIGS = ROOT / "configs"
 GROUPS = {
     "data": "The corpus.",
@@ -25,8 +26,6 @@ GROUPS = {
     "optimizer": "How the weights are updated.",
 }
 SCRIPTS = ("sample", "evaluate", "look", "convert", "shapes", "prepare")
-# Hydra's own keys, which are not settings of the project.
-NOT_SETTINGS = ("defaults", "hydra")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -37,36 +36,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return markdown
 
 
-class Setting(NamedTuple):
-    """A line of a YAML file."""
-
-    name: str
-    default: str
-    comment: str
-
-
-def read_settings(path: Path, prefix: str = "") -> list[Setting]:
-    """The settings of a YAML file by their full names, with the comments behind them."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-
-    def walk(node: yaml.MappingNode, prefix: str) -> Iterator[Setting]:
-        for key, value in node.value:
-            if key.value in NOT_SETTINGS:
-                continue
-            if isinstance(value, yaml.MappingNode):
-                yield from walk(value, f"{prefix}{key.value}.")
-                continue
-            end = value.end_mark
-            default = text[value.start_mark.index : end.index]
-            comment = lines[end.line][end.column :].strip().removeprefix("#").strip()
-            yield Setting(prefix + key.value, default, comment)
-
-    root = yaml.compose(text)
-    assert isinstance(root, yaml.MappingNode)
-    return list(walk(root, prefix))
-
-
 def about(path: Path) -> str:
     """The comment at the top of a YAML file."""
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -74,7 +43,7 @@ def about(path: Path) -> str:
     return " ".join(line.lstrip("# ") for line in lines[:first] if "@package" not in line)
 
 
-def table(found: list[Setting]) -> str:
+def table(found: list[Explained]) -> str:
     rows = (f"| `{name}` | `{default}` | {comment} |" for name, default, comment in found)
     return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows]) + "\n\n"
 
@@ -82,7 +51,7 @@ def table(found: list[Setting]) -> str:
 def settings() -> str:
     """All settings, grouped as on the command line."""
     defaults = (CONFIGS / "train.yaml").read_text(encoding="utf-8")
-    train = read_settings(CONFIGS / "train.yaml")
+    train = read_explained(CONFIGS / "train.yaml")
     page = "## train.py\n\n" + table([each for each in train if "." not in each.name])
     for group in ("trainer", "observe"):
         page += f"### {group}\n\n"
@@ -96,22 +65,20 @@ def settings() -> str:
             base = re.findall(r"^defaults: \[(\w+),", path.read_text("utf-8"), re.MULTILINE)[0]
             rest = "" if base.endswith("_schema") else f" All other settings are those of `{base}`."
             page += f"#### {group}={path.stem}{is_default}\n\n{about(path)}{rest}\n\n"
-            page += table(read_settings(path, f"{group}."))
+            page += table(read_explained(path, f"{group}."))
     page += "### experiment\n\nSets of overrides. Choose one with `experiment=...`.\n\n"
     for path in sorted((CONFIGS / "experiment").glob("*.yaml")):
         groups = re.findall(r"^  - override /(\w+): (\w+)$", path.read_text("utf-8"), re.MULTILINE)
-        given = [*groups, *((name, value) for name, value, _ in read_settings(path))]
+        given = [*groups, *((name, value) for name, value, _ in read_explained(path))]
         page += f"#### experiment={path.stem}\n\n{about(path)} It sets:\n\n"
         page += " ".join(f"`{name}={value}`" for name, value in given) + "\n\n"
     for script in SCRIPTS:
-        page += f"## {script}.py\n\n" + table(read_settings(CONFIGS / f"{script}.yaml"))
+        page += f"## {script}.py\n\n" + table(read_explained(CONFIGS / f"{script}.yaml"))
     return page + "And the settings of [`model`](#model): `model=...`, `model.n_heads=...`.\n"
 
 
 def scores() -> str:
     """The table of head scores."""
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
     from tensorboard_attention.scores import SCORES
 
     rows = [f"| `{each.name}` | {each.meaning} |" for each in SCORES]

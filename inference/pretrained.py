@@ -5,6 +5,7 @@ Promises: nothing is written into it, and nothing else of it is read. An error n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from data import Tokenizer, TokenizerConfig
 from errors import UserError
+from files import read_json
 from inference.opening import load_model, read_section
 from model import GPT, ModelConfig
 from training.run import Run
@@ -25,6 +27,15 @@ class Pretrained:
     model_config: ModelConfig
     tokenizer_config: TokenizerConfig
     tokenizer: Tokenizer
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Of its validation text; None if it has no result."""
+        try:
+            summary = read_json(self.run.summary_file)
+            return summary["val_loss"] / math.log(2) / summary["val_bpb"]
+        except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
+            return None
 
     def find_weights(self) -> Path:
         """The newest intact checkpoint. Raises UserError if there is none."""

@@ -91,7 +91,7 @@ def test_every_setting_has_a_meaning() -> None:
     for path in sorted((ROOT / "configs").rglob("*.yaml")):
         if path.parent.name in ("model", "experiment") and path.stem != "nano":
             continue
-        for name, _, comment in hooks["read_settings"](path):
+        for name, _, comment in hooks["read_explained"](path):
             assert comment or name == "name", f"{path}: {name}"
 
 

@@ -178,6 +178,20 @@ def test_help_lists_every_choice_and_nothing_internal(script: str, tmp_path: Pat
     assert files(tmp_path) == {}
 
 
+def test_help_explains_each_setting(tmp_path: Path) -> None:
+    """As the comments in configs/ do; those of `nano` also explain other models."""
+    lines = succeed("train", "--help", "model=gpt2", cwd=tmp_path).splitlines()
+    assert "  n_layers: 12                      # transformer blocks" in lines
+    assert "  beta1: 0.9                        # AdamW: decay rate of the mean of the" in lines
+    unexplained = {line for line in lines if re.match(r" *\w+: \S", line) and "#" not in line}
+    assert unexplained <= {"  name: tales", "  name: bpe", "  name: muon"}
+    alone = succeed("train", "--help", "optimizer", "optimizer=sgd", cwd=tmp_path).splitlines()
+    assert alone[0] == "optimizer:" and len(alone) > 5
+    assert all(line.startswith("  ") for line in alone[1:] if line)
+    done = command("train", "--help", "optimiser", cwd=tmp_path)
+    assert done.returncode == 2 and "choose one of data, tokenizer, model," in done.stderr
+
+
 @pytest.mark.parametrize("model", ["nano", "nano_gpt2"])
 def test_both_families_train(model: str, tmp_path: Path) -> None:
     learn = ("optimizer=adamw", "optimizer.warmup_steps=0", "optimizer.lr=1e-2")
