@@ -15,27 +15,98 @@ from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from configs.cli import as_utf8, run_script
 from configs.schema import SampleConfig, build
-from errors import UserError
+from data import StreamDecoder
+from errors import UserError, printable
 from inference import Writer, open_run
+from inference.writer import Row
+from model import ModelConfig, record_attention
 from training.device import choose_device
 
 MAX_PROMPT = 10_000_000
+SCALE = ((235, 70), (243, 140), (255, 255))  # red, green, blue, of weight 0 and 1
+LEAST = 0.01
 
 
 def main(cfg: DictConfig) -> None:
     config = build(cfg, SampleConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
+    source = printable(f"{opened.run.path}, step {opened.step}")
     model = opened.model.bfloat16() if config.precision == "bf16" else opened.model
     writer = Writer(model, opened.tokenizer, opened.config.document_end)
+    check_head(config.show, opened.config.model)
     if config.interactive:
+        print(source)
         interact(writer, config)
     else:
         if config.prompt_file is not None:
             config = replace(config, prompt=read_prompt(config.prompt_file), prompt_file=None)
+        print(source, file=sys.stderr)
+        write(writer, config)
+
+
+def write(writer: Writer, config: SampleConfig) -> None:
+    """Write one or more samples, coloured if that is asked for and possible."""
+    console = Console(highlight=False)
+    if config.show is None or not console.color_system:
         print_samples(writer, config)
+    else:
+        show_attention(writer, config, console)
+
+
+def check_head(name: str | None, model: ModelConfig) -> None:
+    """Raise UserError unless the model has the head called `name`, such as L1H3, or it is None."""
+    if name is None:
+        return
+    layer, head = numbers_of(name)
+    if layer >= model.n_layers or head >= model.n_heads:
+        raise UserError(
+            f"show: the model has no {name}; give one from L0H0 to "
+            f"L{model.n_layers - 1}H{model.n_heads - 1}"
+        )
+
+
+def numbers_of(name: str) -> tuple[int, int]:
+    """L1H3: layer 1, head 3."""
+    layer, head = map(int, name[1:].split("H"))
+    return layer, head
+
+
+def show_attention(writer: Writer, config: SampleConfig, console: Console) -> None:
+    """Write a sample and, after each token, colour the context by what the token before it attended
+    to in a head: where the model looked when it chose this token."""
+    layer, head = numbers_of(config.show or "")
+    tokenizer, ids = writer.tokenizer, writer.context(config.prompt)
+    row = Row(tokenizer, writer.document_end)
+    with (
+        record_attention(writer.model) as maps,
+        Live(console=console, auto_refresh=False, vertical_overflow="visible") as live,
+    ):
+        for step in writer.tokens(config):
+            weights = maps[layer][0, head, -1].tolist()  # of the tokens that fit the context
+            unseen, text, decoder = len(ids) - len(weights), Text(), StreamDecoder(tokenizer)
+            for token, weight in zip(ids, [0.0] * unseen + weights, strict=True):
+                text.append(decoder.feed(token), colour(weight))
+            ids.append(int(step[0]))
+            row.feed(ids[-1])
+            if row.ended:
+                break
+            text.append(decoder.feed(ids[-1]), "bold")
+            lines = text.wrap(console, console.width)  # of which the last ones fit the terminal
+            live.update(Text("\n").join(lines[2 - console.height :]), refresh=True)
+        live.update(text)
+
+
+def colour(weight: float) -> str:
+    """From nearly white to blue; none for next to nothing. The root keeps small weights visible."""
+    strength = weight**0.5
+    red, green, blue = (round(light + strength * (dark - light)) for light, dark in SCALE)
+    return f"black on rgb({red},{green},{blue})" if weight > LEAST else ""
 
 
 def print_samples(writer: Writer, config: SampleConfig) -> None:
@@ -64,7 +135,7 @@ def interact(writer: Writer, config: SampleConfig) -> None:
 
     def show(config: SampleConfig) -> None:
         try:
-            print_samples(writer, config)
+            write(writer, config)
         except KeyboardInterrupt:  # stops this text; at the prompt, it ends the program
             print()
 

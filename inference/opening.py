@@ -65,9 +65,8 @@ def open_run(
 ) -> OpenRun:
     """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
 
-    If the newest run has no checkpoint yet, `runs/latest` opens the newest one that has, with a
-    note on standard error. Raises UserError, naming `setting`, if a part of it is missing or
-    damaged.
+    `runs/latest` may be another run than the newest: see `find_run`. Raises UserError, naming
+    `setting`, if a part of the run is missing or damaged.
     """
     run = find_run(Path(path), setting)
     config = read_config(run)
@@ -121,18 +120,21 @@ def load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> G
 
 
 def find_run(path: Path, setting: str) -> Run:
-    """The run at `path`, or if it is the latest and has no checkpoint, the newest beside it that
-    has one. Raises UserError, naming `setting`, if there is none."""
+    """The run at `path`; for `runs/latest`, the newest that has been evaluated, or else the newest
+    that has a checkpoint, with a note. Raises UserError, naming `setting`, if there is none."""
     run = Run.open(str(path), setting)
-    if run.checkpoints or path.name != "latest":
+    if path.name != "latest" or run.checkpoints.has_best:
         return run
     stored = [*path.parent.glob("*/config.yaml"), *path.parent.glob("*/*/config.yaml")]  # of sweeps
-    for file in sorted(stored, key=lambda each: each.stat().st_mtime, reverse=True):
-        other = Run(file.parent)
-        if file.parent != path and other.checkpoints:
-            print(f"note: {run.path} has no checkpoint yet; using {other.path}", file=sys.stderr)
-            return other
-    return run
+    stored.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+    others = [Run(file.parent) for file in stored if file.parent != path]
+    evaluated = (other for other in others if other.checkpoints.has_best)
+    saved = (other for other in (run, *others) if other.checkpoints)
+    found = next(evaluated, None) or next(saved, run)
+    if found.path != run.path:
+        lacks = "has not been evaluated yet" if run.checkpoints else "has no checkpoint yet"
+        print(f"note: {run.path} {lacks}; using {found.path}", file=sys.stderr)
+    return found
 
 
 def read_config(run: Run) -> RunConfig:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from data import StreamDecoder, Tokenizer
 from inference.generation import SamplingConfig, generate
@@ -24,27 +26,37 @@ class Writer:
         A prompt begins a document, and a sample ends where the document ends. The same seed writes
         the same text.
         """
+        rows = [Row(self.tokenizer, self.document_end) for _ in range(num_samples)]
+        for step in self.tokens(sampling, num_samples):
+            yield [row.feed(token) for row, token in zip(rows, step.tolist(), strict=True)]
+            if all(row.ended for row in rows):
+                return
+        yield [row.flush() for row in rows]
+
+    def tokens(
+        self, sampling: SamplingConfig, num_samples: int = 1
+    ) -> Iterator[Int[Tensor, " sample"]]:
+        """Yield the next token of each sample, also after the end of its document."""
         device = next(self.model.parameters()).device
-        context = self.tokenizer.encode(self._beginning(sampling.prompt) + sampling.prompt)
-        start = self.tokenizer.start
-        begins = self.tokenizer.adds_start or not sampling.prompt
-        if self.document_end is None and start is not None and begins:
-            context.insert(0, start)
-        rows = [_Row(self.tokenizer, self.document_end) for _ in range(num_samples)]
-        for step in generate(
+        return generate(
             self.model,
-            torch.tensor([context], device=device),
+            torch.tensor([self.context(sampling.prompt)], device=device),
             sampling.max_new_tokens,
             num_samples=num_samples,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             generator=torch.Generator(device).manual_seed(sampling.seed),
-        ):
-            yield [row.feed(token) for row, token in zip(rows, step.tolist(), strict=True)]
-            if all(row.ended for row in rows):
-                return
-        yield [row.flush() for row in rows]
+        )
+
+    def context(self, prompt: str) -> list[int]:
+        """The tokens that are continued: those of the prompt, after what begins a document."""
+        context = self.tokenizer.encode(self._beginning(prompt) + prompt)
+        start = self.tokenizer.start
+        begins = self.tokenizer.adds_start or not prompt
+        if self.document_end is None and start is not None and begins:
+            context.insert(0, start)
+        return context
 
     def _beginning(self, prompt: str) -> str:
         """The text before the prompt, without which there may be no token at all."""
@@ -57,7 +69,7 @@ class Writer:
         return sampling.prompt + "".join(step[0] for step in self.stream(sampling))
 
 
-class _Row:
+class Row:
     """The text of one sample: whole characters, up to the end of the document."""
 
     def __init__(self, tokenizer: Tokenizer, document_end: str | None) -> None:

@@ -63,7 +63,8 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     settings = ("train", "resume=run") if how == "flipped" else ("sample", "run=run")
     done = command(*settings, cwd=copied)
     assert done.returncode == 0, done.stderr
-    (warning,) = done.stderr.splitlines()
+    warning, *source = done.stderr.splitlines()
+    assert source == ([] if settings[0] == "train" else ["run, step 4"])
     assert warning.startswith("warning: ") and warning.endswith("; using step-000004")
     # A flipped bit in a checksum looks like a flipped bit in the file that it covers.
     assert f"step-000006/{'' if (name, how) == (SUMS, 'flipped') else name}" in warning
@@ -128,8 +129,9 @@ def test_output_on_a_full_disk(copied: Path) -> None:
         return process.returncode, errors
 
     status, errors = write_to_full_disk("sample", "run=run", "max_new_tokens=5")
-    assert status == 2 and errors.count("\n") == 1
-    assert errors.startswith("error: standard output or a file: cannot be written (No space left")
+    assert status == 2 and errors.count("\n") == 2
+    begins = "run, step 6\nerror: standard output or a file: cannot be written (No space left"
+    assert errors.startswith(begins)
     status, errors = write_to_full_disk("train", *TINY, "run_dir=full", "trainer.max_steps=99999")
     assert status == 129 and errors.count("\n") == 2
     assert errors.startswith("error: the output cannot be written (No space left")

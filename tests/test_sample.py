@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from rich.console import Console as RichConsole
 
+from configs.schema import SampleConfig
 from data import Tokenizer
 from inference import SamplingConfig, Writer, open_run
-from model import GPT
+from model import GPT, record_attention
+from sample import colour, show_attention
 from tests.conftest import ROOT, TINY, begin, command, small_config, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")
@@ -159,7 +166,7 @@ def test_the_latest_run_without_a_checkpoint(tiny: Path, tmp_path: Path) -> None
     done = command("sample", "max_new_tokens=5", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, expected)
     note = f"note: runs/new has no checkpoint yet; using runs/{old.name}\n"
-    assert done.stderr == note
+    assert done.stderr == f"{note}runs/{old.name}, step 6\n"
     assert command("evaluate", cwd=tmp_path).stderr == note
     named = command("sample", "run=runs/new", cwd=tmp_path)
     assert named.returncode == 2 and "no checkpoint yet" in named.stderr
@@ -178,8 +185,57 @@ def test_a_run_without_an_evaluation(tmp_path: Path) -> None:
     process.communicate()
     done = command("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("note: run has no best checkpoint yet; using step-")
+    note, source = done.stderr.splitlines()
+    assert note.startswith("note: run has no best checkpoint yet; using step-")
+    assert re.fullmatch(r"run, step \d+", source)
+    latest = tmp_path / "runs/latest"
+    shutil.copytree(folder, tmp_path / "runs/stopped", symlinks=True)
+    latest.mkdir(parents=True, exist_ok=True)
+    for file in latest.iterdir():
+        file.unlink()
+    for file in (tmp_path / "runs/stopped").iterdir():
+        (latest / file.name).symlink_to(Path("../stopped", file.name))
+    assert "runs/stopped, step" in command("sample", "max_new_tokens=5", cwd=tmp_path).stderr
+    succeed("train", *TINY, "run_dir=runs/whole", cwd=tmp_path)
+    for file in latest.iterdir():
+        file.unlink()
+        file.symlink_to(Path("../stopped", file.name))
+    done = command("sample", "max_new_tokens=5", cwd=tmp_path)
+    note, source = done.stderr.splitlines()
+    assert note == "note: runs/stopped has not been evaluated yet; using runs/whole"
+    assert source == "runs/whole, step 6"
+
+
+def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
+    """With the weights of a pass without a cache; the text is the one without colours."""
+    opened = open_run(tiny / "runs/latest", "best")
+    writer = Writer(opened.model, opened.tokenizer, opened.config.document_end)
+    sampled = replace(sampling("Once there was a hen"), max_new_tokens=8)
+    more: dict[str, Any] = {"prompt_file": None, "interactive": False, "num_samples": 1}
+    config = SampleConfig(
+        **asdict(sampled), **more, run="", checkpoint="", show="L1H1", device="", precision="fp32"
+    )
+    out = io.StringIO()
+    console = RichConsole(file=out, force_terminal=True, color_system="truecolor", width=2000)
+    show_attention(writer, config, console)
+    shown = out.getvalue().rpartition("\x1b[2K")[2]
+    plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown)
+    assert "".join(plain.split()) == "".join(writer.write(sampled).split())
+
+    ids = [*writer.context(sampled.prompt), *(int(step[0]) for step in writer.tokens(sampled))]
+    with record_attention(opened.model) as maps:
+        opened.model(torch.tensor([ids[:-1]]))
+    colours = [colour(weight) for weight in maps[1][0, 1, -1].tolist()]
+    found = re.findall(r"48;2;(\d+);(\d+);(\d+)m", shown)
+    assert len({*found}) > 3
+    assert {f"black on rgb({','.join(each)})" for each in found} <= {*colours}
+
+
+def test_a_head_that_the_model_does_not_have(tiny: Path) -> None:
+    done = command("sample", "show=L2H0", cwd=tiny)
+    assert done.returncode == 2 and "show: the model has no L2H0; give one from L0H0" in done.stderr
+    plain = succeed("sample", "show=L1H1", "prompt=Once", cwd=tiny)
+    assert plain == succeed("sample", "prompt=Once", cwd=tiny)
 
 
 def sampling(prompt: str) -> SamplingConfig:

@@ -150,6 +150,11 @@ class Checkpoints:
                 print(f"warning: {damage}; {path.name} is left out", file=sys.stderr)
         return found
 
+    @property
+    def has_best(self) -> bool:
+        """Whether the run has been evaluated."""
+        return self._pointed("best") is not None
+
     def __bool__(self) -> bool:
         """Whether there is any checkpoint, intact or not."""
         return bool(self._steps())
