@@ -46,16 +46,17 @@ def main(cfg: DictConfig) -> None:
     else:
         if config.prompt_file is not None:
             config = replace(config, prompt=read_prompt(config.prompt_file), prompt_file=None)
-        print(source, file=sys.stderr)
-        write(writer, config)
+        write(writer, config, source)
 
 
-def write(writer: Writer, config: SampleConfig) -> None:
-    """Write one or more samples, coloured if that is asked for and possible."""
+def write(writer: Writer, config: SampleConfig, source: str = "") -> None:
+    """Write one or more samples, coloured if that is asked for and possible. `source`, if given, is
+    printed on standard error before the first token."""
     console = Console(highlight=False)
     if config.show is None or not console.color_system:
-        print_samples(writer, config)
+        print_samples(writer, config, source)
     else:
+        print(source, file=sys.stderr)
         show_attention(writer, config, console)
 
 
@@ -109,11 +110,14 @@ def colour(weight: float) -> str:
     return f"black on rgb({red},{green},{blue})" if weight > LEAST else ""
 
 
-def print_samples(writer: Writer, config: SampleConfig) -> None:
+def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:
     """Print the first sample while it is generated, then the others of the same batch."""
     others: list[list[str]] = []
     beginning = "--- 1 ---\n" + config.prompt if config.num_samples > 1 else config.prompt
     for first, *rest in writer.stream(config, config.num_samples):
+        if source:
+            print(source, file=sys.stderr)
+            source = ""
         print(beginning + first, end="", flush=True)
         beginning = ""
         others.append(rest)
