@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import torch
 
@@ -22,6 +22,9 @@ from training.run import Run
 from training.state import load_state, readable
 from training.stored import read_settings
 from training.weights import MODEL, load_weights
+
+if TYPE_CHECKING:
+    from tensorboard_attention.notebook import Viewer
 
 Config = TypeVar("Config")
 
@@ -50,6 +53,16 @@ class OpenRun:
     checkpoint: Path
     model: GPT
     step: int
+
+    def show(self, text: str, live: bool = False) -> Viewer:
+        """Display the attention maps of a text in a notebook, or with `live` the page in which the
+        model runs.
+
+            open_run("runs/latest", "best").show("Once there was a hen.")
+        """
+        from inference.showing import show_live, show_maps  # which other uses do not need
+
+        return show_live(self, text) if live else show_maps(self, text)
 
 
 def note_on_documents(where: str) -> str:

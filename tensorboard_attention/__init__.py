@@ -1,10 +1,12 @@
 """Attention maps in TensorBoard, for any transformer model.
 
-`add_attention` logs maps, the Attention tab shows them, and `page` writes them to one HTML file.
+`add_attention` logs maps, the Attention tab shows them, `show` displays them in a notebook, and
+`page` writes them to one HTML file.
 Importing this package does not import torch.
 """
 
 from tensorboard_attention.export import page
+from tensorboard_attention.notebook import show
 from tensorboard_attention.summary import add_attention, attention_summary, encode
 
-__all__ = ["add_attention", "attention_summary", "encode", "page"]
+__all__ = ["add_attention", "attention_summary", "encode", "page", "show"]

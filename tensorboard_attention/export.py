@@ -55,6 +55,12 @@ if ("DecompressionStream" in window) {
 } else {
   document.querySelector(".about").append("This page needs a newer browser, of 2023 or later.");
 }
+// A frame of a notebook is as high as the page.
+const frame = window.frameElement;
+if (frame?.dataset.fits !== undefined)
+  new ResizeObserver(() => {
+    frame.style.height = `${document.documentElement.offsetHeight + 2}px`;
+  }).observe(document.documentElement);
 """
 
 
@@ -89,11 +95,20 @@ def page(
     title, about: the heading and the line below it, as plain text.
     run: the name of the run; "." for none.
     """
+    Path(path).write_text(page_text(entries, title, about, run), "utf-8")
+
+
+def page_text(
+    entries: Iterable[tuple[str, int, list[bytes]]],
+    title: str = "Attention",
+    about: str = "",
+    run: str = ".",
+) -> str:
+    """The HTML of `page`."""
     data, values = _embedded(entries, run)
     style = (STATIC / STYLE).read_text("utf-8")
-    elements = {"data": as_json(data)}
-    text = document(title, about, NEEDS, POLICY, style, elements, f"{script()}\n{_start(values)}")
-    Path(path).write_text(text, "utf-8")
+    code = f"{script()}\n{_start(values)}"
+    return document(title, about, NEEDS, POLICY, style, {"data": as_json(data)}, code)
 
 
 def as_json(value: Any) -> str:

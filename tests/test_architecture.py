@@ -20,7 +20,10 @@ MAY_IMPORT = {
     "model": {"model", "errors", "files"},
     "data": {"data", "errors", "files"},
     "training": {"training", "model", "data", "errors", "files"},
-    "inference": {"inference", "training", "model", "data", "errors", "files"},
+    "inference": {
+        *("inference", "training", "model", "data", "live", "tensorboard_attention"),
+        *("errors", "files"),
+    },
     "exchange": {
         *("exchange", "inference", "training", "model", "data", "errors", "files"),
     },

@@ -1,0 +1,61 @@
+"""An open run in a notebook: the maps of a text, or the page in which the model runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from errors import printable
+from files import real_path
+from live.models import values_of
+from live.pack import check_size, pack
+from live.page import check_model, describe, live_page
+from live.texts import reference_text, spare_corpus
+from live.tokenizer import check_tokenizer
+from model import record_attention
+from tensorboard_attention import show
+from tensorboard_attention.notebook import Viewer
+
+if TYPE_CHECKING:
+    from inference.opening import OpenRun
+
+WEIGHTS = "float16"
+
+
+def show_maps(opened: OpenRun, text: str) -> Viewer:
+    """The maps of the first tokens of `text` that fit the context. Raises ValueError if there are
+    none."""
+    model, tokenizer = opened.model, opened.tokenizer
+    tokens = tokenizer.encode(text)[: model.config.context_length]
+    if not tokens:
+        raise ValueError("text: is empty; give the text to look at")
+    device = next(model.parameters()).device
+    with torch.no_grad(), record_attention(model) as maps:
+        model.hidden(torch.tensor([tokens], device=device))
+    spelled = [tokenizer.decode_bytes([token]) for token in tokens]
+    return show(maps, spelled, title=_name(opened))
+
+
+def show_live(opened: OpenRun, text: str) -> Viewer:
+    """The page in which the model runs, and which begins with `text`. Raises UserError for a model
+    or a tokenizer that a page cannot have."""
+    model, tokenizer = opened.model, opened.tokenizer
+    check_model(model.config)
+    check_tokenizer(tokenizer)
+    check_size(model.n_parameters, 1, WEIGHTS)
+    run: dict[str, Any] = {
+        "name": _name(opened),
+        "about": f"step {opened.step:,}",
+        "prompt": text,
+        "reference": reference_text(spare_corpus(), tokenizer, model.config.context_length),
+        "losses": {},
+        "scored_tokens": 0,
+    }
+    data = describe(model, [opened.step], WEIGHTS, tokenizer, opened.config.document_end, run)
+    packed = [pack(values_of(model), WEIGHTS)]
+    return Viewer(live_page(data, packed, run["name"], run["about"]))
+
+
+def _name(opened: OpenRun) -> str:
+    return printable(real_path(opened.run.path).name)
