@@ -137,7 +137,7 @@ class Run:
                         continue
                     is_link = stat.S_ISLNK(mode)
                     # Also while one of them is replaced, under its temporary name.
-                    if is_link and folder == str(checkpoints) and _is_name(path.readlink()):
+                    if is_link and path.parent == checkpoints and _is_name(path.readlink()):
                         continue
                     what = f"a link to {path.readlink()}" if is_link else "no file or folder"
                     raise UserError(

@@ -113,6 +113,19 @@ def test_only_links_to_the_own_checkpoints_are_accepted(here: Path) -> None:
         Run.open("run", "run")
 
 
+def test_a_run_is_opened_from_within(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create("run")
+    checkpoints = Path("run/checkpoints")
+    checkpoints.mkdir()
+    (checkpoints / "last").symlink_to("step-000001")
+    (checkpoints / ".last.0123456789abcdef").symlink_to("step-000002")  # while it is replaced
+    monkeypatch.chdir("run")
+    assert Run.open(".", "run").path == Path()
+    (Path("checkpoints") / "best").symlink_to("..")
+    with pytest.raises(UserError, match=r"^run: checkpoints/best is a link to \.\."):
+        Run.open(".", "run")
+
+
 def test_an_existing_folder_is_rejected(here: Path) -> None:
     (here / "full").mkdir()
     (here / "full" / "file").touch()
