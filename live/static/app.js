@@ -24,6 +24,14 @@ export function start(workerSource) {
   return new LivePage(data, new Study(data, workerSource), main).begin();
 }
 
+// All parts of a page beside those that contain a node.
+function beside(node, page) {
+  const parts = [];
+  for (let at = node; at !== page; at = at.parentElement)
+    parts.push(...[...at.parentElement.children].filter((part) => part !== at));
+  return parts;
+}
+
 class LivePage extends Inspector {
   constructor(data, study, main) {
     super();
@@ -41,9 +49,8 @@ class LivePage extends Inspector {
     this.listen({ x: () => this.switches.toggleHead() });
     this.address = new LiveAddress(this);
     this.say("Unpacking the model …");
-    const others = [...this.main.children].filter((part) => part !== this.notice);
-    const wait = (waits) => others.forEach((part) => (part.inert = waits));
-    wait(true); // what is typed now would be lost
+    const wait = (waits) => beside(this.input, this.main).forEach((part) => (part.inert = waits));
+    wait(true);
     try {
       await this.study.load();
     } catch (error) {
@@ -55,9 +62,11 @@ class LivePage extends Inspector {
     addEventListener("hashchange", () => this.#restore());
   }
 
-  // Shows what the address describes.
+  // Shows what the address describes, and what was typed before the model was there.
   async #restore() {
+    const typed = this.state ? "" : this.input.value;
     this.state = readFragment(location.hash, this.data);
+    if (typed) Object.assign(this.state, { text: typed, ids: null });
     this.opening = new Opening();
     this.viewport.restore(this.state.zoom);
     this.input.value = this.state.text;
@@ -151,10 +160,14 @@ class LivePage extends Inspector {
     const worst = Math.log(this.data.config.vocab_size);
     this.surprise.show(tokens, losses, before?.losses, worst, state.place);
     this.grow();
-    this.seen.textContent = reading.from
-      ? `The model sees the last ${tokens.length} of ${reading.from + tokens.length} tokens: at most ${this.data.config.context_length} fit its context.`
-      : "";
-    this.writing.show(state.sampling, this.author.busy);
+    const all = reading.from + tokens.length;
+    const cut = `The model sees the last ${tokens.length} of ${all} tokens: at most ${this.data.config.context_length} fit its context.`;
+    const bytes = "\\x and two digits is a byte that is no whole character.";
+    const hasBytes = tokens.some((token) => /\\x[0-9a-f]{2}/.test(token));
+    this.seen.textContent = [reading.from && cut, hasBytes && bytes].filter(Boolean).join(" ");
+    this.main.classList.toggle("blank", !this.input.value && !this.author.busy);
+    const { busy, before: undoable } = this.author;
+    this.writing.show(state.sampling, busy, !busy && Boolean(undoable));
     this.ranking.allow(!this.author.busy);
     this.drawHead();
   }

@@ -11,6 +11,7 @@ export class Author {
   }
 
   typed(typed) {
+    if (!this.app.state) return; // the model is not there yet, and reads it later
     this.#leave();
     const text = typed.replace(/\p{Surrogate}/gu, "\ufffd"); // halves of a character
     return this.app.set({ text, ids: null, place: null });
@@ -38,6 +39,22 @@ export class Author {
     return this.busy ? this.stop() : this.write();
   }
 
+  // The text as it was before the model wrote.
+  undo() {
+    const { text, ids } = this.before;
+    this.#leave();
+    this.app.input.value = text;
+    return this.app.set({ text, ids, place: null });
+  }
+
+  // Writes on after the same text with the next seed.
+  async another() {
+    const { sampling } = this.app.state;
+    await this.undo();
+    await this.app.set({ sampling: { ...sampling, seed: sampling.seed + 1 } });
+    return this.write();
+  }
+
   // What was written until now stays.
   stop() {
     if (this.busy) this.app.study.stop();
@@ -47,9 +64,9 @@ export class Author {
   // The text changes in another way.
   #leave() {
     this.stop();
-    this.turn = null;
+    this.turn = this.before = null;
     this.app.writing.spoken.textContent = "";
-    this.app.writing.show(this.app.state.sampling, false);
+    this.app.writing.show(this.app.state.sampling, false, false);
   }
 
   // Writes on, token by token, until the document ends.
@@ -57,6 +74,7 @@ export class Author {
     const { app } = this;
     const { state, writing } = app;
     const { length } = state.text;
+    this.before = { text: state.text, ids: state.ids };
     const mine = (this.turn = {});
     let [ids, shown, frame] = [null, null, 0];
     const show = () => {
@@ -68,7 +86,7 @@ export class Author {
     app.ranking.stop();
     this.busy = true;
     state.place = null;
-    writing.show(state.sampling, true);
+    writing.show(state.sampling, true, false);
     try {
       await app.study.write(state, (written) => {
         ids = written;
@@ -80,7 +98,7 @@ export class Author {
     if (this.turn !== mine) return;
     const kept = this.busy ? ids : shown; // all, unless it was stopped
     this.busy = false;
-    writing.show(state.sampling, false);
+    writing.show(state.sampling, false, kept !== null);
     if (!kept) return;
     await this.#goOn(kept);
     writing.spoken.textContent = `Written: ${app.input.value.slice(length)}`;

@@ -42,7 +42,7 @@ function textParts(app, menus) {
     rows: 3,
     spellcheck: "false",
     "aria-label": "Text",
-    placeholder: "Type here",
+    placeholder: "Type a text, such as: Once there was a hen named Ida. Or let the model write one.",
     oninput: () => author.typed(input.value),
     onkeydown: (event) => {
       if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -66,6 +66,8 @@ function textParts(app, menus) {
     writing: new Writing({
       start: () => author.toggle(),
       stop: () => author.toggle(),
+      undo: () => author.undo(),
+      another: () => author.another(),
       change: (sampling) => app.set({ sampling }),
     }),
     seen: el("p", { class: "note small" }),

@@ -14,7 +14,7 @@
 
 import { readLink, readZoom } from "./state.js";
 
-export const SAMPLING = { temperature: 0.8, topK: 0, topP: 1, seed: 1, length: 60 };
+export const SAMPLING = { temperature: 0.8, topK: 0, topP: 0.95, seed: 1, length: 200 }; // of sample.py
 
 export function nothingOff(by = "mean") {
   return { by, heads: [], mlps: [] };

@@ -13,11 +13,16 @@ const SETTINGS = {
 };
 
 export class Writing {
-  // start(), stop(): write on, or stop. change(sampling): other settings.
-  constructor({ start, stop, change }) {
+  // start(), stop(): write on, or stop. undo(), another(): after it has written. change(sampling):
+  // other settings.
+  constructor({ start, stop, undo, another, change }) {
     this.start = start;
     this.stop = stop;
     this.button = el("button", { type: "button", class: "write", onclick: () => this.toggle() });
+    this.after = [
+      el("button", { type: "button", onclick: another, title: "With the next seed" }, "Another"),
+      el("button", { type: "button", onclick: undo }, "Undo"),
+    ];
     this.inputs = Object.fromEntries(
       Object.entries(SETTINGS).map(([name, [, title]]) => {
         const read = ({ target }) => {
@@ -36,6 +41,7 @@ export class Writing {
       "div",
       { class: "line centred" },
       this.button,
+      ...this.after,
       this.spoken,
       el(
         "details",
@@ -44,7 +50,7 @@ export class Writing {
         el("div", { class: "line" }, ...fields),
       ),
     );
-    this.show({}, false);
+    this.show({}, false, false);
   }
 
   #values() {
@@ -55,8 +61,10 @@ export class Writing {
     return this.busy ? this.stop() : this.start();
   }
 
-  show(sampling, busy) {
+  // hasWritten: whether there is something to undo.
+  show(sampling, busy, hasWritten) {
     this.busy = busy;
+    for (const button of this.after) button.hidden = !hasWritten;
     this.button.textContent = busy ? "❚❚ Stop" : "▶ Let it write";
     this.button.title = "Ctrl+Enter in the text";
     for (const [name, value] of Object.entries(sampling)) {

@@ -106,20 +106,20 @@ Worker.prototype.postMessage = function (...given) {
 """
 
 
-def test_nothing_can_be_typed_before_the_model_is_unpacked(
+def test_what_is_typed_before_the_model_is_unpacked_is_read_when_it_is(
     tiny_run: Path, tmp_path: Path, opened: Open
 ) -> None:
     succeed("look", f"run={tiny_run}", "html=live.html", cwd=tmp_path)
     slow = opened(tmp_path / "live.html", script=SLOW)
     text = slow.page.locator("textarea")
-    text.evaluate("node => node.focus()")
-    slow.page.keyboard.type("lost")
-    assert text.input_value() == ""
+    text.press_sequentially("A hen")
     assert "Unpacking the model" in slow.page.locator("main").inner_text()
     slow.ready()
-    text.press_sequentially("kept")
-    assert text.input_value().endswith("kept")
+    text.press_sequentially(" sat.")
+    assert text.input_value() == "A hen sat."
     slow.page.locator("main[aria-busy=false]").wait_for()
+    spelled = slow.page.locator(".losses .token").all_inner_texts()
+    assert "".join(spelled).replace("\u00b7", " ").endswith("A hen sat.")
     assert not slow.errors
 
 

@@ -153,6 +153,7 @@ def test_typing_changes_everything(live: Live, tiny_run: Path) -> None:
 def test_an_empty_text_and_one_that_is_too_long_are_read(live: Live) -> None:
     live.type("")
     assert live[BARS].count() == 10
+    assert live[".grid"].is_hidden() and live[".understanding"].is_hidden()
     live.type("The hen and the fox. " * 30)
     assert "of" in live[".typing > .note"].inner_text() and len(live.losses()) <= 32
 
@@ -202,6 +203,30 @@ def test_it_writes_the_same_with_the_same_seed(live: Live) -> None:
 
 
 @pytest.mark.long
+def test_what_was_written_can_be_undone_and_written_anew(live: Live) -> None:
+    def written() -> str:
+        live[".write:has-text('Let it write')"].wait_for()
+        live.settled()
+        return live["textarea"].input_value()
+
+    another, undo = (live[f".typing button:has-text('{name}')"] for name in ("Another", "Undo"))
+    live.type(TEXT)
+    assert another.is_hidden() and undo.is_hidden()
+    live[".write"].click()
+    first = written()
+    assert first.startswith(TEXT) and len(first) > len(TEXT)
+    another.click()
+    second = written()
+    assert second.startswith(TEXT) and second != first
+    undo.click()
+    live.settled()
+    assert live["textarea"].input_value() == TEXT and undo.is_hidden()
+    live.type(TEXT + "\ufffd")
+    live[".write"].click()
+    live.type(TEXT)  # which stops it
+    assert undo.is_hidden()
+
+
 def test_settings_that_sampling_does_not_know_are_said(live: Live) -> None:
     live[".settings summary"].click()
     wrong = {0: ["-1", "1e-7", "101", ""], 1: ["-1", "1.5"], 2: ["0", "1.1"], 3: ["-1"], 4: ["0"]}
@@ -225,7 +250,7 @@ def test_settings_that_sampling_does_not_know_are_said(live: Live) -> None:
     live.page.wait_for_function("document.querySelector('textarea').value === 'Hen'")
     live.settled()
     values = [each.input_value() for each in live[".settings input"].all()]
-    assert values == ["0.8", "0", "1", "1", "60"]
+    assert values == ["0.8", "0", "0.95", "1", "200"]  # those of configs/sample.yaml
 
 
 @pytest.mark.long
