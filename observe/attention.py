@@ -119,7 +119,7 @@ class AttentionMaps(Callback):
         if images or self.config.has_maps(step, last):
             with self.stopwatch:
                 scores = self.scores.log(step, self.config.has_importance(step, last))
-                self.probe.log(step, images, scores, self.scores.measured)
+                self.probe.log(step, images, scores, self.scores.measured, last)
 
 
 def default_probe(context: RunContext) -> list[int]:
@@ -159,16 +159,27 @@ class Probe:
         images: bool,
         scores: Mapping[str, np.ndarray] | None = None,
         measured: Mapping[str, str] | None = None,
+        last_step: int | None = None,
     ) -> list[Maps]:
         """Log the current maps, with `images` also as pictures; return them.
 
         scores: by name, (layer, head), to show instead of those of this text.
         measured: by name, the text on which these scores were measured.
+        last_step: of the training.
         """
         maps = maps_of(self.model, self.tokens)
         given = {name: list(values) for name, values in (scores or {}).items()}
         where = {name: text for name, text in (measured or {}).items() if name in given}
-        add_attention(self.writer, self.tag, maps, self.spelled, step, given, measured=where)
+        add_attention(
+            self.writer,
+            self.tag,
+            maps,
+            self.spelled,
+            step,
+            given,
+            measured=where,
+            last_step=last_step,
+        )
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps if images else ()):
             image = draw_heads(self.labels, weights[:, :n, :n].numpy())

@@ -28,6 +28,7 @@ FIELDS = {
     "roles": [[(str, str)]],
     "overview": str,
     "not_finite": [(int, int)],
+    "last_step": int,
 }
 
 
@@ -42,11 +43,13 @@ class Columns(NamedTuple):
 
 class Header(NamedTuple):
     """What the index keeps of a header. scores: float32 (score, head), heads layer by layer, NaN
-    for missing ones. text: the same number for the same tokens, as long as this process runs."""
+    for missing ones. text: the same number for the same tokens, as long as this process runs.
+    last_step: of the whole training; 0 if that is unknown."""
 
     columns: Columns
     scores: bytes
     text: int
+    last_step: int
 
 
 def read_header(strings: Sequence[bytes]) -> Header:
@@ -86,7 +89,8 @@ def _read(header: dict[str, Any]) -> Header:
     values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], "<f4")
     measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
     text = hash((*tokens, None, *keys))
-    return Header(Columns(tuple(scores), measured, tuple(heads)), values.tobytes(), text)
+    columns = Columns(tuple(scores), measured, tuple(heads))
+    return Header(columns, values.tobytes(), text, header.get("last_step", 0))
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -70,10 +70,12 @@ class Index:
             return {name: run.version for name, run in self._runs.items() if run.tags}
 
     def newest(self) -> str | None:
-        """The run with the step that was logged last; None if no run has steps."""
+        """The run with the step that was logged last, if possible one that has not just begun; None
+        if no run has steps."""
         with self._lock:
-            times = {name: run.newest for name, run in self._runs.items() if run.tags}
-            return max(times, key=lambda name: (times[name], name), default=None)
+            runs = [(name, run) for name, run in self._runs.items() if run.tags]
+            order = {name: (not run.has_just_begun, run.newest, name) for name, run in runs}
+            return max(order, key=order.__getitem__, default=None)
 
     def folders(self) -> dict[str, Path]:
         """The folder of each run that has steps."""

@@ -19,6 +19,7 @@ from tensorboard_attention.header import Columns, Header, read_header
 from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 
+BEGUN = 0.1  # of the steps of a training
 STEP_SIZE = 600  # bytes of memory that a step takes beside its tag and scores
 
 
@@ -64,6 +65,14 @@ class Run:
         self.newest = -math.inf  # when its newest step was logged, in seconds
         self._files: dict[Path, _File] = {}
         self._columns: dict[Columns, Columns] = {}  # one copy in memory for all steps
+
+    @property
+    def has_just_begun(self) -> bool:
+        """Whether less than a tenth of its training is logged, as far as it says how long that
+        is."""
+        steps = max(self.tags.values(), key=max)
+        last = max(steps)
+        return last < BEGUN * steps[last].header.last_step
 
     def continues_in(self, paths: list[Path]) -> bool:
         """Whether no file that was read is gone or shorter. Otherwise the folder was written anew.

@@ -8,7 +8,8 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
             measured; sentences: for each layer and head its sentence, the example as [query, key]
             or null, and how much it tells; roles: of each, in two or three words with a number,
             and the name of its score; overview (one sentence on all heads); not_finite (layer and
-            head of each head with weights that are not finite). Older logs lack the last seven.
+            head of each head with weights that are not finite); last_step, of the training, if it
+            is known. Older logs lack the last eight.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -50,6 +51,7 @@ def add_attention(
     key_tokens: Tokens | None = None,
     decode: str | None = None,
     measured: Mapping[str, str] | str | None = None,
+    last_step: int | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -68,12 +70,13 @@ def add_attention(
         letters, which spell a text in UTF-8.
     measured: where the given scores were measured, such as "random tokens, repeated": for all of
         them, or by name. Shown beside them; all other scores are measured on "this text".
+    last_step: that of the whole training. The tab does not open on a run that has just begun.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
-    summary = attention_summary(tag, maps, tokens, scores, key_tokens, decode, measured)
+    summary = attention_summary(tag, maps, tokens, scores, key_tokens, decode, measured, last_step)
     writer._get_file_writer().add_summary(summary, step)
 
 
@@ -85,6 +88,7 @@ def attention_summary(
     key_tokens: Tokens | None = None,
     decode: str | None = None,
     measured: Mapping[str, str] | str | None = None,
+    last_step: int | None = None,
 ) -> Summary:
     """The summary that `add_attention` writes, for writers other than torch's."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -93,7 +97,8 @@ def attention_summary(
     # Without a data class: TensorBoard would keep up to a hundred tensors per tag in memory, but
     # the plugin reads the event files itself.
     metadata = SummaryMetadata(plugin_data={"plugin_name": PLUGIN_NAME, "content": b"1"})
-    tensor = make_tensor_proto(encode(maps, tokens, scores, key_tokens, decode, measured))
+    encoded = encode(maps, tokens, scores, key_tokens, decode, measured, last_step)
+    tensor = make_tensor_proto(encoded)
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
@@ -104,6 +109,7 @@ def encode(
     key_tokens: Tokens | None = None,
     decode: str | None = None,
     measured: Mapping[str, str] | str | None = None,
+    last_step: int | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     is_cross = key_tokens is not None
@@ -144,6 +150,7 @@ def encode(
         "meanings": meanings,
         "units": {each.name: each.unit for each in SCORES if each.name in found and each.unit},
         "measured": places,
+        **({} if last_step is None else {"last_step": last_step}),
     }
     cut = [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays]
     texts, keys = texts[:MAX_TOKENS], keys[:MAX_TOKENS]

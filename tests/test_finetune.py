@@ -233,6 +233,20 @@ def test_a_base_that_is_damaged_or_lies(here: Path, name: str) -> None:
     assert_refused(here, "init_from=runs/base", words=("error: init_from: ", words))
 
 
+def test_a_tokenizer_that_spells_the_text_badly_is_noted(tmp_path: Path) -> None:
+    tales = ("data.n_bytes=200000", "tokenizer=bpe", "tokenizer.vocab_size=512")
+    settings = (*MODEL, *TRAINER, "trainer.max_steps=2")
+    succeed("train", *settings, *tales, "run_dir=base", cwd=tmp_path)
+    fine = (*TRAINER, "trainer.max_steps=1", "init_from=base", "data=text")
+    (tmp_path / "notes.txt").write_text("\u6f22\u5b57\u304b\u306a\u3002" * 2000)
+    done = command("train", *fine, "data.path=notes.txt", "run_dir=far", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "note: a token spells 1.0 bytes of this text, and 2." in done.stderr
+    (tmp_path / "tale.txt").write_text("Once there was a brave hen named Kate. " * 500)
+    done = command("train", *fine, "data.path=tale.txt", "run_dir=near", cwd=tmp_path)
+    assert done.returncode == 0 and "a token spells" not in done.stderr, done.stderr
+
+
 def test_the_newest_good_checkpoint_is_used(here: Path) -> None:
     settings = ("trainer.max_steps=310", "trainer.checkpoint_every=0")
     older = weights(here / "runs/base")

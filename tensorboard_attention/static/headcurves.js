@@ -15,7 +15,8 @@ export class HeadCurves {
     this.low = el("span", {});
     this.high = el("span", {});
     const axis = el("div", { class: "axis apart small" }, this.low, this.high);
-    this.node = el("section", { class: "headcurves", hidden: true }, this.title, el("div", { class: "chart" }, this.chart), axis);
+    this.parts = [this.title, el("div", { class: "chart" }, this.chart), axis];
+    this.node = el("section", { class: "headcurves" });
   }
 
   // curves: of all scores, or null until they are loaded; name: of the score.
@@ -24,8 +25,8 @@ export class HeadCurves {
     const all = curves ? maps.heads().map(([l, h]) => [l, h, piecesOf(curve(curves, name, l, h, place))]) : [];
     const points = all.flatMap(([, , pieces]) => pieces.flat());
     const [first, last] = bounds(points.map(([at]) => at));
-    this.node.hidden = !(last > first);
-    if (this.node.hidden) return;
+    if (!(last > first)) return this.node.replaceChildren();
+    this.node.replaceChildren(...this.parts);
     const [low, high] = bounds([0, ...points.map(([, value]) => value)]);
     const x = (at) => ((at - first) / (last - first)) * ACROSS;
     const y = (value) => DOWN - 4 - ((value - low) / (high - low || 1)) * (DOWN - 8);

@@ -108,6 +108,20 @@ def test_the_newest_run_is_the_one_that_was_logged_last(tmp_path: Path) -> None:
     assert look(tmp_path / "d")["newest"] is None
 
 
+def test_the_tab_does_not_open_on_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    """Unless there is no other; logs that do not say how long the training is have begun."""
+    for time, name, step, last in ((1, "old", 500, 2000), (2, "new", 199, 2000)):
+        data = Event.FromString(event(step, HEADER | {"last_step": last}))
+        data.wall_time = time
+        write(tmp_path / name, data.SerializeToString())
+    assert look(tmp_path)["newest"] == "old"
+    assert look(tmp_path / "new")["newest"] == "."
+    data = Event.FromString(event(0))
+    data.wall_time = 3
+    write(tmp_path / "elsewhere", data.SerializeToString())
+    assert look(tmp_path)["newest"] == "elsewhere"
+
+
 def test_a_header_that_changes_after_it_was_checked_is_not_served(tmp_path: Path) -> None:
     path = write(tmp_path, event(1))
     plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
