@@ -114,7 +114,12 @@ def test_it_is_stored_with_its_outputs() -> None:
     cells = [cell for cell in read().cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
-    assert {output.output_type for output in outputs} <= {"stream", "display_data"}
+    results = [output for output in outputs if output.output_type == "execute_result"]
+    assert len(results) == 1 and "<iframe" in results[0].data["text/html"]  # opened.show(...)
+    assert {output.output_type for output in outputs} - {"execute_result"} <= {
+        "stream",
+        "display_data",
+    }
     assert all(output.get("name") != "stderr" for output in outputs)
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 6
     assert sum(cell.source.count("assert") for cell in cells) >= 20
