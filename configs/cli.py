@@ -53,11 +53,9 @@ NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start 
 # Optional groups, which Hydra cannot override by their own default.
 NO_CHOICE = {"train": "experiment=null", "evaluate": "data=null", "convert": "tokenizer=null"}
 MAX_SWEEP = 10_000
-# The setting to which a path belongs that is given without one.
-FOLDERS = {
-    **dict.fromkeys(("sample", "evaluate", "look", "shapes"), "run"),
-    **{"train": "resume", "convert": "source", "prepare": "to"},
-}
+# The setting to which the folder of a run belongs, and that of another path.
+RUN = {"train": "resume", "convert": "source"}
+PATH = {"train": "data=text data.path", "prepare": "data.path"}
 
 # Hydra's flags, without those that choose another script or other folders.
 SHOWN = ("job", "hydra", "all")
@@ -240,7 +238,13 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     # Hydra takes no settings both before and after flags.
     flags, overrides = _split(arguments)
     for override in overrides:
-        _check_override(override, groups, free_text, FOLDERS[script])
+        if "=" not in override and os.path.lexists(override):
+            is_run = os.path.lexists(Path(override, "config.yaml")) or script not in PATH
+            name = RUN.get(script, "run") if is_run else PATH[script]
+            raise UserError(
+                f"{override}: must have the form setting=value; did you mean {name}={override}?"
+            )
+        _check_override(override, groups, free_text)
     if not SWEEP.isdisjoint(flags):
         _check_sweep(flags, overrides, script)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
@@ -319,20 +323,13 @@ def _settled(argument: str) -> str:
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 
 
-def _check_override(
-    argument: str, groups: Collection[str], free_text: Collection[str], folder: str
-) -> None:
-    """Raise UserError for a setting whose fault Hydra would not name. `folder`: the setting that
-    takes a folder."""
+def _check_override(argument: str, groups: Collection[str], free_text: Collection[str]) -> None:
+    """Raise UserError for a setting whose fault Hydra would not name."""
     key, _, value = argument.partition("=")
     try:
         as_utf8(argument).encode()
     except UnicodeEncodeError:
         raise UserError(f"{key}: is not UTF-8; convert it to UTF-8") from None
-    if "=" not in argument and os.path.lexists(argument):
-        raise UserError(
-            f"{argument}: must have the form setting=value; did you mean {folder}={argument}?"
-        )
     if not key.lstrip("+~"):
         raise UserError(
             f"{argument}: must have the form setting=value; --cfg job prints every setting"

@@ -52,19 +52,21 @@ def read_explained(path: Path, prefix: str = "") -> list[Explained]:
 def explain(text: str, script: str, group: str | None) -> str:
     """Hydra's help, which ends with all settings as YAML, with the meaning of each setting; of a
     `group` alone if it is given. Raises UserError if there is no such group."""
-    header, _, settings = text.rstrip().rpartition("\n\n")
+    header, _, settings = text.rstrip().partition(":\n\n")  # of the line "All settings ..."
     values = yaml.safe_load(settings)
     groups = [name for name, value in values.items() if isinstance(value, dict)]
     if group is not None and group not in groups:
         raise UserError(f"--help: {group} is no group; choose one of {', '.join(groups)}")
     meanings = _meanings(script, values)
-    shown = [] if group else [header, ""]
+    shown = [] if group else [f"{header}:", ""]
     path: list[str] = []
     for line in settings.splitlines():
-        indent, key = re.findall(r"^( *)([\w.-]+):", line)[0]
-        path[len(indent) // 2 :] = [key]
+        meaning = ""
+        if found := re.match(r"( *)([\w.-]+):", line):  # otherwise a text of several lines goes on
+            path[len(found[1]) // 2 :] = [found[2]]
+            meaning = meanings.get(".".join(path), "")
         if group in (None, path[0]):
-            shown += _lines(line, meanings.get(".".join(path), ""))
+            shown += _lines(line, meaning)
     return "\n".join(shown)
 
 

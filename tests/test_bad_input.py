@@ -37,6 +37,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["model="], ["model=", "nano"]),
     ("train", ["~model"], ["~model", "cannot be removed"]),
     ("sample", ["."], [".: must have the form", "did you mean run=.?"]),
+    ("train", ["."], [".: must have the form", "did you mean data=text data.path=.?"]),
     ("sample", ["temp=1"], ["temp: no such setting; did you mean temperature?"]),
     ("train", ["~trainer"], ["~trainer", "cannot be removed"]),
     ("train", ["+=1"], ["+=1", "setting=value"]),

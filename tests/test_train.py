@@ -185,6 +185,8 @@ def test_help_explains_each_setting(tmp_path: Path) -> None:
     assert "  beta1: 0.9                        # AdamW: decay rate of the mean of the" in lines
     unexplained = {line for line in lines if re.match(r" *\w+: \S", line) and "#" not in line}
     assert unexplained <= {"  name: tales", "  name: bpe", "  name: muon"}
+    odd = "observe.samples.prompt='a: 1\n\nb " + "long " * 50 + "'"
+    assert "  beta1: 0.9 " in succeed("train", "--help", odd, cwd=tmp_path)
     alone = succeed("train", "--help", "optimizer", "optimizer=sgd", cwd=tmp_path).splitlines()
     assert alone[0] == "optimizer:" and len(alone) > 5
     assert all(line.startswith("  ") for line in alone[1:] if line)
