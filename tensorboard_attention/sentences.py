@@ -33,8 +33,8 @@ ROLES = {UNKNOWN: "mixed", SPREAD: "spread out", BROKEN: "not finite"}
 
 class Described(NamedTuple):
     """What heads do, for each layer and head: the sentence, its example as [query, key] or None,
-    and how much it tells, from 0 (no pattern is known) to 1; and in few words its role, with the
-    name of the score that shows it. overview: how many heads have which role."""
+    and how interesting it is, from 0 (no known pattern) to 1; and its role in a few words, with
+    the name of its score. overview: how many heads have which role."""
 
     sentences: list[list[list[Any]]]
     roles: list[list[list[str]]]
@@ -86,12 +86,10 @@ def describe(
         found.append([])
         roles.append([])
         chosen += rules.tolist()
-        for head, ((text, prefix, also), (pair, weight), tell) in enumerate(
-            zip(texts, examples, tells, strict=True)
-        ):
-            roles[-1].append(_role(patterns.rules, rules[head], values[:, head], text))
+        for head, (pair, weight), tell in zip(texts, examples, tells, strict=True):
+            text, prefix, also, role = head
+            roles[-1].append(role if np.isfinite(weight) else [ROLES[BROKEN], ""])
             if not np.isfinite(weight):
-                roles[-1][-1] = [ROLES[BROKEN], ""]
                 found[-1].append([BROKEN, None, 0])
             elif prefix is None or weight < EXAMPLE:
                 found[-1].append([text, None, round(float(tell), 4)])
@@ -100,12 +98,6 @@ def describe(
                 text += f" ({prefix}from '{query}' to '{key}'{also})"
                 found[-1].append([text, pair, round(float(tell), 4)])
     return Described(found, roles, _overview(patterns.rules, chosen))
-
-
-def _role(rules: Sequence[Rule], rule: int, values: np.ndarray, text: str) -> list[str]:
-    if rule < 0:
-        return [ROLES[SPREAD if text.startswith(SPREAD) else UNKNOWN], ""]
-    return [f"{rules[rule].role} {100 * values[rule]:.0f}%", rules[rule].score]
 
 
 def _overview(rules: Sequence[Rule], chosen: Sequence[int]) -> str:
@@ -154,27 +146,28 @@ def _texts(
     rules: np.ndarray,
     values: np.ndarray,
     measured: Mapping[str, str],
-) -> list[tuple[str, str | None, str]]:
-    """The sentence of each head of a layer, without its example, and what stands before and after
-    an example; None if the head does nothing of which there are examples."""
+) -> list[tuple[str, str | None, str, list[str]]]:
+    """The sentence of each head of a layer, without its example; what stands before and after an
+    example, None if the head does nothing of which there are examples; and its role."""
     bits = np.zeros(len(rules))
     bits[rules < 0] = entropy(maps[:, rules < 0])
     most = np.log2((patterns.even > 0).sum(-1)).mean()
-    found: list[tuple[str, str | None, str]] = []
+    found: list[tuple[str, str | None, str, list[str]]] = []
     for head, rule in enumerate(rules.tolist()):
         if rule < 0 and 0 < EVEN * most <= bits[head]:
             text = f"{SPREAD}: entropy {bits[head]:.2f} of at most {most:.2f} bits"
-            found.append((text, None, ""))
+            found.append((text, None, "", [ROLES[SPREAD], ""]))
         elif rule < 0:
-            found.append((UNKNOWN, "for example, ", ""))
+            found.append((UNKNOWN, "for example, ", "", [ROLES[UNKNOWN], ""]))
         else:
-            score, phrase, *_, counted, also = patterns.rules[rule]
+            score, phrase, name, *_, counted, also = patterns.rules[rule]
             value, where = values[rule, head], measured.get(score, THIS_TEXT)
             degree = "Mostly " if value >= MOSTLY else "Partly " if value < PARTLY else ""
             text = f"{degree}{phrase}: {value:.2f} of its attention{counted}"
             text = text[0].upper() + text[1:]
             given = where != THIS_TEXT
-            found.append((text + f", on {where}" * given, "here " * given, also))
+            role = [f"{name} {100 * value:.0f}%", score]
+            found.append((text + f", on {where}" * given, "here " * given, also, role))
     return found
 
 
