@@ -97,10 +97,8 @@ def train(settings: Settings) -> float | None:
             has_page=is_possible(watched, dataset.tokenizer),
             gives_hints=is_first(HydraConfig.get()),
         )
-        observe = config.observe
-        full_copy = FullCopy(
-            watched if ranks.is_main else None, observe.look_at, observe.histograms.every
-        )
+        observe, copied = config.observe, watched if ranks.is_main else None
+        full_copy = FullCopy(copied, observe.look_at, observe.histograms.every)
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.
         callbacks = [

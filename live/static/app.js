@@ -162,7 +162,7 @@ class LivePage extends Inspector {
     this.grow();
     const all = reading.from + tokens.length;
     const cut = `The model sees the last ${tokens.length} of ${all} tokens: at most ${this.data.config.context_length} fit its context.`;
-    const bytes = "\\x and two digits is a byte that is no whole character.";
+    const bytes = "\\x and two digits: a byte that is only part of a character.";
     const hasBytes = tokens.some((token) => /\\x[0-9a-f]{2}/.test(token));
     this.seen.textContent = [reading.from && cut, hasBytes && bytes].filter(Boolean).join(" ");
     this.main.classList.toggle("blank", !this.input.value && !this.author.busy);

@@ -41,7 +41,7 @@ export function describeHeads(table, tokens, heads, weights) {
   };
 }
 
-// How many heads follow which rule. order: the names of rules as they are told.
+// How many heads follow each rule. order: the names of the rules, in the order of the sentence.
 function tally(order, rules) {
   const total = `of ${rules.length} heads `;
   const parts = [];
@@ -116,7 +116,7 @@ class TextAtHand {
     return { scores, sentence: this.#sentence(weights, scores, rule, interest), role, rule };
   }
 
-  // The rule that tells most of a head, null for none, and how much.
+  // The most interesting rule that a head follows (null for none), and its interest.
   #choose(scores) {
     let [interest, rule] = [0, null];
     for (const each of this.rules) {
