@@ -119,16 +119,10 @@ class EvalBatches:
         self._tokens, self._batch_size = tokens, batch_size
         stride = stride or (context_length if starts is None else -(-context_length // 2))
         first = np.array([1]) if starts is None else starts
-        end = np.append(first[1:], max(len(tokens), first[-1]))
-        more = -(-np.maximum(end - first - context_length, 0) // stride)  # windows after the first
-        document = np.repeat(np.arange(len(first)), (end > first) + more)
-        place = np.arange(len(document)) - np.searchsorted(document, document)
-        begin = first[document] + place * stride
-        scored = begin + np.where(place > 0, context_length - stride, 0)
-        end = np.minimum(begin + context_length, end[document])
-        # The targets of each window: from `begin` to `end`, of which those from `scored` on count.
-        order = np.argsort(begin - end, kind="stable")
-        self._spans = np.stack([begin, scored, end], axis=1)[order]
+        spans, document = _windows(first, len(tokens), context_length, stride)
+        begin, _, end = spans.T
+        order = np.argsort(begin - end, kind="stable")  # the longest windows come first
+        self._spans = spans[order]
         # What `part` chooses: documents, or if there are none, windows.
         self._units = np.arange(len(order)) if starts is None else document[order]
         self.bits = None if bits is None else math.fsum(bits)
@@ -170,6 +164,21 @@ class EvalBatches:
         chosen._spans, chosen._units = self._spans[is_chosen], self._units[is_chosen]
         chosen.bits = None if self._bits is None else math.fsum(self._bits[units])
         return chosen
+
+
+def _windows(
+    first: Int64[np.ndarray, " document"], n_tokens: int, context_length: int, stride: int
+) -> tuple[Int64[np.ndarray, "window 3"], Int64[np.ndarray, " window"]]:
+    """The windows over documents whose first targets are at `first`, and the document of each. The
+    targets of a window are the tokens from `begin` to `end`; those from `scored` on count."""
+    last = np.append(first[1:], max(n_tokens, first[-1]))  # where the next document begins
+    count = (last > first) + -(-np.maximum(last - first - context_length, 0) // stride)
+    document = np.repeat(np.arange(len(first)), count)
+    place = np.arange(len(document)) - np.searchsorted(document, document)  # in its document
+    begin = first[document] + place * stride
+    scored = begin + np.where(place > 0, context_length - stride, 0)  # by no window before
+    end = np.minimum(begin + context_length, last[document])
+    return np.stack([begin, scored, end], axis=1), document
 
 
 def _tensor(tokens: UInt[np.ndarray, "batch query"]) -> Int64[Tensor, "batch query"]:
