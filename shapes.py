@@ -125,7 +125,7 @@ def print_walk(config: ModelConfig) -> None:
     positions = config.context_length * config.d_head  # of their table
     needed = 4 * (config.n_weights(256) + positions)
     check_memory(needed, torch.device("cpu"), "it", "or model.context_length")
-    model = GPT(config, vocab_size=256, end=0).eval()  # no byte of TEXTS is 0
+    model = GPT(config, vocab_size=256, eos_id=0).eval()  # no byte of TEXTS is 0
     tokens = torch.tensor([list(text) for text in TEXTS])[:, : config.context_length]
     block = model.blocks[0]
     assert isinstance(block, Block)

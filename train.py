@@ -8,7 +8,6 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
-import copy
 import logging
 import math
 import sys
@@ -72,9 +71,7 @@ def train(settings: Settings) -> float | None:
         run, state, checkpoint = start
         if checkpoint:
             load_weights(model, checkpoint)
-        is_sharded = ranks.shards(config.trainer.parallel)
-        # What is looked at and sampled: of a sharded model, a full copy on the main process's CPU.
-        watched = copy.deepcopy(model) if is_sharded and ranks.is_main else model
+        watched = ranks.full_copy(model, config.trainer.parallel)  # looked at, and sampled from
         if config.trainer.activation_checkpointing:
             model.checkpoint_activations()
         parallel_model = ranks.parallelize(model, config.trainer.parallel)
@@ -97,15 +94,14 @@ def train(settings: Settings) -> float | None:
             has_page=is_possible(watched, dataset.tokenizer),
             gives_hints=is_first(HydraConfig.get()),
         )
-        observe, copied = config.observe, watched if ranks.is_main else None
-        full_copy = FullCopy(copied, observe.look_at, observe.histograms.every)
+        observe = config.observe
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.
         callbacks = [
             StopOnSignal(),
             NonFiniteGuard(),
             Metrics(data.token_bytes),
-            *([full_copy] if is_sharded else []),
+            FullCopy(watched, observe.look_at, observe.histograms.every),
             *(build_observers(observe, context) if ranks.is_main else []),
             Checkpointing(run.checkpoints),
             Evaluation(data.validation, data.final_validation, data.token_bytes),

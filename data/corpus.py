@@ -26,7 +26,7 @@ class Corpus(Protocol):
     """Documents in two splits, "train" and "val".
 
     description: which files are read, if there are several.
-    marks_ends: whether a special token ends each document. A text that is not divided has none, and
+    adds_eos: whether a special token ends each document. A text that is not divided has none, and
         tales have a text of their own between them.
     deduplicate: whether only the first of several equal documents is kept.
     val_fraction: how much of the text is for validation; 1: all.
@@ -36,7 +36,7 @@ class Corpus(Protocol):
     @property
     def description(self) -> str | None: ...
     @property
-    def marks_ends(self) -> bool: ...
+    def adds_eos(self) -> bool: ...
     @property
     def deduplicate(self) -> bool: ...
     @property

@@ -67,7 +67,7 @@ class TextConfig:
 class Documents:
     """The documents of some files. An end token separates them."""
 
-    marks_ends = True
+    adds_eos = True
 
     def __init__(self, config: TextConfig, sources: Sequence[Source]) -> None:
         self.config, self.sources = config, sources

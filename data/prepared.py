@@ -113,7 +113,7 @@ class Prepared:
                 "prepare.py and the same settings"
             ) from error
         if isinstance(tokenizer, Tokenizer):
-            if (tokenizer.digest, tokenizer.ends) != (own.digest, own.ends):
+            if (tokenizer.digest, tokenizer.eos_ids) != (own.digest, own.eos_ids):
                 raise UserError(
                     f"data.path: {self.folder} was prepared with another tokenizer than that of "
                     "the run; give the files themselves"

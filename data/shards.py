@@ -83,7 +83,7 @@ def shard_key(corpus: Corpus, tokenizer: Tokenizer) -> str:
 
 def _ending(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:
     """The tokens that are written after each document."""
-    return tokenizer.document_end if corpus.marks_ends else []
+    return tokenizer.separator_ids if corpus.adds_eos else []
 
 
 def find_shards(folders: Iterable[Path]) -> list[Shard | None]:

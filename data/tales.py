@@ -196,7 +196,7 @@ class Tales:
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
 
     description = None
-    marks_ends = False
+    adds_eos = False
     deduplicate = False
     n_bytes = 0
 

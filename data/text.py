@@ -123,7 +123,7 @@ class Text:
     sha256: of the text, without a byte order mark.
     """
 
-    marks_ends = False
+    adds_eos = False
     deduplicate = False
 
     def __init__(

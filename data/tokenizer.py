@@ -58,9 +58,9 @@ class Tokenizer:
     """Text to token ids and back.
 
     vocab_size: more than the largest id, if a model has more tokens than its tokenizer.
-    start: the id that begins a document; None if no id does. adds_start: whether it is put before
+    bos_id: the id that begins a document; None if no id does. adds_bos: whether it is put before
         every text, or only used to begin one without a prompt.
-    ends: the ids that end a document; the first one ends those of a plain text.
+    eos_ids: the ids that end a document; the first one ends those of a plain text.
 
     Raises ValueError if one of these does not fit the engine.
     """
@@ -70,48 +70,54 @@ class Tokenizer:
         engine: Engine,
         *,
         vocab_size: int | None = None,
-        start: int | None = None,
-        adds_start: bool = True,
-        ends: tuple[int, ...] = (),
+        bos_id: int | None = None,
+        adds_bos: bool = True,
+        eos_ids: tuple[int, ...] = (),
     ) -> None:
         known = {*engine.tokens, *engine.special.values()}
         least = max(known) + 1
         check_range("vocab_size", vocab_size or least, least, MOST_TOKENS)
-        if not known.issuperset(ends if start is None else (start, *ends)):
-            raise ValueError("ends: an id that begins or ends a document belongs to no token")
-        self.engine, self.start, self.adds_start, self.ends = engine, start, adds_start, ends
+        if not known.issuperset(eos_ids if bos_id is None else (bos_id, *eos_ids)):
+            raise ValueError("eos_ids: an id that begins or ends a document belongs to no token")
+        self.engine = engine
+        self.bos_id, self.adds_bos, self.eos_ids = bos_id, adds_bos, eos_ids
         self._bytes = [b""] * (vocab_size or least)
         for token, value in engine.tokens.items():
             self._bytes[token] = value
 
-    def with_limits(self, start: int | None, adds_start: bool, ends: tuple[int, ...]) -> Tokenizer:
+    def with_special_ids(
+        self, bos_id: int | None, adds_bos: bool, eos_ids: tuple[int, ...]
+    ) -> Tokenizer:
         """The same tokenizer, with other ids that begin and end documents."""
-        vocab_size = self.vocab_size
         return Tokenizer(
-            self.engine, vocab_size=vocab_size, start=start, adds_start=adds_start, ends=ends
+            self.engine,
+            vocab_size=self.vocab_size,
+            bos_id=bos_id,
+            adds_bos=adds_bos,
+            eos_ids=eos_ids,
         )
 
-    def with_document_end(self) -> Tokenizer:
+    def with_eos(self) -> Tokenizer:
         """A tokenizer for text in documents: the same one if it has an id that ends them, or is
         imported; otherwise `<|endoftext|>` ends them, with a new id if it is not a special token
         yet."""
-        if self.ends or not isinstance(self.engine, Tiktoken):
+        if self.eos_ids or not isinstance(self.engine, Tiktoken):
             return self
         engine = self.engine
         if END not in engine.special:
             engine = Tiktoken(engine.with_special(END, self.vocab_size))
         end = engine.special[END]
         size = max(self.vocab_size, end + 1)
-        start = end if self.start is None else self.start
+        bos_id = end if self.bos_id is None else self.bos_id
         return Tokenizer(
-            engine, vocab_size=size, start=start, adds_start=self.adds_start, ends=(end,)
+            engine, vocab_size=size, bos_id=bos_id, adds_bos=self.adds_bos, eos_ids=(end,)
         )
 
     @property
-    def document_end(self) -> list[int]:
+    def separator_ids(self) -> list[int]:
         """The ids between two documents: the one that ends a document, or if there is none, those
         of an empty line."""
-        return [*self.ends[:1]] or self.encode("\n\n")
+        return [*self.eos_ids[:1]] or self.encode("\n\n")
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -161,9 +167,9 @@ class Tokenizer:
             "name": self.name,
             **engine.about,
             "vocab_size": self.vocab_size,
-            "start": self.start,
-            "adds_start": self.adds_start,
-            "ends": self.ends,
+            "bos_id": self.bos_id,
+            "adds_bos": self.adds_bos,
+            "eos_ids": self.eos_ids,
         }
         (folder / engine.file).write_text(engine.content(), encoding="utf-8", newline="\n")
         (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
@@ -185,9 +191,9 @@ class Tokenizer:
             return cls(
                 engine,
                 vocab_size=about["vocab_size"],
-                start=about["start"],
-                adds_start=bool(about["adds_start"]),
-                ends=tuple(about["ends"]),
+                bos_id=about["bos_id"],
+                adds_bos=bool(about["adds_bos"]),
+                eos_ids=tuple(about["eos_ids"]),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(

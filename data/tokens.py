@@ -71,11 +71,9 @@ def prepare(
     try:
         tokenizer = find_tokenizer(corpus, tokenizer, cache, new)
         shards = _encode(corpus, tokenizer, cache, new)
-        dataset = join(
-            shards, tokenizer, corpus.deduplicate, corpus.val_fraction, corpus.marks_ends
-        )
+        dataset = join(shards, tokenizer, corpus.deduplicate, corpus.val_fraction, corpus.adds_eos)
         count = sum(shard.total("documents") for shard in shards)
-        if corpus.marks_ends and count < len(splits):
+        if corpus.adds_eos and count < len(splits):
             are = "is" if count == 1 else "are"
             skipped = list_skipped([name for each in shards for name in each.about["skipped"]])
             raise UserError(
@@ -122,9 +120,9 @@ def make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
     elif config.vocab_size is None:
         raise UserError("tokenizer.vocab_size: is null; give the number of tokens for bpe")
     else:
-        size = config.vocab_size - corpus.marks_ends
+        size = config.vocab_size - corpus.adds_eos
         found = train_bpe(cut(corpus.training_text()), size)
-    return found.with_document_end() if corpus.marks_ends else found
+    return found.with_eos() if corpus.adds_eos else found
 
 
 def _encode(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path]) -> list[Shard]:

@@ -52,9 +52,9 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             write_tensors(folder / WEIGHTS, tensors)
             end = write_tokenizer(tokenizer, folder, model.context_length, mark)
             is_own = mark is not None
-            start = end if is_own or tokenizer.start is None else tokenizer.start
-            several = not is_own and len(tokenizer.ends) > 1
-            ends = [*tokenizer.ends] if several else end
+            start = end if is_own or tokenizer.bos_id is None else tokenizer.bos_id
+            several = not is_own and len(tokenizer.eos_ids) > 1
+            ends = [*tokenizer.eos_ids] if several else end
             ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": end}
             about = to_config(model, tokenizer.vocab_size)
             _write_json(folder / "config.json", about | ids | {"dtype": kind, "torch_dtype": kind})

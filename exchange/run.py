@@ -18,7 +18,7 @@ from data import Tokenizer, TokenizerConfig
 from data.tokenizer import IMPORTED, fixed_tokenizer
 from errors import UserError
 from exchange.config import read_config
-from exchange.tokenizer import limits, read_own_tokenizer
+from exchange.tokenizer import read_own_tokenizer, special_ids
 from exchange.weights import read_weights
 from files import fsync, replace_folder
 from model import ModelConfig
@@ -74,7 +74,7 @@ def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None
             f"tokenizer: {config.name} has more tokens than the {vocab_size:,} of the model; give "
             "the one that it was trained with"
         ) from None
-    return found.with_limits(*limits(folder, None, found.special_tokens))
+    return found.with_special_ids(*special_ids(folder, None, found.special_tokens))
 
 
 def write_run(

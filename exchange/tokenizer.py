@@ -30,8 +30,8 @@ def write_tokenizer(
     """Write the two files into `folder`, and return `end_token`, which becomes a special token. A
     text gets the first token that it gets here; an imported tokenizer is written as it came."""
     first, end = first_token_of(tokenizer, document_end), end_token(tokenizer, document_end)
-    start = tokenizer.start if document_end is None else None
-    if start is None and (document_end is not None or not tokenizer.ends):
+    start = tokenizer.bos_id if document_end is None else None
+    if start is None and (document_end is not None or not tokenizer.eos_ids):
         start = end
     engine = tokenizer.engine
     if isinstance(engine, HuggingFace):
@@ -63,22 +63,22 @@ def _is_in_text(engine: object, token: int) -> bool:
 
 def first_token_of(tokenizer: Tokenizer, document_end: str | None) -> int | None:
     """The token that is put before every text, as sample.py does."""
-    return tokenizer.start if document_end is None and tokenizer.adds_start else None
+    return tokenizer.bos_id if document_end is None and tokenizer.adds_bos else None
 
 
 def end_token(tokenizer: Tokenizer, document_end: str | None) -> int | None:
     """The token that ends a document: that of the text `document_end`, or the first of
-    `tokenizer.ends`; None if a document does not end with one token."""
+    `tokenizer.eos_ids`; None if a document does not end with one token."""
     if document_end is None:
-        return next(iter(tokenizer.ends), None)
+        return next(iter(tokenizer.eos_ids), None)
     before, after = tokenizer.encode("."), tokenizer.encode("A")
     tokens = tokenizer.encode(f".{document_end}A")
     found = tokens[len(before) : len(tokens) - len(after)]
     return found[0] if len(found) == 1 and tokens == [*before, *found, *after] else None
 
 
-def _build(pairs: BytePairs, limits: set[int | None], first: int | None) -> tokenizers.Tokenizer:
-    """The tokenizer of the library. limits: ids that begin or end a document, which become special.
+def _build(pairs: BytePairs, ids: set[int | None], first: int | None) -> tokenizers.Tokenizer:
+    """The tokenizer of the library. ids: those that begin or end a document, which become special.
     first: the id that is put before a text."""
     library = tokenizers_library("to")
     merges = merges_of(pairs.ranks)
@@ -96,7 +96,7 @@ def _build(pairs: BytePairs, limits: set[int | None], first: int | None) -> toke
         split = library.pre_tokenizers.Split(regex, "isolated")
         found.pre_tokenizer = library.pre_tokenizers.Sequence([split, found.pre_tokenizer])
     found.decoder = library.decoders.ByteLevel()
-    special = {*pairs.special, *(found.id_to_token(token) for token in limits)}
+    special = {*pairs.special, *(found.id_to_token(token) for token in ids)}
     found.add_special_tokens(
         [library.AddedToken(name, normalized=False) for name in sorted(special)]
     )
@@ -119,11 +119,13 @@ def read_own_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
         raise ValueError(f"{ABOUT}: cannot be read ({error}); give another model") from error
     engine = HuggingFace(content)
     known = {**engine.library.get_vocab()}
-    start, adds_start, ends = limits(folder, engine.first_token(), known)
-    return Tokenizer(engine, vocab_size=vocab_size, start=start, adds_start=adds_start, ends=ends)
+    bos_id, adds_bos, eos_ids = special_ids(folder, engine.first_token(), known)
+    return Tokenizer(
+        engine, vocab_size=vocab_size, bos_id=bos_id, adds_bos=adds_bos, eos_ids=eos_ids
+    )
 
 
-def limits(
+def special_ids(
     folder: Path, first: int | None, known: Mapping[str, int]
 ) -> tuple[int | None, bool, tuple[int, ...]]:
     """The token that begins a document, whether it is put before every text, and the tokens that
@@ -138,14 +140,14 @@ def limits(
     named = [known.get(_name_of(config.get(role))) for role in ("bos_token", "eos_token")]
     stored = (generation if "eos_token_id" in generation else model).get("eos_token_id")
     tokens = {*known.values()}
-    ends = [named[1], *(stored if isinstance(stored, list) else [stored])]
-    ends = [each for each in ends if type(each) is int and each in tokens]
+    eos_ids = [named[1], *(stored if isinstance(stored, list) else [stored])]
+    eos_ids = [each for each in eos_ids if type(each) is int and each in tokens]
     bos = named[0] if "bos_token" in config else model.get("bos_token_id")
     bos = bos if type(bos) is int and bos in tokens else None
     if config.get("add_bos_token") and not (folder / ABOUT).exists():
         first = bos  # otherwise transformers follows the post-processor alone
-    adds_start = first is not None or bos not in ends
-    return first if adds_start else bos, adds_start, tuple(dict.fromkeys(ends))
+    adds_bos = first is not None or bos not in eos_ids
+    return first if adds_bos else bos, adds_bos, tuple(dict.fromkeys(eos_ids))
 
 
 def _name_of(token: object) -> str:

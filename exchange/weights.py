@@ -102,7 +102,7 @@ def _parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, torch.S
     """Takes no memory. Raises ValueError if the model is too large to be described."""
     try:
         with torch.device("meta"):
-            model = GPT(config, vocab_size, end=0)  # no weight depends on the id
+            model = GPT(config, vocab_size, eos_id=0)  # no weight depends on the id
     except RuntimeError:
         raise ValueError("the model is too large") from None
     return {name: parameter.shape for name, parameter in model.named_parameters()}

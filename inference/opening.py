@@ -114,7 +114,7 @@ def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
     """A model with new weights for the tokens of a tokenizer. Raises UserError if the model needs a
     token that ends a document, and there is none."""
     try:
-        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.ends), None))
+        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.eos_ids), None))
     except ValueError as error:
         raise UserError(f"model.{error}") from error
 

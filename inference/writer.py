@@ -52,17 +52,17 @@ class Writer:
     def context(self, prompt: str) -> list[int]:
         """The tokens that are continued: those of the prompt, after what begins a document."""
         context = self.tokenizer.encode(self._beginning(prompt) + prompt)
-        start = self.tokenizer.start
-        begins = self.tokenizer.adds_start or not prompt
-        if self.document_end is None and start is not None and begins:
-            context.insert(0, start)
+        bos_id = self.tokenizer.bos_id
+        begins = self.tokenizer.adds_bos or not prompt
+        if self.document_end is None and bos_id is not None and begins:
+            context.insert(0, bos_id)
         return context
 
     def _beginning(self, prompt: str) -> str:
         """The text before the prompt, without which there may be no token at all."""
         if self.document_end is not None:
             return self.document_end
-        return "" if prompt or self.tokenizer.start is not None else "\n"
+        return "" if prompt or self.tokenizer.bos_id is not None else "\n"
 
     def write(self, sampling: SamplingConfig) -> str:
         """One sample as a string, which begins with the prompt."""
@@ -74,11 +74,11 @@ class Row:
 
     def __init__(self, tokenizer: Tokenizer, document_end: str | None) -> None:
         self.decoder, self.document_end = StreamDecoder(tokenizer), document_end
-        self.ends = tokenizer.ends if document_end is None else ()
+        self.eos_ids = tokenizer.eos_ids if document_end is None else ()
         self.held, self.ended = "", False
 
     def feed(self, token: int) -> str:
-        if token in self.ends and not self.ended:
+        if token in self.eos_ids and not self.ended:
             text, self.ended = self.flush(), True
             return text
         return "" if self.ended else self._emit(self.decoder.feed(token))

@@ -54,9 +54,9 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
             for token in range(tokenizer.vocab_size)
         ],
         "names": {**pairs.in_text},
-        "start": tokenizer.start,
-        "adds_start": tokenizer.adds_start,
-        "ends": list(tokenizer.ends),
+        "bos_id": tokenizer.bos_id,
+        "adds_bos": tokenizer.adds_bos,
+        "eos_ids": list(tokenizer.eos_ids),
         "document_end": document_end,
     }
 

@@ -30,20 +30,20 @@ EMBEDDING_STD = 0.5
 class GPT(nn.Module):
     """A decoder-only transformer over `vocab_size` tokens.
 
-    end: the token that ends a document; only `config.document_mask` needs it, and raises ValueError
-        without it.
+    eos_id: the token that ends a document; only `config.document_mask` needs it, and raises
+        ValueError without it.
     """
 
-    def __init__(self, config: ModelConfig, vocab_size: int, end: int | None = None) -> None:
+    def __init__(self, config: ModelConfig, vocab_size: int, eos_id: int | None = None) -> None:
         super().__init__()
-        if config.document_mask and end is None:
+        if config.document_mask and eos_id is None:
             raise ValueError(
                 "document_mask: the tokenizer has no token that ends a document; give false, or "
                 "choose another tokenizer"
             )
         self.config = config
         self.vocab_size = vocab_size
-        self.end = end
+        self.eos_id = eos_id
         self.token_embedding = nn.Embedding(vocab_size, config.d_model)
         self.position = POSITIONS[config.position].embeddings(config)
         self.embedding_dropout = Dropout(config.dropout)
@@ -52,7 +52,7 @@ class GPT(nn.Module):
         self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied_embeddings:
             self.unembedding.weight = self.token_embedding.weight
-        self.initialise()
+        self.init_weights()
 
     def forward(
         self,
@@ -113,8 +113,8 @@ class GPT(nn.Module):
         place."""
         mask, n_query = None, tokens.shape[1]
         if self.config.document_mask:
-            assert self.end is not None
-            ends = torch.eq(tokens, self.end)
+            assert self.eos_id is not None
+            ends = torch.eq(tokens, self.eos_id)
             mask = document_mask(ends if cache is None else cache.append_ends(ends), n_query)
         if self.config.window is not None:
             n_key = n_query + (0 if cache is None else cache.length)
@@ -165,7 +165,7 @@ class GPT(nn.Module):
         return 6 * linear + 12 * config.n_layers * width * config.context_length
 
     @torch.no_grad()
-    def initialise(self) -> None:
+    def init_weights(self) -> None:
         """Random weights, normal with mean 0; biases are 0, gains 1.
 
         Matrices have std 0.02, and those that write to the residual stream std 0.02 / sqrt(2

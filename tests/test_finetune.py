@@ -408,7 +408,7 @@ def test_ranks_that_share_a_model_start_where_one_rank_does(here: Path) -> None:
 def test_attention_stays_within_documents(here: Path) -> None:
     """The base gets a tokenizer whose documents end with a line."""
     folder = here / "runs/base/tokenizer"
-    Tokenizer.load(folder).with_limits(None, True, (10,)).save(folder)
+    Tokenizer.load(folder).with_special_ids(None, True, (10,)).save(folder)
     settings = (*FINETUNE, "trainer.max_steps=20", "trainer.checkpoint_every=10")
     given = ("init_from=runs/base", "model.document_mask=true", "run_dir=run")
     succeed("train", *settings, *given, cwd=here)

@@ -44,7 +44,7 @@ class Checkpointing(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         state = trainer.state
-        is_best = not state.bad_in_a_row and metrics.val_loss == state.best_val_loss
+        is_best = state.best_step == state.step
         if self.saved_step != state.step and is_best:
             self._save(trainer, is_best)
         elif self.saved_step == state.step and trainer.ranks.is_main:

@@ -87,7 +87,7 @@ def check_training_memory(
     without a `vocab_size`, 256 tokens are assumed.
     """
     vocab_size = vocab_size or 256
-    holders = {"ddp": 1, "fsdp": ranks.world_size, "hsdp": ranks.n_local}[trainer.parallel]
+    holders = {"ddp": 1, "fsdp": ranks.world_size, "hsdp": ranks.local_world_size}[trainer.parallel]
     tokens = trainer.batch_size * model.context_length
     part = tokens / trainer.grad_accumulation / ranks.world_size
     logits = min(part * vocab_size, PART_BYTES / 4)
@@ -95,7 +95,7 @@ def check_training_memory(
     needed = 4 * (3 * model.n_weights(vocab_size) / holders + activations)
     needed += 16 * tokens  # inputs and targets, int64
     if ranks.device.type == "cpu":  # the ranks of a node share its memory
-        needed *= ranks.n_local
+        needed *= ranks.local_world_size
     smaller = "trainer.batch_size or model.context_length, a larger trainer.grad_accumulation"
     if ranks.world_size > 1 and trainer.parallel == "ddp":
         smaller += ", or trainer.parallel=fsdp"

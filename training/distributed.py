@@ -7,6 +7,7 @@ in training read a full copy of it on the main process.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ CPU = torch.device("cpu")
 WAIT_SECONDS = 15.0
 
 Value = TypeVar("Value")
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,10 @@ class Ranks:
         return self.rank == 0
 
     @property
-    def n_local(self) -> int:
+    def local_world_size(self) -> int:
         """The number of ranks on this node."""
         local = os.environ.get("LOCAL_WORLD_SIZE", "")
         return int(local) if local.isdecimal() and int(local) else self.world_size
-
-    def shards(self, parallel: str) -> bool:
-        """Whether `parallelize` shards a model."""
-        return self.world_size > 1 and parallel != "ddp"
 
     def check(self, config: TrainerConfig) -> None:
         """Raise UserError if the ranks cannot share a batch or, with hsdp, a model."""
@@ -64,9 +62,10 @@ class Ranks:
                 f"{self.world_size} ranks in {config.grad_accumulation} parts; "
                 f"give a multiple of {parts}"
             )
-        if config.parallel == "hsdp" and self.world_size % self.n_local:
+        local = self.local_world_size
+        if config.parallel == "hsdp" and self.world_size % local:
             raise UserError(
-                f"trainer.parallel: hsdp needs nodes with equally many ranks, but {self.n_local} "
+                f"trainer.parallel: hsdp needs nodes with equally many ranks, but {local} "
                 f"of {self.world_size} ranks are on this one; choose fsdp, or start as many on "
                 "every node"
             )
@@ -125,6 +124,14 @@ class Ranks:
         model = model.to(self.device)
         return model if self.world_size == 1 else self.wrap(model, parallel)
 
+    def full_copy(self, model: Model, parallel: str) -> Model:
+        """What callbacks read of a model that `parallelize` gets next: if that shards it, a copy,
+        which `FullCopy` fills; otherwise the model itself. The main process, which alone reads it,
+        has it on its CPU; the copies of the others take no memory."""
+        if self.world_size == 1 or parallel == "ddp":
+            return model
+        return copy.deepcopy(model).to(CPU if self.is_main else "meta")
+
     def wrap(self, model: nn.Module, parallel: str) -> nn.Module:
         """`parallelize` a model on the device, also with one rank."""
         check_choice("parallel", parallel, PARALLEL)
@@ -135,7 +142,7 @@ class Ranks:
 
         shape: tuple[int, ...] = (self.world_size,)
         if parallel == "hsdp":
-            shape = (self.world_size // self.n_local, self.n_local)
+            shape = (self.world_size // self.local_world_size, self.local_world_size)
         mesh = init_device_mesh(
             self.device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :]
         )
@@ -176,30 +183,30 @@ def shard_as(full: Tensor, like: Tensor) -> Tensor:
 
 
 class FullCopy(Callback):
-    """Before other callbacks look at a sharded model, gathers its parameters into `copy`: at an
-    evaluation, where a checkpoint is due or requested, and where an observer looks at it; and its
-    gradients every `gradients_every` steps (0: never). All ranks take part; the main process alone
-    has a copy.
+    """Before other callbacks look at a sharded model, gathers its parameters into `model`, the
+    `Ranks.full_copy` of all ranks: at an evaluation, where a checkpoint is due or requested, and
+    where an observer looks at it; and its gradients every `gradients_every` steps (0: never). Does
+    nothing if `model` is the model in training.
 
     look_at(step, last): whether an observer looks at the model after `step` of `last` steps.
     """
 
     def __init__(
-        self, copy: nn.Module | None, look_at: Callable[[int, int], bool], gradients_every: int
+        self, model: nn.Module, look_at: Callable[[int, int], bool], gradients_every: int
     ) -> None:
-        self.copy, self.look_at, self.gradients_every = copy, look_at, gradients_every
+        self.model, self.look_at, self.gradients_every = model, look_at, gradients_every
 
     def on_start(self, trainer: Trainer) -> None:
         self._gather(trainer)
 
     def on_gradients(self, trainer: Trainer) -> None:
-        if not self.gradients_every or not trainer.is_due(self.gradients_every):
+        if self.model is trainer.model:
             return
-        for name, sharded in trainer.model.named_parameters():
-            full = None if sharded.grad is None else full_tensor(sharded.grad)
-            if self.copy:
-                own = self.copy.get_parameter(name)
-                own.grad = None if full is None else full.to(own.device)
+        if self.gradients_every and trainer.is_due(self.gradients_every):
+            for name, sharded in trainer.model.named_parameters():
+                own = self.model.get_parameter(name)
+                if sharded.grad is not None:
+                    own.grad = full_tensor(sharded.grad).to(own.device)
 
     def on_step(self, trainer: Trainer) -> None:
         is_saved = trainer.save_requested or trainer.is_due(trainer.config.checkpoint_every)
@@ -214,10 +221,10 @@ class FullCopy(Callback):
 
     @torch.no_grad()
     def _gather(self, trainer: Trainer) -> None:
+        if self.model is trainer.model:
+            return
         for name, sharded in trainer.model.named_parameters():
-            full = full_tensor(sharded)
-            if self.copy:
-                self.copy.get_parameter(name).copy_(full)
+            self.model.get_parameter(name).copy_(full_tensor(sharded))
 
 
 @contextmanager

@@ -114,6 +114,7 @@ class Evaluation(Callback):
         state.evaluated = state.step
         if not state.bad_in_a_row and (best is None or measured.loss < best):
             state.best_val_loss, state.best_val_tokens = measured.loss, measured.tokens
+            state.best_step = state.step
         metrics = EvalMetrics(measured.loss, measured.bpb, measured.tokens, measured.floor_bpb)
         trainer.call("on_eval", metrics)
 

@@ -18,7 +18,7 @@ from errors import UserError, check_range
 from files import read_json
 
 STATE, EVALUATED = "state.json", "evaluated.json"
-OPTIONAL = ("best_val_loss", "best_val_tokens", "evaluated")
+OPTIONAL = ("best_val_loss", "best_val_tokens", "best_step", "evaluated")
 
 
 @dataclass
@@ -26,7 +26,8 @@ class TrainState:
     """How far a run has come.
 
     seconds: wall-clock time of training, over all its sessions.
-    best_val_loss: the lowest of the evaluations, in nats per token, over `best_val_tokens` tokens.
+    best_val_loss: the lowest of the evaluations, in nats per token, over `best_val_tokens` tokens,
+        after `best_step` steps.
     evaluated: the step of the last evaluation: 0 before the first, but None if the initial weights
         are worth one, since they come from another run.
     bad_steps: how many steps were skipped because the loss or the gradient was not finite;
@@ -38,6 +39,7 @@ class TrainState:
     seconds: float = 0.0
     best_val_loss: float | None = None
     best_val_tokens: int | None = None
+    best_step: int | None = None
     evaluated: int | None = 0
     bad_steps: int = 0
     bad_in_a_row: int = 0

@@ -11,8 +11,9 @@ export class Tokenizer {
   #pieces = new Map(); // ids of pieces that were met
   #utf8 = new TextEncoder();
 
-  constructor({ pattern, classes, tokens, names, start, adds_start, ends, document_end }) {
-    Object.assign(this, { start, addsStart: adds_start, ends, documentEnd: document_end });
+  constructor({ pattern, classes, tokens, names, ...ids }) {
+    const { bos_id: bosId, adds_bos: addsBos, eos_ids: eosIds, document_end: documentEnd } = ids;
+    Object.assign(this, { bosId, addsBos, eosIds, documentEnd });
     this.tokens = tokens.map((each) => atob(each));
     this.#names = new Map(Object.entries(names));
     this.tokens.forEach((bytes, id) => bytes && this.#ids.set(bytes, id));

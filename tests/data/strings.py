@@ -134,8 +134,8 @@ def patterned() -> dict[str, Tokenizer]:
         made[f"pattern {i}"] = Tokenizer(
             Tiktoken(encoding),
             vocab_size=None if i % 2 else 4000,
-            start=ids[i % 2] if i > 2 else None,
-            ends=(ids[0],) if i > 2 else (),
+            bos_id=ids[i % 2] if i > 2 else None,
+            eos_ids=(ids[0],) if i > 2 else (),
         )
     return made
 

@@ -112,7 +112,7 @@ def read(path: Path | str, cache: Path, **settings: object) -> Dataset:
 def documents(dataset: Dataset, split: str) -> list[str]:
     """The documents of a split, from its tokens."""
     tokens = getattr(dataset, split)[:]
-    (end,) = dataset.tokenizer.ends
+    (end,) = dataset.tokenizer.eos_ids
     parts = np.split(tokens, np.flatnonzero(tokens == end) + 1)
     assert all(part[-1] == end for part in parts[:-1]) and not len(parts[-1])
     return [dataset.tokenizer.decode(part[:-1].tolist()) for part in parts[:-1]]
@@ -183,7 +183,7 @@ def test_one_plain_text_keeps_its_last_tenth(tmp_path: Path) -> None:
         assert (
             dataset.tokenizer.decode([*dataset.train[:].tolist(), *dataset.val[:].tolist()]) == text
         )
-        assert dataset.tokenizer.ends == ()
+        assert dataset.tokenizer.eos_ids == ()
 
 
 @pytest.mark.parametrize("separator", ["\n\n", r"\n\n", "<sep>", "x"])
@@ -305,7 +305,7 @@ def test_the_tokens_depend_on_what_ends_a_document(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", draw_texts(50))
     byte = fixed_tokenizer("byte")
     for end in (7, 8, None):
-        tokenizer = byte.with_limits(None, False, () if end is None else (end,))
+        tokenizer = byte.with_special_ids(None, False, () if end is None else (end,))
         found = prepare(open_corpus(config(tmp_path / "a.jsonl")), tokenizer, tmp_path / "c", 8)
         last = found.train[-2:].tolist()
         assert last == [10, 10] if end is None else last[1] == end
@@ -523,11 +523,13 @@ def test_the_end_of_a_document_is_a_token(tmp_path: Path) -> None:
         )
         tokenizer = dataset.tokenizer
         assert tokenizer.vocab_size == (vocab or 257)
-        assert tokenizer.ends == (tokenizer.start,) == (tokenizer.special_tokens["<|endoftext|>"],)
+        assert (
+            tokenizer.eos_ids == (tokenizer.bos_id,) == (tokenizer.special_tokens["<|endoftext|>"],)
+        )
         (tmp_path / name).mkdir()
         tokenizer.save(tmp_path / name)
-        assert Tokenizer.load(tmp_path / name).ends == tokenizer.ends
-        assert tokenizer.ends[0] not in tokenizer.encode("<|endoftext|>")
+        assert Tokenizer.load(tmp_path / name).eos_ids == tokenizer.eos_ids
+        assert tokenizer.eos_ids[0] not in tokenizer.encode("<|endoftext|>")
 
 
 def test_a_tokenizer_without_an_end_separates_documents_by_an_empty_line(tmp_path: Path) -> None:

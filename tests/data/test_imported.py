@@ -108,12 +108,12 @@ def test_tokens_of_sentencepiece_are_the_bytes_of_their_text() -> None:
 
 @pytest.mark.parametrize("fast", [train(bytes_alone(True)), sentence_piece()], ids=["bytes", "sp"])
 def test_a_saved_tokenizer_loads_unchanged(fast: Any, tmp_path: Path) -> None:
-    tokenizer = Tokenizer(engine(fast), vocab_size=3000, start=1, adds_start=False, ends=(0, 5))
+    tokenizer = Tokenizer(engine(fast), vocab_size=3000, bos_id=1, adds_bos=False, eos_ids=(0, 5))
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
     assert loaded.digest == tokenizer.digest and loaded.name == "hugging_face"
-    assert (loaded.vocab_size, loaded.start, loaded.adds_start) == (3000, 1, False)
-    assert loaded.ends == (0, 5) and loaded.with_document_end() is loaded
+    assert (loaded.vocab_size, loaded.bos_id, loaded.adds_bos) == (3000, 1, False)
+    assert loaded.eos_ids == (0, 5) and loaded.with_eos() is loaded
     assert loaded.encode(STRINGS[0]) == tokenizer.encode(STRINGS[0])
     other = Tokenizer(engine(fast), vocab_size=3001)
     assert other.digest != tokenizer.digest

@@ -169,26 +169,26 @@ def odd(**more: Any) -> Tokenizer:
 
 
 def test_sizes_and_limits_are_stored(tmp_path: Path) -> None:
-    odd(vocab_size=1024, start=600, adds_start=False, ends=(0, 3)).save(tmp_path)
+    odd(vocab_size=1024, bos_id=600, adds_bos=False, eos_ids=(0, 3)).save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
-    assert (loaded.vocab_size, loaded.start, loaded.ends) == (1024, 600, (0, 3))
-    assert not loaded.adds_start and loaded.digest == odd(vocab_size=1024).digest
+    assert (loaded.vocab_size, loaded.bos_id, loaded.eos_ids) == (1024, 600, (0, 3))
+    assert not loaded.adds_bos and loaded.digest == odd(vocab_size=1024).digest
     assert len(loaded.token_bytes) == 1024 and loaded.token_bytes.sum() == 256
     assert loaded.encode("e<end>") == [3 + 2 * byte for byte in b"e<end>"]
     assert loaded.decode([0, 600, 1023, *loaded.encode("a")]) == "a"
 
 
 def test_the_digest_depends_on_what_changes_tokens() -> None:
-    assert odd(start=600, ends=(0,)).digest == odd().digest
+    assert odd(bos_id=600, eos_ids=(0,)).digest == odd().digest
     assert odd(vocab_size=700).digest != odd().digest
-    assert fixed_tokenizer("byte").digest != fixed_tokenizer("byte").with_document_end().digest
+    assert fixed_tokenizer("byte").digest != fixed_tokenizer("byte").with_eos().digest
 
 
 @pytest.mark.parametrize(
-    "more", [{"vocab_size": 600}, {"vocab_size": 10**12}, {"start": 1}, {"ends": (1,)}]
+    "more", [{"vocab_size": 600}, {"vocab_size": 10**12}, {"bos_id": 1}, {"eos_ids": (1,)}]
 )
 def test_sizes_and_limits_that_do_not_fit_are_rejected(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^(vocab_size|ends): "):
+    with pytest.raises(ValueError, match=r"^(vocab_size|eos_ids): "):
         odd(**more)
 
 

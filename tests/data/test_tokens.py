@@ -39,7 +39,7 @@ class StubCorpus:
     """A corpus with a given text, which counts how often it is read."""
 
     description = None
-    marks_ends = False
+    adds_eos = False
     deduplicate = False
     val_fraction = 0.1
     n_bytes = 0

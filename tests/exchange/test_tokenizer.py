@@ -18,7 +18,7 @@ from tokenizers import AddedToken
 
 from data.patterns import GPT2, QWEN2
 from data.tokenizer import Tiktoken, Tokenizer
-from exchange.tokenizer import limits, read_own_tokenizer, write_tokenizer
+from exchange.tokenizer import read_own_tokenizer, special_ids, write_tokenizer
 from tests.data.fast import BYTES, LONG, STRINGS, open_fast, small, split, template, train
 from tests.data.strings import NAMES, gpt2, make, trained
 
@@ -48,13 +48,13 @@ def test_the_type_of_the_model_does_not_matter(name: str, model_type: str, tmp_p
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -> None:
     tokenizer = make(name)
-    end = write_tokenizer(tokenizer, tmp_path, LONG, None if tokenizer.ends else "\n\n")
+    end = write_tokenizer(tokenizer, tmp_path, LONG, None if tokenizer.eos_ids else "\n\n")
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": end}))
     again = read_own_tokenizer(tmp_path, tokenizer.vocab_size)
-    if tokenizer.ends:
-        assert (again.start, again.ends) == (tokenizer.start, tokenizer.ends)
+    if tokenizer.eos_ids:
+        assert (again.bos_id, again.eos_ids) == (tokenizer.bos_id, tokenizer.eos_ids)
     else:
-        assert (again.start, again.ends) == ((None, ()) if end is None else (end, (end,)))
+        assert (again.bos_id, again.eos_ids) == ((None, ()) if end is None else (end, (end,)))
     ours, theirs = tokenizer.engine.byte_pairs(), again.engine.byte_pairs()
     assert (theirs.pattern, theirs.ranks) == (ours.pattern, ours.ranks)
     assert theirs.special == ours.special
@@ -96,7 +96,7 @@ def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
     base.save_pretrained(tmp_path)
     fast = transformers.AutoTokenizer.from_pretrained(tmp_path, split_special_tokens=True)
     tokenizer = read_own_tokenizer(tmp_path, 3000)
-    assert tokenizer.ends == (0,) and tokenizer.start is None
+    assert tokenizer.eos_ids == (0,) and tokenizer.bos_id is None
     texts = [*STRINGS, "<think>e\u0301\u0338 <|im_end|><think>\u0338"]
     for text, ids in zip(texts, fast(texts)["input_ids"], strict=True):
         assert tokenizer.encode(text) == ids, ascii(text)
@@ -165,17 +165,17 @@ def test_the_ids_that_begin_and_end_documents(
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     tokenizer = read_own_tokenizer(tmp_path, 300)
-    assert (tokenizer.start, tokenizer.ends) == (start, ends)
+    assert (tokenizer.bos_id, tokenizer.eos_ids) == (start, ends)
     (tmp_path / "again").mkdir()
     assert write_tokenizer(tokenizer, tmp_path / "again", LONG, None) == (ends[0] if ends else None)
     fast = open_fast(tmp_path / "again")
     assert fast.eos_token_id == (ends[0] if ends else None) and fast.bos_token_id == start
-    added = [start] if tokenizer.adds_start and start is not None else []
+    added = [start] if tokenizer.adds_bos and start is not None else []
     assert fast("abc")["input_ids"] == [*added, 258]
     in_template = post_processor is not None and str(start) in str(post_processor)
-    assert tokenizer.adds_start == (in_template or start is None or start not in ends)
+    assert tokenizer.adds_bos == (in_template or start is None or start not in ends)
     again = read_own_tokenizer(tmp_path / "again", 300)
-    assert (again.start, again.adds_start) == (start, tokenizer.adds_start)
+    assert (again.bos_id, again.adds_bos) == (start, tokenizer.adds_bos)
 
 
 @pytest.mark.parametrize("add", [None, True, False])
@@ -203,7 +203,7 @@ def test_the_first_token_is_that_of_transformers(
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = open_fast(tmp_path, model_type)
     tokenizer = read_own_tokenizer(tmp_path, 300)
-    first = [tokenizer.start] if tokenizer.adds_start and tokenizer.start is not None else []
+    first = [tokenizer.bos_id] if tokenizer.adds_bos and tokenizer.bos_id is not None else []
     assert fast("abc")["input_ids"] == [*first, *tokenizer.encode("abc")]
     assert first == ([259] if "<|end|>" in str(post_processor) else [])
 
@@ -217,7 +217,7 @@ def test_without_a_tokenizer_json_the_setting_counts(add: bool, tmp_path: Path) 
     config = {"bos_token": "<|end|>", "tokenizer_class": "GPT2Tokenizer", "add_bos_token": add}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert open_fast(tmp_path)("abc")["input_ids"] == [259] * add + [258]
-    start, adds_start, _ = limits(tmp_path, None, model["vocab"])
+    start, adds_start, _ = special_ids(tmp_path, None, model["vocab"])
     assert ([start] if adds_start and start is not None else []) == [259] * add
 
 
@@ -256,7 +256,7 @@ def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
     (tmp_path / "config.json").write_text('{"bos_token_id": 50256, "eos_token_id": 50256}')
     again = read_own_tokenizer(tmp_path, 50257)
-    assert (again.start, again.ends) == (50256, (50256,))
+    assert (again.bos_id, again.eos_ids) == (50256, (50256,))
     assert again.engine.byte_pairs().ranks == tokenizer.engine.byte_pairs().ranks
     about = json.loads((tmp_path / "tokenizer.json").read_text())
     assert not about["model"]["ignore_merges"] and len(about["model"]["merges"]) == 50000

@@ -6,7 +6,6 @@ themselves.
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -128,7 +127,7 @@ def trainer(
     model = GPT(small_config(2, 2, 16, CONTEXT, d_mlp=25), VOCAB)
     if checkpoint:
         load_weights(model, checkpoint)
-    watched = copy.deepcopy(model) if ranks.shards(parallel) else model
+    watched = ranks.full_copy(model, parallel)
     parallel_model = ranks.parallelize(model, parallel)
     updates = Optimizer(model, OPTIMIZERS[optimizer], STEPS)
     state = TrainState()
@@ -142,7 +141,7 @@ def trainer(
         StopOnSignal(),
         NonFiniteGuard(),
         Metrics(token_bytes),
-        *([FullCopy(watched, lambda step, _: step == CUT, CUT)] if watched is not model else []),
+        FullCopy(watched, lambda step, _: step == CUT, CUT),
         watcher,
         *observers,
         Checkpointing(Checkpoints(folder)),
