@@ -76,7 +76,7 @@ def main(cfg: DictConfig) -> None:
     else:
         entries = look_at(config.text, opened, config)
     if page_file:
-        name = printable(real_path(opened.run.path).name)
+        name = name_of(opened, config)
         page(page_file, entries, f"Attention of {name}", about(opened), name)
         print(f"Wrote {page_file}")
 
@@ -106,7 +106,7 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
                 losses[step] = found
     length, corpus = opened.config.model.context_length, corpus or spare_corpus()
     run: dict[str, Any] = {
-        "name": printable(real_path(opened.run.path).name),
+        "name": name_of(opened, config),
         "about": about(opened),
         "prompt": first_prompt(corpus, tokenizer, length),
         "reference": reference_text(corpus, tokenizer, length),
@@ -132,7 +132,7 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
     seed = stored.get("seed")
     if stored.get("init_from") is None and type(seed) is int and 0 <= seed < 2**63:
         model = opened.model
-        first = initial_model(model.config, model.vocab_size, seed, model.end)
+        first = initial_model(model.config, model.vocab_size, seed, model.eos_id)
         yield 0, first.to(next(opened.model.parameters()).device)
     for each in each_checkpoint(opened):
         yield each.step, each.model
@@ -222,6 +222,13 @@ def logged_maps(folder: Path) -> Entries:
             "observe.attention.every"
         )
     return [(TAG, step, [*index.maps(".", TAG, step)]) for step in found]
+
+
+def name_of(opened: OpenRun, config: LookConfig) -> str:
+    """The title of a page."""
+    stored = read_settings(opened.run.newest_settings_file).get("name")
+    found = config.name or (stored if isinstance(stored, str) else "")
+    return printable(found or Path(config.html or "").stem)
 
 
 def about(opened: OpenRun) -> str:

@@ -67,6 +67,7 @@ class TrainConfig:
     """The settings of train.py; configs/train.yaml explains them."""
 
     seed: int = field(metadata={"fixed": True})
+    name: str | None = field(metadata=FREE_TEXT)
     run_dir: str | None = field(metadata=FREE_TEXT)
     resume: str | None = field(metadata=FREE_TEXT)
     init_from: str | None = field(metadata={"free_text": True, "fixed": True})
@@ -79,6 +80,8 @@ class TrainConfig:
     observe: ObserveConfig
 
     def __post_init__(self) -> None:
+        if self.name in ("", "..") or (self.name and Path(self.name).name != self.name):
+            raise ValueError(f"name: {self.name!r} is not the name of a folder; give one")
         check_range("seed", self.seed, 0, 2**63 - 1)
         _check_data(self.data)
         check_folder("cache_dir", self.cache_dir)
@@ -148,6 +151,7 @@ class LookConfig:
     checkpoint: str
     text: str | None = field(metadata=FREE_TEXT)
     steps: str
+    name: str | None = field(metadata=FREE_TEXT)
     html: str | None = field(metadata=FREE_TEXT)
     weights: str | None
     checkpoints: str | None

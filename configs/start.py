@@ -24,7 +24,7 @@ from errors import UserError, check_path, printable
 from inference.pretrained import Pretrained, open_pretrained
 from model import GPT
 from training.distributed import Ranks
-from training.run import Run, check_new
+from training.run import RUNS, Run, check_new
 from training.state import TrainState, load_state
 
 log = logging.getLogger("training")
@@ -105,6 +105,9 @@ def open_settings(cfg: DictConfig) -> Settings:
     if isinstance(path, str) and path not in ("", "-") and not is_url(path):
         cfg.data.path = literal(_lasting_path(cfg.data.path))
     is_auto = cfg.resume == AUTO
+    is_single = HydraConfig.get().mode != RunMode.MULTIRUN
+    if cfg.name is not None and cfg.run_dir is None and is_single and (is_auto or not cfg.resume):
+        cfg.run_dir = literal(str(RUNS / cfg.name))
     if is_auto:
         run = _find_run_to_continue(cfg.run_dir)
         cfg.resume = None  # a new run has the settings of any other

@@ -275,14 +275,14 @@ def test_overrides_of_a_resume_are_kept(tiny: Path, tiny_run: Path, tmp_path: Pa
 
 
 def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
-    auto = (*TINY, "resume=auto", "run_dir=run")
+    auto, run = (*TINY, "resume=auto", "name=Ida's hen"), tmp_path / "runs/Ida's hen"
     assert "continuing" not in succeed("train", *auto, cwd=tmp_path)
-    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["resume"] is None
+    assert yaml.safe_load((run / "config.yaml").read_text())["resume"] is None
     assert "already completed its 6 steps" in succeed("train", *auto, cwd=tmp_path)
     output = succeed("train", *auto, "trainer.max_steps=8", cwd=tmp_path)
-    assert "continuing run from step 6\n" in output
+    assert "continuing runs/Ida's hen from step 6\n" in output
     succeed("train", *TINY, "trainer.max_steps=8", "run_dir=other", cwd=tmp_path)
-    assert steps(tmp_path / "run") == steps(tmp_path / "other")
+    assert steps(run) == steps(tmp_path / "other")
 
 
 def test_a_sweep_cannot_continue_one_run(tmp_path: Path) -> None:

@@ -146,9 +146,9 @@ def test_hostile_texts_are_only_texts(tmp_path: Path, opened: Open) -> None:
     name = "run <img src=x onerror=document.title=3> &amp;"
     (tmp_path / "text.txt").write_text(f"A hen {HOSTILE} and \u202e a hat.\n" * 400)
     rest = [each for each in TINY if not each.startswith(("data", "trainer.max"))]
-    text = ("data=text", "data.path=text.txt", "trainer.max_steps=1", f"run_dir={name}")
+    text = ("data=text", "data.path=text.txt", "trainer.max_steps=1", f"name={name}")
     succeed("train", *rest, *text, cwd=tmp_path)
-    succeed("look", f"run={name}", "html=live.html", cwd=tmp_path)
+    succeed("look", f"run=runs/{name}", "html=live.html", cwd=tmp_path)
     file = tmp_path / "live.html"
     data = data_in(file)
     assert data["run"]["name"] == name and "<img" in data["run"]["reference"]
