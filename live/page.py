@@ -31,8 +31,8 @@ WORKER = (
 SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
-    *("charts", "next", "surprise", "switches", "writing", "ranking", "lens", "writers", "circuit"),
-    *("understanding", "saved", "foot", "layout", "author", "app"),
+    *("charts", "next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
+    *("circuit", "understanding", "saved", "foot", "tour", "layout", "author", "app"),
 )
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "

@@ -43,7 +43,7 @@ class LivePage extends Inspector {
 
   async begin() {
     this.follow();
-    this.build(1, () => this.saved());
+    this.build(1, () => null, (layer, head) => this.switches.toggle([[layer, head]]));
     Object.assign(this, buildParts(this));
     arrange(this);
     this.listen({ x: () => this.switches.toggleHead() });
@@ -59,6 +59,7 @@ class LivePage extends Inspector {
     wait(false);
     this.main.dataset.ready = "";
     await this.#restore();
+    if (this.tour.isDue()) await this.tour.start();
     addEventListener("hashchange", () => this.#restore());
   }
 
@@ -153,7 +154,7 @@ class LivePage extends Inspector {
     options(this.view, views.map(([name]) => name), state.view, views.map(([, text]) => text));
     this.meaning.textContent = (VIEWS[state.view] ?? CHANGE)[1];
     this.main.classList.toggle("differing", state.view === "change");
-    this.panels[0].title.textContent = `Layer ${layer}, head ${head}${isOff(layer, head) ? " (off)" : ""}`;
+    this.panels[0].title.textContent = `L${layer}H${head}${isOff(layer, head) ? " (off)" : ""}`;
     this.switches.show(state.off, layer, head, maps.header.heads[layer]);
     this.scores.show([{ maps, step: state.step, steps: 1, curves: null }], layer, head);
     const { losses, before, tokens } = reading;
@@ -182,15 +183,6 @@ class LivePage extends Inspector {
     if (view !== "change") return;
     const two = [this.maps, this.reading.before.maps];
     this.difference.show(two, ["parts off", "all on"], this.state, focus, cell, this.palette);
-  }
-
-  // What the tab's menu saves.
-  saved() {
-    const { run } = this.data;
-    const { state, maps, palette, difference, reading } = this;
-    const one = { run: run.name, tag: state.text.slice(0, 40), step: state.step };
-    const two = { ...one, tag: "all parts on" };
-    return { state: { ...state, one, two }, maps: [maps, reading.before?.maps], palette, difference };
   }
 
   // Another head was measured: the heads are shown in the order of what is known.

@@ -17,6 +17,12 @@ export class Author {
     return this.app.set({ text, ids: null, place: null });
   }
 
+  // Begins with another text.
+  replace(text) {
+    this.app.input.value = text;
+    return this.typed(text);
+  }
+
   // Goes on with a token: after the text, or in the place that is looked at.
   choose(id) {
     const { state, study, reading } = this.app;

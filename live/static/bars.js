@@ -28,6 +28,12 @@ export function bars(rows, signed = false) {
   );
 }
 
+// What the colours of signed bars mean.
+export function signedScale() {
+  const part = (kind, text) => el("span", {}, el("i", { class: kind }), ` ${text}`);
+  return el("p", { class: "signs line small" }, part("more", "makes it more probable"), part("less", "makes it less probable"));
+}
+
 // Rows for parts: [name, value], and the largest value has the longest bar.
 export function contributions(parts, most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-9)) {
   return parts.map(([name, value]) => ({ name, value: value / most, text: signedText(value) }));

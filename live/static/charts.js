@@ -1,22 +1,22 @@
-// Bars and tables as pictures to save, SVG and PNG.
+// Bars and tables as files to save: pictures as SVG and PNG, and their numbers.
 
 import { svg, tokenLabel } from "./dom.js";
 import { SPACE, label, picture, pictureFiles } from "./drawing.js";
-import { FileMenu, tableFile } from "./files.js";
+import { tableFile } from "./files.js";
 
 const ROW = 22; // pixels
 const LETTER = 7.3; // of the monospaced font, about
 const BAR = 220;
 const TOP = 34;
 
-// The menu of a picture. chart(): {name, title, rows} or {name, title, columns, rows}, as below; lines():
-// its numbers; look(): the palette.
-export class ChartMenu extends FileMenu {
-  constructor(chart, lines, look, say) {
-    const draw = (of) => [of.name, (of.columns ? drawTable : drawBars)(of, look())];
-    const numbers = tableFile("Numbers (CSV)", () => [chart().name, lines()]);
-    super([...pictureFiles("Picture", () => draw(chart())), numbers], say);
-  }
+// The files of a picture, for a menu, where they are called `what`. chart(): {name, title, rows} or
+// {name, title, columns, rows}, as below; lines(): its numbers; look(): the palette.
+export function chartFiles(what, chart, lines, look) {
+  const draw = (of) => [of.name, (of.columns ? drawTable : drawBars)(of, look())];
+  return [
+    ...pictureFiles(what, () => draw(chart())),
+    tableFile(`${what} (CSV)`, () => [chart().name, lines()]),
+  ];
 }
 
 // rows: [name, length of the bar from -1 to 1, text].

@@ -1,20 +1,23 @@
 // What the selected head would write if it attended to one token only: its OV circuit (Elhage et al.
 // 2021, "A Mathematical Framework for Transformer Circuits").
 
-import { bars, contributions } from "./bars.js";
+import { bars, contributions, signedScale } from "./bars.js";
 import { el, tokenLabel } from "./dom.js";
-import { headed } from "./files.js";
 
 export class CircuitLists {
-  constructor(save) {
+  constructor() {
     this.title = el("p", { class: "meaning" });
     this.lists = el("div", { class: "pair" });
-    this.node = el("div", { class: "insight" }, headed(this.title, save), this.lists);
+    this.node = el("div", { class: "insight" }, this.title, signedScale(), this.lists);
+  }
+
+  get isFilled() {
+    return this.rows !== undefined;
   }
 
   // promoted, suppressed: [token, what the head adds to its logit].
   show(token, layer, head, promoted, suppressed) {
-    this.title.textContent = `If head ${head} of layer ${layer} attended to ${tokenLabel(token)} alone, it would make these tokens more or less probable. The numbers are added to their logits. Select another token in the text.`;
+    this.title.textContent = `If L${layer}H${head} attended to ${tokenLabel(token)} alone, it would make these tokens more or less probable. The numbers are added to their logits. Select another token in the text.`;
     this.rows = { promoted, suppressed };
     const all = [...promoted, ...suppressed].map(([each, value]) => [tokenLabel(each), value]);
     const rows = contributions(all);

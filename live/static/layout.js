@@ -1,4 +1,5 @@
-// The parts of the page and their places.
+// The parts of the page and their places: three steps (type, see, break), with what comes next beside
+// them, and below them the looks inside.
 
 import { field, Picker, copyLink } from "./controls.js";
 import { el } from "./dom.js";
@@ -8,23 +9,21 @@ import { writeFragment } from "./link.js";
 import { NextTokens } from "./next.js";
 import { Player } from "./play.js";
 import { Ranking } from "./ranking.js";
-import { charts } from "./saved.js";
+import { saveMenu } from "./saved.js";
 import { Scores } from "./scores.js";
+import { stepTitle } from "./steps.js";
 import { Surprise } from "./surprise.js";
 import { Switches } from "./switches.js";
+import { Tour } from "./tour.js";
 import { Understanding } from "./understanding.js";
 import { Writing } from "./writing.js";
-
-const LEAD =
-  "A language model runs in this page. Type, and it reads along: what surprises it, what it expects next, what each of its heads looks at. Switch parts off to find out what they do.";
 
 // Every part reports to the page what was done, and knows no other part.
 export function buildParts(app) {
   const say = (text) => app.say(text);
-  const menus = charts(app, say);
   const steps = new Picker("Training", ({ step }) => app.set({ step }));
   return {
-    ...textParts(app, menus),
+    ...textParts(app),
     steps,
     player: new Player([steps], { maps: async () => {} }), // whose maps are computed, not loaded
     view: el("select", { oninput: ({ target }) => app.set({ view: target.value }) }),
@@ -32,11 +31,13 @@ export function buildParts(app) {
     scores: new Scores(() => {}),
     ranking: new Ranking(app.study, () => app.ranked(), say),
     switches: new Switches((off) => app.set({ off })),
-    understanding: new Understanding(app.study, menus, () => app.explain()),
+    understanding: new Understanding(app.study, () => app.explain()),
+    save: saveMenu(app, say),
+    tour: new Tour(app),
   };
 }
 
-function textParts(app, menus) {
+function textParts(app) {
   const { author } = app;
   const input = el("textarea", {
     rows: 3,
@@ -55,14 +56,13 @@ function textParts(app, menus) {
     input.style.height = "auto";
     input.style.height = `${input.scrollHeight + 2}px`;
   };
+  const surprise = new Surprise((place) => app.look(place));
+  const choices = { choose: (id) => author.choose(id), back: () => app.set({ place: null }) };
   return {
     input,
     grow,
-    next: new NextTokens(
-      { choose: (id) => author.choose(id), back: () => app.set({ place: null }) },
-      menus.next,
-    ),
-    surprise: new Surprise((place) => app.look(place), menus.losses),
+    surprise,
+    next: new NextTokens(choices, surprise.sum),
     writing: new Writing({
       start: () => author.toggle(),
       stop: () => author.toggle(),
@@ -75,53 +75,93 @@ function textParts(app, menus) {
 }
 
 export function arrange(app) {
-  const text = [app.input, app.writing.node, app.seen, app.surprise.node];
   app.main.replaceChildren(
-    el("p", { class: "lead" }, LEAD),
-    app.steps.node,
+    tools(app),
     app.notice,
-    el("div", { class: "columns top" }, el("section", { class: "typing", "aria-label": "Your text" }, ...text), app.next.node),
-    columns(app),
+    app.steps.node,
+    el(
+      "div",
+      { class: "stage" },
+      typing(app),
+      el("div", { class: "rail" }, app.next.node, app.switches.node),
+      seeing(app),
+    ),
     app.understanding.node,
-    el("footer", {}, linkButton(app), ...foot(app.data)),
+    el("footer", {}, ...foot(app.data)),
+    app.tour.node,
   );
 }
 
-function columns(app) {
+function tools(app) {
+  const copied = el("output", { class: "copied" });
+  const copy = () => copyLink(window, writeFragment(app.linked()), copied);
+  const title = "A link to this text, head, step and what is switched off";
+  return el(
+    "div",
+    { class: "tools line centred" },
+    el("button", { type: "button", onclick: () => app.tour.start() }, "Tour"),
+    el("button", { type: "button", onclick: copy, title }, "Copy link"),
+    app.save.node,
+    copied,
+  );
+}
+
+function typing(app) {
+  return el(
+    "section",
+    { class: "typing", "aria-label": "Type" },
+    stepTitle(1, "Type", "The model reads along, and guesses every next token."),
+    app.input,
+    app.writing.node,
+    examples(app),
+    app.seen,
+    app.surprise.node,
+  );
+}
+
+// Texts to begin with: none of them is from the text that the model was trained on.
+function examples(app) {
+  const { prompt, reference } = app.data.run;
+  const words = reference.trim().split(/\s+/).slice(0, 8).join(" ");
+  const half = reference.slice(0, Math.max(1, reference.length >> 1));
+  const texts = { "a beginning": prompt, "the same words twice": `${words} ${words}`, "another text": half };
+  const buttons = Object.entries(texts).map(([name, text]) =>
+    el("button", { type: "button", class: "plain", onclick: () => app.author.replace(text) }, name),
+  );
+  return el("p", { class: "examples line centred small" }, el("span", {}, "Try"), ...buttons);
+}
+
+function seeing(app) {
   const scores = el(
     "details",
     { class: "allscores", open: innerWidth > 1000 },
     el("summary", {}, "Scores of this head"),
     app.scores.node,
   );
-  const shown = field("Show", app.view);
   return el(
-    "div",
-    { class: "columns" },
+    "section",
+    { class: "seeing", "aria-label": "See" },
+    stepTitle(2, "See", "What each head looks at, and which head matters."),
+    app.overview,
     el(
       "div",
-      { class: "side" },
-      app.overview,
-      el("div", { class: "ordering line" }, app.order.node, app.ranking.node),
-      app.grid.node,
-      app.legend,
-      keyList([["x", "switch the head off, or on"]], app.data.steps.length > 1),
-    ),
-    el(
-      "div",
-      { class: "chosen" },
-      el("div", { class: "views line" }, shown, app.buttons.node, app.meaning),
-      app.panels[0].node,
-      app.difference.node,
-      el("div", { class: "aside" }, app.switches.node, scores),
+      { class: "columns" },
+      el(
+        "div",
+        { class: "side" },
+        el("div", { class: "ordering line" }, app.order.node, app.ranking.node),
+        app.grid.node,
+        app.legend,
+        keyList([["x", "switch the head off, or on"]], app.data.steps.length > 1),
+      ),
+      el(
+        "div",
+        { class: "chosen" },
+        el("div", { class: "views line" }, field("Show", app.view), app.buttons.node, app.meaning),
+        app.panels[0].node,
+        app.difference.node,
+        scores,
+      ),
     ),
   );
-}
-
-function linkButton(app) {
-  const copied = el("output", { class: "copied" });
-  const copy = () => copyLink(window, writeFragment(app.linked()), copied);
-  const title = "A link to this text, head, step and what is switched off";
-  const button = el("button", { type: "button", onclick: copy, title }, "Copy link");
-  return el("div", { class: "line centred" }, button, copied);
 }

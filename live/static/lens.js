@@ -3,20 +3,25 @@
 
 import { percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
-import { headed } from "./files.js";
 
 const LENS_MEANING =
   "If the model ended after this layer, this token would come next. Rows are layers, columns the tokens read; a guess that was right is underlined.";
 
 export class LensTable {
-  constructor(save) {
+  constructor() {
     this.readout = el("p", { class: "readout small" });
     this.body = el("div", { class: "scroller" });
     const over = (event) => this.#point(event.target.closest("[data-at]"));
     for (const type of ["pointerover", "click", "focusin"]) this.body.addEventListener(type, over);
     this.body.addEventListener("keydown", (event) => this.#key(event));
     const about = el("p", { class: "meaning" }, LENS_MEANING);
-    this.node = el("div", { class: "insight" }, headed(about, save), this.body, this.readout);
+    const ramp = el("i", { class: "ramp", "aria-hidden": "true" });
+    const scale = el("p", { class: "small" }, "0% ", ramp, "100%: the probability of the guess");
+    this.node = el("div", { class: "insight" }, about, this.body, scale, this.readout);
+  }
+
+  get isFilled() {
+    return this.cells !== undefined;
   }
 
   // cells[layer][place]: the most probable tokens there as [token, probability]; layer 0 is the

@@ -2,7 +2,6 @@
 
 import { bars, percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
-import { headed } from "./files.js";
 
 // What became of the token that was the most probable before.
 export function changeOf(rows) {
@@ -12,7 +11,8 @@ export function changeOf(rows) {
 
 export class NextTokens {
   // choose(id): go on with this token. back(): show what comes next again.
-  constructor({ choose, back }, save) {
+  // sum: the loss of the text, in words.
+  constructor({ choose, back }, sum) {
     this.choose = choose;
     this.title = el("h2");
     this.back = el("button", { type: "button", class: "plain", onclick: back }, "What comes next");
@@ -21,7 +21,8 @@ export class NextTokens {
     this.node = el(
       "section",
       { class: "next", "aria-label": "Probabilities of tokens" },
-      headed(this.title, save),
+      this.title,
+      sum,
       this.note,
       this.list,
       this.back,

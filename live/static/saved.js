@@ -1,81 +1,105 @@
-// What can be saved of each picture that is no map: the picture, and its numbers.
+// What can be saved: the map of the head, and each chart of the page as a picture and as numbers.
 
 import { contributions, percent } from "./bars.js";
-import { ChartMenu } from "./charts.js";
-import { fileName } from "./files.js";
+import { chartFiles } from "./charts.js";
+import { FileMenu, fileName } from "./files.js";
 import { layerName } from "./lens.js";
+import { mapFiles, subject } from "./save.js";
 
-// The menus by name. app: the page, whose parts keep what they show.
-export function charts(app, say) {
-  const name = (what) => fileName(app.data.run.name, app.state.step, what);
-  const menu = (chart, lines) => new ChartMenu(chart, lines, () => app.palette, say);
-  const ofBars = (what, title, parts) => () => ({
-    name: name(what),
-    title: title(),
-    rows: contributions(parts()).map((row) => [row.name, row.value, row.text]),
+const json = JSON.stringify; // so that spaces and line ends are seen
+
+// One menu for all. app: the page, whose parts keep what they show.
+export function saveMenu(app, say) {
+  const charts = { "Next tokens": nextTokens, Losses: losses, Layers: layers, Parts: parts, "OV circuit": circuit };
+  const files = Object.entries(charts).flatMap(([what, chart]) => {
+    const made = () => chart(app, (name) => fileName(app.data.run.name, app.state.step, name));
+    const lines = () => made().lines();
+    return chartFiles(what, made, lines, () => app.palette).map((file) => [...file, () => made() !== null]);
   });
-  const json = JSON.stringify; // so that spaces and line ends are seen
-  const writers = () => app.understanding.writers.parts;
-  const ofHead = () => {
-    const { promoted, suppressed } = app.understanding.circuit.rows;
-    return [...promoted, ...suppressed];
-  };
+  const map = () => subject(saved(app), app.state.view === "change" ? 2 : 0);
+  return new FileMenu([...mapFiles(map), ...files], say);
+}
+
+// What save.js reads of a page.
+function saved({ data: { run }, state, maps, palette, difference, reading }) {
+  const one = { run: run.name, tag: state.text.slice(0, 40), step: state.step };
+  const two = { ...one, tag: "all parts on" };
+  return { state: { ...state, one, two }, maps: [maps, reading.before?.maps], palette, difference };
+}
+
+// The charts, each as charts.js draws it, with its numbers as `lines`; null if it is not shown.
+
+function nextTokens({ next }, name) {
   return {
-    next: menu(
-      () => ({
-        name: name("next"),
-        title: app.next.title.textContent,
-        rows: app.next.rows.map(({ token, now }) => [token, now, percent(now)]),
-      }),
-      () => [
-        ["token", "probability", "before"],
-        ...app.next.rows.map(({ token, now, before }) => [json(token), now, before ?? NaN]),
-      ],
-    ),
-    losses: menu(
-      () => ({
-        name: name("losses"),
-        title: "Loss of every token, in nats",
-        rows: app.surprise.tokens.map((token, i) => {
-          const loss = app.surprise.losses[i];
-          const worst = Math.log(app.data.config.vocab_size);
-          return [token, Math.min(1, loss / worst) || 0, Number.isNaN(loss) ? "–" : loss.toFixed(3)];
-        }),
-      }),
-      () => [
-        ["position", "token", "loss", "before"],
-        ...app.surprise.tokens.map((token, i) => {
-          const { losses, before } = app.surprise;
-          return [i, json(token), losses[i], before?.[i] ?? NaN];
-        }),
-      ],
-    ),
-    lens: menu(
-      () => ({
-        name: name("layers"),
-        title: "What each layer would say next",
-        columns: app.understanding.lens.tokens,
-        rows: app.understanding.lens.cells.map((row, i) => [layerName(i), ...row.map(([top]) => top)]),
-      }),
-      () => [
-        ["after", "position", "token", "rank", "next", "probability"],
-        ...app.understanding.lens.cells.flatMap((row, layer) =>
-          row.flatMap((top, i) =>
-            top.map(([token, share], rank) => [
-              ...[layerName(layer), i, json(app.understanding.lens.tokens[i])],
-              ...[rank + 1, json(token), share],
-            ]),
-          ),
+    name: name("next"),
+    title: next.title.textContent,
+    rows: next.rows.map(({ token, now }) => [token, now, percent(now)]),
+    lines: () => [
+      ["token", "probability", "before"],
+      ...next.rows.map(({ token, now, before }) => [json(token), now, before ?? NaN]),
+    ],
+  };
+}
+
+function losses({ surprise, data }, name) {
+  const worst = Math.log(data.config.vocab_size);
+  const shown = (loss) => (Number.isNaN(loss) ? "–" : loss.toFixed(3));
+  return {
+    name: name("losses"),
+    title: "Loss of every token, in nats",
+    rows: surprise.tokens.map((token, i) => {
+      const loss = surprise.losses[i];
+      return [token, Math.min(1, loss / worst) || 0, shown(loss)];
+    }),
+    lines: () => [
+      ["position", "token", "loss", "before"],
+      ...surprise.tokens.map((token, i) => [i, json(token), surprise.losses[i], surprise.before?.[i] ?? NaN]),
+    ],
+  };
+}
+
+function layers({ understanding }, name) {
+  const { lens } = understanding;
+  if (!understanding.isOpen(lens)) return null;
+  return {
+    name: name("layers"),
+    title: "What each layer would say next",
+    columns: lens.tokens,
+    rows: lens.cells.map((row, i) => [layerName(i), ...row.map(([top]) => top)]),
+    lines: () => [
+      ["after", "position", "token", "rank", "next", "probability"],
+      ...lens.cells.flatMap((row, layer) =>
+        row.flatMap((top, i) =>
+          top.map(([token, share], rank) => [
+            ...[layerName(layer), i, json(lens.tokens[i])],
+            ...[rank + 1, json(token), share],
+          ]),
         ),
-      ],
-    ),
-    writers: menu(
-      ofBars("writers", () => "What each part adds to the logit", writers),
-      () => [["part", "added to the logit"], ...writers()],
-    ),
-    circuit: menu(
-      ofBars("head", () => "What the head adds to the logits", ofHead),
-      () => [["token", "added to the logit"], ...ofHead().map(([token, value]) => [json(token), value])],
-    ),
+      ),
+    ],
+  };
+}
+
+function parts({ understanding }, name) {
+  const { writers } = understanding;
+  if (!understanding.isOpen(writers)) return null;
+  const added = writers.parts;
+  return {
+    name: name("writers"),
+    title: "What each part adds to the logit",
+    rows: contributions(added).map((row) => [row.name, row.value, row.text]),
+    lines: () => [["part", "added to the logit"], ...added],
+  };
+}
+
+function circuit({ understanding }, name) {
+  const ov = understanding.circuit;
+  if (!understanding.isOpen(ov)) return null;
+  const added = [...ov.rows.promoted, ...ov.rows.suppressed];
+  return {
+    name: name("head"),
+    title: "What the head adds to the logits",
+    rows: contributions(added).map((row) => [row.name, row.value, row.text]),
+    lines: () => [["token", "added to the logit"], ...added.map(([token, value]) => [json(token), value])],
   };
 }

@@ -90,7 +90,7 @@ export class Study {
     const { embedding, position, heads, mlps, biases, logit } = answer;
     const parts = [["embedding", embedding]];
     if (position !== undefined) parts.push(["position", position]);
-    heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`layer ${l}, head ${h}`, value])));
+    heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`L${l}H${h}`, value])));
     mlps.forEach((value, l) => parts.push([`layer ${l}, MLP`, value]));
     if (biases) parts.push(["biases", biases]);
     return { choices: choices.map((each) => [each, this.labels[each]]), id, parts, logit };

@@ -2,12 +2,11 @@
 
 import { signedText } from "./bars.js";
 import { el, spokenToken } from "./dom.js";
-import { headed } from "./files.js";
 import { TokenText } from "./text.js";
 
 export class Surprise {
   // pick(place): show what else could have been there.
-  constructor(pick, save) {
+  constructor(pick) {
     this.text = new TokenText("Loss of every token", pick, { class: "text losses" });
     this.sum = el("p", { class: "sum" });
     this.most = el("span");
@@ -18,8 +17,7 @@ export class Surprise {
     this.node = el(
       "section",
       { class: "surprise" },
-      headed(title, save),
-      this.sum,
+      title,
       this.text.node,
       el("div", { class: "under apart" }, el("p", { class: "note small" }, hint), scale),
     );

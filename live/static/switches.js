@@ -4,6 +4,7 @@
 import { options } from "./controls.js";
 import { el } from "./dom.js";
 import { anyOff, nothingOff } from "./link.js";
+import { stepTitle } from "./steps.js";
 
 const WAYS = {
   mean: "what it writes on average",
@@ -15,8 +16,8 @@ export class Switches {
   constructor(change) {
     this.change = change;
     const button = (act) => el("button", { type: "button", onclick: act });
-    this.head = button(() => this.#toggle([[this.layer, this.chosen]]));
-    this.attention = button(() => this.#toggle(this.heads.map((_, head) => [this.layer, head])));
+    this.head = button(() => this.toggleHead());
+    this.attention = button(() => this.toggle(this.heads.map((_, head) => [this.layer, head])));
     this.mlp = button(() => this.#toggleMlp(this.layer));
     this.by = el("select", { oninput: () => change({ ...this.off, by: this.by.value }) });
     options(this.by, Object.keys(WAYS), "mean", Object.values(WAYS));
@@ -25,14 +26,13 @@ export class Switches {
     this.all = el("button", { type: "button", onclick: all }, "All on");
     this.node = el(
       "section",
-      { class: "switches" },
-      el("h2", {}, "Switch parts off"),
+      { class: "switches", "aria-label": "Break" },
+      stepTitle(3, "Break", "Switch parts off. Every head has its own switch, on its map."),
       el("div", { class: "buttons line centred" }, this.head, this.attention, this.mlp),
       el("label", { class: "by small" }, "In place of a part: ", this.by),
       (this.effect = el("p", { class: "effect" })),
       (this.said = el("output", { class: "spoken" })), // once for each change of what is off
       (this.shown = el("div", { class: "buttons line centred" }, this.list, this.all)),
-      el("p", { class: "note small" }, "Parts of another layer: choose a head there."),
     );
   }
 
@@ -45,7 +45,7 @@ export class Switches {
       button.textContent = text;
       button.setAttribute("aria-pressed", pressed);
     };
-    state(this.head, `Head ${head} of layer ${layer}`, isOff(head));
+    state(this.head, `L${layer}H${head}`, isOff(head));
     state(this.attention, `All heads of layer ${layer}`, this.heads.every((_, each) => isOff(each)));
     state(this.mlp, `MLP of layer ${layer}`, mlpOff);
     this.by.value = off.by;
@@ -65,7 +65,7 @@ export class Switches {
         if (here.length === this.heads.length && here.length > 1)
           return [[`layer ${layer}: all heads`, () => without({ heads: rest })]];
         return here.map((head) => [
-          `layer ${layer}: head ${head[1]}`,
+          `L${layer}H${head[1]}`,
           () => without({ heads: heads.filter((each) => each !== head) }),
         ]);
       }),
@@ -94,12 +94,13 @@ export class Switches {
     this.told = off;
   }
 
+  // The selected head.
   toggleHead() {
-    this.#toggle([[this.layer, this.chosen]]);
+    this.toggle([[this.layer, this.chosen]]);
   }
 
   // These heads off, or on again if all of them are off.
-  #toggle(heads) {
+  toggle(heads) {
     const { off } = this;
     const among = (some, [l, h]) => some.some(([layer, head]) => layer === l && head === h);
     const rest = off.heads.filter((each) => !among(heads, each));

@@ -7,16 +7,16 @@ import { LensTable } from "./lens.js";
 import { Writers } from "./writers.js";
 
 export class Understanding {
-  // menus: of what can be saved, by name. again(): another look was opened, or another token chosen.
-  constructor(study, menus, again) {
+  // again(): another look was opened, or another token chosen.
+  constructor(study, again) {
     Object.assign(this, { study, again });
     const explain = (id) => {
       this.explained = id;
       again();
     };
-    this.lens = new LensTable(menus.lens);
-    this.writers = new Writers(explain, menus.writers);
-    this.circuit = new CircuitLists(menus.circuit);
+    this.lens = new LensTable();
+    this.writers = new Writers(explain);
+    this.circuit = new CircuitLists();
     const look = (title, part) => {
       const summary = el("summary", {}, el("h2", {}, title));
       return el("details", { ontoggle: ({ target }) => target.open && again() }, summary, part.node);
@@ -27,6 +27,11 @@ export class Understanding {
       look("What this head writes", this.circuit),
     ];
     this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...this.looks);
+  }
+
+  // Whether a look is open, and has been filled.
+  isOpen(part) {
+    return this.looks.some((look) => look.open && look.contains(part.node)) && part.isFilled;
   }
 
   // Asks for what is open. isNew(): whether this is still what is shown.

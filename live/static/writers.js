@@ -1,10 +1,9 @@
 // Which parts write the next token: what each one adds to its logit (direct logit attribution,
 // Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits").
 
-import { bars, contributions, signedText } from "./bars.js";
+import { bars, contributions, signedScale, signedText } from "./bars.js";
 import { field, options } from "./controls.js";
 import { el, tokenLabel } from "./dom.js";
-import { headed } from "./files.js";
 
 const MOST_BARS = 14;
 const WRITERS_MEANING =
@@ -12,13 +11,17 @@ const WRITERS_MEANING =
 
 export class Writers {
   // explain(id): another token is to be explained.
-  constructor(explain, save) {
+  constructor(explain) {
     this.select = el("select", { oninput: () => explain(Number(this.select.value)) });
     this.sum = el("p", { class: "sum" });
     this.list = el("div");
     const about = el("p", { class: "meaning" }, WRITERS_MEANING);
     const token = field("Token", this.select);
-    this.node = el("div", { class: "insight" }, headed(about, save), token, this.list, this.sum);
+    this.node = el("div", { class: "insight" }, about, token, signedScale(), this.list, this.sum);
+  }
+
+  get isFilled() {
+    return this.parts !== undefined;
   }
 
   // choices: [id, token] of the tokens that can be explained. parts: [name, value]; they sum to the logit.

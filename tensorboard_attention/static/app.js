@@ -11,6 +11,7 @@ import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
 import { keyList } from "./keys.js";
 import { Address } from "./address.js";
+import { SaveMenu, subject } from "./save.js";
 import { Compare, names } from "./compare.js";
 import { Player } from "./play.js";
 import { LiveLink } from "./running.js";
@@ -72,7 +73,7 @@ class App extends Inspector {
         new Picker(i ? "Compared with" : "View", (view) => this.compare.choose(which, view)),
     );
     this.player = new Player(this.pickers, this.store);
-    this.build(2, () => this);
+    this.build(2, (which) => new SaveMenu(() => subject(this, which), (text) => this.say(text)));
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
@@ -174,7 +175,7 @@ class App extends Inspector {
       const { one, two } = this.state;
       const probe = two && one.tag !== two.tag ? `, ${view.tag}` : "";
       const which = two ? ` · ${view.run}${probe}, step ${view.step}` : "";
-      title.textContent = `Layer ${layer}, head ${head}${which}`;
+      title.textContent = `L${layer}H${head}${which}`;
     });
     this.drawHead();
   }

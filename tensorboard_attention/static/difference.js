@@ -129,12 +129,12 @@ export class DifferencePanel {
 
   // names: how the two views are told apart.
   show([one, two], names, { layer, head }, focus, cell, palette) {
-    this.title.textContent = `Layer ${layer}, head ${head} · ${names[0]} minus ${names[1]}`;
+    this.title.textContent = `L${layer}H${head} · ${names[0]} minus ${names[1]}`;
     const obstacle = Difference.obstacle(one, two, layer, head);
     if (this.maps?.one !== one || this.maps.two !== two) this.maps = new Difference(one, two);
     this.note.textContent = obstacle || (this.maps.isFinite(layer, head) ? "" : UNKNOWN);
     this.shown.hidden = obstacle !== "";
-    this.save.allow(!obstacle);
+    this.save?.allow(!obstacle);
     if (obstacle) return;
     this.picture.show(this.maps, layer, head, focus, cell, palette);
     const scale = this.maps.legend(palette);

@@ -3,8 +3,8 @@
 import { el } from "./dom.js";
 
 export class FileMenu {
-  // items: [text, make] of each file; make() returns its name and its Blob, or a promise of both.
-  // say(text): reports what could not be done.
+  // items: [text, make, has] of each file; make() returns its name and its Blob, or a promise of both;
+  // has(), if it is given, whether there is something to save. say(text): reports what could not be done.
   constructor(items, say) {
     const save = (make) => async () => {
       this.node.open = false;
@@ -17,10 +17,11 @@ export class FileMenu {
     this.buttons = items.map(([text, make]) =>
       el("button", { type: "button", onclick: save(make) }, text),
     );
+    const offer = () => items.forEach(([, , has], i) => has && (this.buttons[i].hidden = !has()));
     this.node = el(
       "details",
       { class: "save" },
-      el("summary", {}, "Save"),
+      el("summary", { onclick: offer }, "Save"),
       el("div", {}, ...this.buttons),
     );
   }
@@ -28,7 +29,7 @@ export class FileMenu {
 
 // A title with the menu beside it.
 export function headed(title, menu) {
-  return el("div", { class: "heading apart" }, title, menu.node);
+  return el("div", { class: "heading apart" }, title, ...(menu ? [menu.node] : []));
 }
 
 export function textFile(text, type) {

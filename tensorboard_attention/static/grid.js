@@ -7,9 +7,10 @@ const MOST_PIXELS = 64; // per side of a thumbnail
 const MANY = 8; // more heads in a layer than this are small: a browser would leave out thin lines
 
 export class Grid {
-  // choose(layer, head) is called with the head that was clicked.
-  constructor(choose) {
-    this.choose = choose;
+  // choose(layer, head) is called with the head that was clicked; toggle, where heads can be switched
+  // off, with the one whose switch was.
+  constructor(choose, toggle = null) {
+    Object.assign(this, { choose, toggle });
     this.node = el("div", { class: "grid", role: "group", "aria-label": "All heads" });
     this.order = [];
     this.laidOut = "";
@@ -34,7 +35,8 @@ export class Grid {
       const marks = (off && !sort ? " off" : "") + (broken ? " NaN" : ""); // a score leaves no room
       cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + marks;
       cell.role.textContent = role;
-      cell.button.classList.toggle("off", off);
+      cell.node.classList.toggle("off", off);
+      cell.switch?.setAttribute("aria-checked", !off);
       cell.button.title = broken ? NOT_FINITE : role;
       const chosen = l === layer && h === head;
       cell.button.setAttribute(
@@ -55,7 +57,7 @@ export class Grid {
   // The head in the next row above (-1) or below (1): of the next layer, or as it is seen if sorted.
   row({ layer, head, sort }, by) {
     if (!sort) return [layer + by, head];
-    const tops = this.order.map(([l, h]) => this.cells.get(`${l}.${h}`).button.offsetTop);
+    const tops = this.order.map(([l, h]) => this.cells.get(`${l}.${h}`).node.offsetTop);
     const columns = tops.filter((top) => top === tops[0]).length;
     const place = this.order.findIndex(([l, h]) => l === layer && h === head) + by * columns;
     return this.order[place] ?? [layer, head];
@@ -94,7 +96,7 @@ export class Grid {
     this.node.classList.toggle("paired", sides === 2);
     this.node.classList.toggle("sorted", sort !== "");
     const row = (heads) =>
-      el("div", { class: "row" }, ...heads.map(([l, h]) => this.cells.get(`${l}.${h}`).button));
+      el("div", { class: "row" }, ...heads.map(([l, h]) => this.cells.get(`${l}.${h}`).node));
     if (sort) return this.node.replaceChildren(row(this.order));
     const layers = header.heads.map((_, layer) => this.order.filter(([l]) => l === layer));
     this.node.replaceChildren(
@@ -116,7 +118,13 @@ export class Grid {
       caption,
       role,
     );
-    return { button, canvases, caption, role };
+    const node = el("div", { class: "cell" }, button);
+    const turn = this.toggle && el("button", {
+      ...{ type: "button", class: "switch", role: "switch", tabindex: -1, "aria-label": `L${layer}H${head}` },
+      ...{ title: "Switch this head off, or on (x)", onclick: () => this.toggle(layer, head) },
+    });
+    if (turn) node.append(turn);
+    return { node, button, canvases, caption, role, switch: turn };
   }
 }
 

@@ -10,7 +10,6 @@ import { onKey } from "./keys.js";
 import { Opening, overviewOf } from "./opening.js";
 import { Order } from "./order.js";
 import { Panel } from "./panel.js";
-import { SaveMenu, subject } from "./save.js";
 import { followTheme, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
 
@@ -27,14 +26,14 @@ export class Inspector {
     moved: () => this.zoom(1),
   };
 
-  // The parts that both have. count: of views side by side. shown(): what is saved, as save.js reads it.
-  build(count, shown) {
-    const save = (which) => new SaveMenu(() => subject(shown(), which), (text) => this.say(text));
+  // The parts that both have. count: of views side by side. save(which): the menu of a view, or of the
+  // difference (2). toggle(layer, head): switches a head off, or on.
+  build(count, save = () => null, toggle = null) {
     const panel = (_, which) => new Panel(this.viewport, this.acts, save(which));
     this.panels = Array.from({ length: count }, panel);
     this.difference = new DifferencePanel(this.viewport, this.acts, save(2));
     this.buttons = new ZoomButtons((factor) => this.zoom(factor));
-    this.grid = new Grid((layer, head) => this.turnTo([layer, head]));
+    this.grid = new Grid((layer, head) => this.turnTo([layer, head]), toggle);
     this.order = new Order((part) => this.sortBy(part));
     this.overview = el("p", { class: "overview" });
     this.legend = el("div", { class: "scale small", "aria-hidden": "true" });

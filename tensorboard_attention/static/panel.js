@@ -33,7 +33,7 @@ export class Panel {
     this.note.textContent = there ? maps.header.note + broken : "This model does not have this head.";
     this.sentence.textContent = sentenceOf(maps, layer, head);
     this.picture.node.hidden = this.words.node.hidden = !there;
-    this.save.allow(there);
+    this.save?.allow(there);
     if (!there) return;
     this.picture.show(maps, layer, head, focus, cell, palette);
     this.words.show(maps, layer, head, focus, cell);

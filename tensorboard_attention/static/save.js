@@ -10,18 +10,18 @@ import { FileMenu, fileName, tableFile } from "./files.js";
 const CELL = 14; // pixels, so that each row and column has room for its label
 const LEGEND = { wide: 320, high: 12, stops: 64 };
 
+// The files of a map, for a menu. shown(): what is saved, as `subject` returns it.
+export function mapFiles(shown) {
+  return [
+    ...pictureFiles("Map", () => [shown().name, draw(shown())]),
+    tableFile("Weights (CSV)", () => [`${shown().name}-weights`, weightLines(shown())]),
+    tableFile("Scores of all heads (CSV)", () => [`${shown().scores}-scores`, scoreLines(shown())]),
+  ];
+}
+
 export class SaveMenu extends FileMenu {
-  // subject(): what is saved, as below.
-  // say(text): tells what could not be done.
-  constructor(subject, say) {
-    super(
-      [
-        ...pictureFiles("Map", () => [subject().name, draw(subject())]),
-        tableFile("Weights (CSV)", () => [`${subject().name}-weights`, weightLines(subject())]),
-        tableFile("Scores of all heads (CSV)", () => [`${subject().scores}-scores`, scoreLines(subject())]),
-      ],
-      say,
-    );
+  constructor(shown, say) {
+    super(mapFiles(shown), say);
   }
 
   // shown: whether there is a map to save.
@@ -44,7 +44,7 @@ export function subject({ state, maps, palette, difference }, which) {
   return {
     maps: shown,
     heads: shown.headIndex(layer, head),
-    title: `Layer ${layer}, head ${head} · ${place(view)}${other}`,
+    title: `L${layer}H${head} · ${place(view)}${other}`,
     name: fileName(view.run, view.tag, view.step, `L${layer}H${head}`, ...minus),
     scores: fileName(view.run, view.tag, view.step, ...minus),
     views: which === 2 ? [one, two].map((each, i) => ({ ...each, maps: maps[i] })) : [{ ...view, maps: scored }],

@@ -73,9 +73,9 @@ def test_a_change_just_before_a_reload_is_kept(open_tab: Callable[..., Tab]) -> 
     tab.page.wait_for_timeout(1000)  # the addresses of the start are written
     tab[".head >> nth=3"].click()
     title = tab[".panel:not([hidden]) h2 >> nth=0"]
-    sync_api.expect(title).to_have_text("Layer 1, head 1")
+    sync_api.expect(title).to_have_text("L1H1")
     tab.page.reload()
-    sync_api.expect(title).to_have_text("Layer 1, head 1")
+    sync_api.expect(title).to_have_text("L1H1")
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,10 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
     title = tab[".panel h2 >> nth=0"]
     tab[".head >> nth=0"].click()
     for key, heading in [
-        ("ArrowRight", "Layer 0, head 1"),
-        ("ArrowDown", "Layer 1, head 1"),
-        ("ArrowLeft", "Layer 1, head 0"),
-        ("ArrowUp", "Layer 0, head 0"),
+        ("ArrowRight", "L0H1"),
+        ("ArrowDown", "L1H1"),
+        ("ArrowLeft", "L1H0"),
+        ("ArrowUp", "L0H0"),
     ]:
         tab.page.keyboard.press(key)
         sync_api.expect(title).to_have_text(heading)
@@ -178,7 +178,7 @@ def test_two_runs_are_compared_and_a_link_restores_the_view(
     tab[".copied:not(:empty)"].wait_for()
     again = Tab(browser, tab.page.url)
     assert again.shown() == views
-    assert again[".panel h2 >> nth=0"].inner_text().startswith("Layer 0, head 1")
+    assert again[".panel h2 >> nth=0"].inner_text().startswith("L0H1")
     assert again[".token.focus >> nth=0"].get_attribute("data-place") == "1"
     assert again[".sorting select"].input_value() == "mean distance"
     again.close()
@@ -218,7 +218,7 @@ def test_a_damaged_file_is_shown_up_to_the_damage(open_tab: Callable[..., Tab]) 
 def test_a_link_to_missing_views_shows_the_nearest(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run="gone", step=4, layer=9, head=9, token=99, sort="luck")
     assert tab.shown() == [["trained", "attention", 3]]
-    assert tab[".panel h2 >> nth=0"].inner_text() == "Layer 1, head 1"
+    assert tab[".panel h2 >> nth=0"].inner_text() == "L1H1"
 
 
 @pytest.mark.long

@@ -174,7 +174,7 @@ def test_a_head_of_cross_attention_has_a_sentence(
     sync_api.expect(tab[".sentence:visible"]).to_have_text(
         re.compile("Mostly looks at the same token in the other text: 1.00 of its attention")
     )
-    assert tab[".panel h2 >> nth=0"].inner_text() == "Layer 0, head 1"
+    assert tab[".panel h2 >> nth=0"].inner_text() == "L0H1"
     query = int(tab[".token.focus >> nth=0"].get_attribute("data-place") or -1)
     assert max(tab.listed("to")) == 4 + [3, 4, 0, 1][query]
 

@@ -26,7 +26,7 @@ def test_the_difference_of_two_views(logs: Path, open_tab: Callable[..., Tab]) -
     assert tab[".panel.difference"].is_hidden()
     tab["button:has-text('Difference')"].click()
     panel = tab[".panel.difference"]
-    sync_api.expect(panel.locator("h2")).to_have_text("Layer 1, head 1 · step 1 minus step 0")
+    sync_api.expect(panel.locator("h2")).to_have_text("L1H1 · step 1 minus step 0")
     one, two = (shown_byte(causal_maps(step, n=8)[1][0, 1].numpy()) for step in (1, 0))
     lines = [*csv.DictReader(io.StringIO(tab.saved("Weights", ".panel.difference")))]
     assert len(lines) == 36

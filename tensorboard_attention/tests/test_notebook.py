@@ -32,7 +32,7 @@ def test_a_frame_is_as_high_as_what_it_shows(
     assert frame.locator("h1").inner_text() == "Heads & <more>"
     assert frame.locator(".grid .head").count() == 8
     frame.locator(".grid .head >> nth=5").click()
-    sync_api.expect(frame.locator(".panel h2 >> nth=0")).to_have_text("Layer 1, head 1")
+    sync_api.expect(frame.locator(".panel h2 >> nth=0")).to_have_text("L1H1")
     page.wait_for_timeout(300)  # the frame follows at the next layout
     sizes = frame.locator("html").evaluate("(html) => [html.scrollHeight, innerHeight]")
     assert 0 <= sizes[1] - sizes[0] <= 4

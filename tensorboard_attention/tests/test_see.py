@@ -113,7 +113,7 @@ def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
     """The newest run, the head with the highest score that means something, and an example."""
     tab = see()
     assert tab.shown() == [["new", "attention", 1000]]
-    assert heading(tab) == "Layer 1, head 0"
+    assert heading(tab) == "L1H0"
     sentence = tab[".sentence >> nth=0"].inner_text()
     assert sentence.startswith(
         "Mostly looks back at earlier mentions of the word that comes next: 0.95 of its attention "
@@ -130,7 +130,7 @@ def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
 @pytest.mark.long
 def test_older_logs_open_on_the_highest_score(see: Callable[..., Tab]) -> None:
     tab = see(run="older log")
-    assert heading(tab) == "Layer 1, head 0" and tab[".sentence >> nth=0"].inner_text() == ""
+    assert heading(tab) == "L1H0" and tab[".sentence >> nth=0"].inner_text() == ""
     assert max(tab.listed("to").values()) > 0.9
     (meaning,) = [each.meaning for each in SCORES if each.name == "entropy"]
     assert tab["[data-score=entropy] .meaning"].inner_text() == meaning
@@ -148,34 +148,34 @@ def test_the_grid_says_what_each_head_does_and_three_scores_lead(see: Callable[.
     assert tab[".headcurves h3"].inner_text() == "copy, all heads"
     assert tab[".headcurves path"].count() == 4
     tab[".headcurves path >> nth=0"].dispatch_event("click")
-    sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("Layer 1, head 0")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("L1H0")
 
 
 def test_a_run_opens_on_its_clearest_head_until_one_is_chosen(see: Callable[..., Tab]) -> None:
     tab = see()
     select = tab[".picker >> nth=0"].locator("select").first
     select.select_option("rising")
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 1, head 0")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L1H0")
     tab["[aria-label='layer 0, head 1']"].click()
     select.select_option("new")
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H1")
 
 
 def test_an_order_chooses_its_first_head(see: Callable[..., Tab]) -> None:
     tab = see()
     tab[".sorting select"].select_option("previous token")
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H1")
     query = focus(tab)
     assert max(tab.listed("to"), key=lambda key: tab.listed("to")[key]) == query - 1
     tab[".sorting button"].click()
-    sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("Layer 0, head 1")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("L0H1")
     first = tab[".head >> nth=0"]
     assert first.get_attribute("aria-pressed") == "true"
     tab[".sorting button"].click()
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H1")
     tab[".sorting select"].select_option("")
     sync_api.expect(tab[".layer"]).to_have_count(2)
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 0")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H0")
     assert first.get_attribute("aria-pressed") == "true"
 
 
@@ -194,7 +194,7 @@ def test_a_chosen_token_stays_when_heads_change(see: Callable[..., Tab]) -> None
     tab = see()
     tab[".token[data-place='3'] >> nth=0"].click()
     tab[".head >> nth=1"].click()
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H1")
     assert focus(tab) == 3
 
 
@@ -238,7 +238,7 @@ def test_curves_share_an_axis_and_have_values(see: Callable[..., Tab]) -> None:
     values = []
     for layer, head in np.ndindex(2, 2):
         tab[f"[aria-label='layer {layer}, head {head}']"].click()
-        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(f"Layer {layer}, head {head}")
+        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(f"L{layer}H{head}")
         values.append(float(entropy.locator("b").inner_text()))
     assert high == pytest.approx(max(values), abs=0.01), "the largest of all heads"
     assert entropy.locator(".axis").inner_text().split("\n") == ["step 0", "1,000"]
@@ -277,7 +277,7 @@ def test_a_sudden_rise_of_a_share_is_named(see: Callable[..., Tab], width: int) 
     )
     for head in (0, 1):
         tab[f"[aria-label='layer 0, head {head}']"].click()
-        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(f"Layer 0, head {head}")
+        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(f"L0H{head}")
         sync_api.expect(tab[".sudden"]).to_have_count(0)
 
 
@@ -344,7 +344,7 @@ def test_the_chosen_head_comes_into_view_on_a_phone(see: Callable[..., Tab]) -> 
     picture = tab["canvas.picture >> nth=0"]
     assert in_view(picture, False)
     tab[".head >> nth=3"].tap()
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 0, head 3")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H3")
     sync_api.expect(tab[".panel h2 >> nth=0"]).to_be_in_viewport()
     assert in_view(picture)
 

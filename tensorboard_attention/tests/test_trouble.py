@@ -100,7 +100,7 @@ def test_maps_that_are_not_finite_are_crossed_out(logs: Path, open_tab: Callable
     wanted = ",".join(str(int(cross[i : i + 2], 16)) for i in (1, 3, 5))
     assert wanted in tab["canvas.picture >> nth=0"].evaluate(CROSSED)
     tab[".head >> nth=3"].click()
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("Layer 1, head 1")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L1H1")
     assert wanted not in tab["canvas.picture >> nth=0"].evaluate(CROSSED)
     tab = open_tab(run="crossed", step=2, run2="crossed", step2=0, layer=1, head=0, difference=1)
     panel = tab[".panel.difference"]
@@ -131,7 +131,7 @@ def test_a_server_that_is_gone(browser: sync_api.Browser, tmp_path: Path) -> Non
         assert tab["input[type=range] >> nth=0"].input_value() == "9"
         assert tab.shown() == [["run", "probe", 9]]
         tab[".head >> nth=1"].click()
-        sync_api.expect(tab[".panel:not([hidden]) h2 >> nth=0"]).to_have_text("Layer 0, head 1")
+        sync_api.expect(tab[".panel:not([hidden]) h2 >> nth=0"]).to_have_text("L0H1")
         assert "does not answer" in notice.inner_text()
         tab.page.clock.run_for(10_000)
         assert "does not answer" in notice.inner_text()

@@ -28,11 +28,20 @@ BARS = ".next .bars li"
 class Live:
     """A live page in a browser. Errors and other requests fail the test that closes it."""
 
-    def __init__(self, browser: sync_api.Browser, url: str, width: int = 1280, **options: object):
+    def __init__(
+        self,
+        browser: sync_api.Browser,
+        url: str,
+        width: int = 1280,
+        tours: bool = False,
+        **options: object,
+    ):
         self.errors: list[str] = []
         self.asked: list[str] = []
         size = {"width": width, "height": 900}
         context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
+        if not tours:
+            context.add_init_script("localStorage.setItem('glassgpt-toured', '1')")
         self.url, self.page = url, context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda message: self.errors.append(message.text))
@@ -67,7 +76,7 @@ class Live:
         ]
 
     def mean_loss(self) -> float:
-        return float(self[".surprise .sum b"].inner_text())
+        return float(self[".next .sum b"].inner_text())
 
     def probabilities(self) -> list[float]:
         """Those of the bars, in percent, with what is off."""
@@ -82,10 +91,10 @@ class Live:
         self.settled()
         return look
 
-    def saved(self, part: sync_api.Locator, what: str) -> bytes:
-        part.locator(".save summary").first.click()
+    def saved(self, what: str) -> bytes:
+        self[".save summary"].click()
         with self.page.expect_download() as found:
-            part.locator(f".save button:has-text('{what}')").first.click()
+            self[f".save button:has-text('{what}')"].click()
         return Path(found.value.path()).read_bytes()
 
     def close(self) -> None:
@@ -288,12 +297,12 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     before = live.mean_loss()
     live[".grid .head >> nth=1"].click()
     live[".by select"].select_option("zero")
-    live.off("Head 1 of layer 0")
+    live.off("L0H1")
     losses, next_tokens, _ = expected(tiny_run, TEXT, ((0, 1),))
     assert live.losses() == pytest.approx(losses, abs=1e-3)
     found = live.probabilities()
     assert found[:10] == pytest.approx([100 * each for each in next_tokens], abs=0.1)
-    text = live[".surprise .sum"].inner_text()
+    text = live[".next .sum"].inner_text()
     assert f"{before:.3f} → " in text and "since parts are off" in text
     assert live[".track .was"].count() == len(found) <= 11
     most = max(expected(tiny_run, TEXT)[1])
@@ -304,7 +313,7 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     assert live[".effect"].inner_text() != told == live[".switches .spoken"].text_content()
     live.type(TEXT)
     assert "off" in live[".grid .head >> nth=1"].inner_text()
-    assert live[".offlist li"].all_inner_texts() == ["layer 0: head 1 ✕"]
+    assert live[".offlist li"].all_inner_texts() == ["L0H1 ✕"]
     live[".views select"].select_option("change")
     live.settled()
     assert live[".difference canvas"].is_visible()
@@ -316,11 +325,87 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     live.settled()
     assert live.mean_loss() == before and live[".offlist"].is_hidden()
     assert live[".effect"].inner_text() == ""
-    assert live[".switches .spoken"].text_content() == live[".surprise .sum"].inner_text()
+    assert live[".switches .spoken"].text_content() == live[".next .sum"].inner_text()
     assert live[".difference canvas"].is_hidden()
     live.page.keyboard.press("x")
     live.settled()
     assert live[".offlist li"].count() == 1
+
+
+def test_each_thumbnail_has_its_own_switch(live: Live) -> None:
+    live.type(TEXT)
+    before, chosen = live.mean_loss(), live[".panel h2 >> nth=0"].inner_text()
+    switch = live[".grid [role=switch] >> nth=2"]
+    assert switch.get_attribute("aria-checked") == "true"
+    switch.click()
+    live.settled()
+    assert switch.get_attribute("aria-checked") == "false" and live.mean_loss() != before
+    assert live[".offlist li"].all_inner_texts() == ["L1H0 ✕"]
+    assert live[".panel h2 >> nth=0"].inner_text().split()[0] == chosen.split()[0]
+    switch.click()
+    live.settled()
+    assert live[".offlist"].is_hidden() and live.mean_loss() == before
+
+
+def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser) -> None:
+    """It names a head, switches it off, and on again; on the next visit it waits to be asked."""
+    live = Live(browser, site, tours=True)
+    tour = live[".tour"]
+    sync_api.expect(tour).to_contain_text("best guess")
+    assert live[f"{BARS} .name >> nth=0"].inner_text() in tour.inner_text()
+
+    def further(text: str) -> None:
+        tour.locator("button >> nth=0").click()
+        sync_api.expect(tour).to_contain_text(re.compile(text))
+        live.settled()
+
+    further(r"L\dH\d\.")
+    assert live[".panel h2 >> nth=0"].inner_text() in tour.inner_text()
+    further("off now: .* → ")
+    assert live[".offlist li"].count() == 1
+    further("on again")
+    assert live[".offlist"].is_hidden()
+    tour.locator("button >> nth=0").click()
+    assert tour.is_hidden()
+    live.page.reload()
+    live.settled()
+    assert tour.is_hidden()
+    live["button:has-text('Tour')"].click()
+    further(r"L\dH\d\.")
+    further("off now")
+    tour.locator("button:has-text('Skip')").click()
+    live.settled()
+    assert tour.is_hidden() and live[".offlist"].is_hidden()
+    live.close()
+
+
+def test_examples_are_texts_to_begin_with(live: Live) -> None:
+    seen = set()
+    for button in live[".examples button"].all():
+        button.click()
+        live.settled()
+        seen.add(live["textarea"].input_value())
+    assert len(seen) == 3 and all(seen)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, width: int) -> None:
+    live = Live(browser, site, width=width)
+    live[".panel .words .lists"].first.scroll_into_view_if_needed()
+    assert live.page.evaluate("scrollY") > 100
+    for selector in (".next .sum", f"{BARS} >> nth=0", f"{BARS} >> nth=2"):
+        sync_api.expect(live[selector]).to_be_in_viewport(ratio=1)
+    live.close()
+
+
+def test_the_menu_offers_what_is_shown(live: Live) -> None:
+    live[".save summary"].click()
+    assert live[".save button:has-text('Next tokens (SVG)')"].is_visible()
+    assert live[".save button:has-text('Layers')"].first.is_hidden()
+    live[".save summary"].click()
+    live.open("What each layer would say")
+    live[".save summary"].click()
+    assert live[".save button:has-text('Layers')"].first.is_visible()
 
 
 @pytest.mark.long
@@ -330,7 +415,7 @@ def test_the_heads_are_ranked_by_what_they_are_worth_here(live: Live, tiny_run: 
     live.settled()
     live["button:has-text('Rank the heads')"].click()
     live[".ranking button:has-text('Rank')"].wait_for()
-    rows = csv.reader(io.StringIO(live.saved(live[".panel >> nth=0"], "Scores").decode()))
+    rows = csv.reader(io.StringIO(live.saved("Scores").decode()))
     names, *lines = [*rows]
     found = {
         (int(line[3]), int(line[4])): float(line[names.index("importance here")]) for line in lines
@@ -354,9 +439,7 @@ def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path)
     for view, column in (("weights", "weight"), ("moved", "moved"), ("scores", "score")):
         live[".views select"].select_option(view)
         live.settled()
-        rows = [
-            *csv.DictReader(io.StringIO(live.saved(live[".panel >> nth=0"], "Weights").decode()))
-        ]
+        rows = [*csv.DictReader(io.StringIO(live.saved("Weights").decode()))]
         assert all(math.isfinite(float(row[column])) for row in rows)
         for row in rows:
             weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
@@ -388,10 +471,10 @@ def test_looks_inside(live: Live) -> None:
     live.settled()
     circuit = live.open("What this head writes")
     assert circuit.locator(".bars li").count() == 10
-    for look, svg_text in ((lens, "What each layer"), (writers, "adds"), (circuit, "head")):
-        assert svg_text in live.saved(look, "SVG").decode()
-        assert live.saved(look, "PNG").startswith(b"\x89PNG")
-        assert live.saved(look, "CSV").decode().count("\n") > 5
+    for what, title in (("Layers", "each layer"), ("Parts", "adds"), ("OV circuit", "the head")):
+        assert title in live.saved(f"{what} (SVG)").decode()
+        assert live.saved(f"{what} (PNG)").startswith(b"\x89PNG")
+        assert live.saved(f"{what} (CSV)").decode().count("\n") > 5
 
 
 @pytest.mark.long
@@ -399,7 +482,7 @@ def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Brows
     live.type("A fox & 100% <b> 狐")
     live[".grid .head >> nth=3"].click()
     live.settled()
-    live.off("Head 1 of layer 1")
+    live.off("L1H1")
     live.off("MLP of layer 1")
     live[".views select"].select_option("scores")
     live.settled()
@@ -448,7 +531,7 @@ def test_hostile_tokens_are_text(live: Live) -> None:
     live.open("What each layer would say")
     live.open("What this head writes")
     assert live["img"].count() == 0 and live.page.title() == title
-    live.saved(live[".panel >> nth=0"], "SVG")
+    live.saved("Map (SVG)")
 
 
 @pytest.mark.long
@@ -502,7 +585,7 @@ def test_narrow_screens_do_not_scroll_sideways(
     live = Live(browser, site, width=400, color_scheme=scheme, has_touch=True)
     assert live.page.evaluate(OVERFLOW)
     live.type("A" * 200 + " the hen")
-    live.off("Head")
+    live.off("L")
     for title in ("What each layer", "Which parts", "What this head"):
         live.open(title)
     live[".settings summary"].click()
