@@ -124,7 +124,7 @@ function examples(app) {
   const { prompt, reference } = app.data.run;
   const words = reference.trim().split(/\s+/).slice(0, 8).join(" ");
   const half = reference.slice(0, Math.max(1, reference.length >> 1));
-  const texts = { "a beginning": prompt, "the same words twice": `${words} ${words}`, "another text": half };
+  const texts = { "a beginning": prompt, "the same words twice": `${words} ${words}`, "a longer text": half };
   const buttons = Object.entries(texts).map(([name, text]) =>
     el("button", { type: "button", class: "plain", onclick: () => app.author.replace(text) }, name),
   );

@@ -13,7 +13,7 @@ export class Tour {
     this.app = app;
     this.isLinked = location.hash !== ""; // before the page writes it
     this.text = el("p", { role: "status" });
-    this.further = el("button", { type: "button", class: "further", onclick: () => this.#next() });
+    this.further = el("button", { type: "button", class: "further", onclick: () => this.#next() }, "Next");
     const skip = () => this.end();
     this.skip = el("button", { type: "button", class: "plain", onclick: skip }, "Skip");
     const buttons = el("div", { class: "line centred" }, this.further, this.skip);

@@ -127,8 +127,8 @@ def test_a_png_that_is_too_large_is_refused(
     site: dict[str, str], open_tab: Callable[..., Tab], logs: Path
 ) -> None:
     scores = {"entropy": [[0.0]]}
-    given = {"tokens": ["x"] * 1200, "heads": [1], "scores": scores, "sentences": [[["", None, 0]]]}
-    header = HEADER | given
+    given = {"tokens": ["x"] * 1200, "heads": [1], "scores": scores}
+    header = HEADER | given | {"sentences": [[["", None, 0]]], "roles": [[["", ""]]]}
     writer = SummaryWriter(str(logs / "huge"))
     logged = attention_summary("probe", [torch.eye(3)[None, None]], list("abc"))
     logged.value[0].tensor.string_val[:] = [

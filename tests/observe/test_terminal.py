@@ -92,5 +92,5 @@ def test_against_floor() -> None:
 
 
 def test_durations() -> None:
-    seconds = {7.21: "7.2 s", 43.4: "43 s", 59.6: "1m 00s", 143.2: "2m 23s", 3899: "1h 04m"}
+    seconds = {7.21: "7.2 s", 43.4: "43 s", 59.6: "1m 00s", 143.2: "2m 23s", 3899.0: "1h 04m"}
     assert {each: duration(each) for each in seconds} == seconds
