@@ -1,4 +1,5 @@
-"""Record docs/touch.gif and docs/touch.png: a walk through the page of a run.
+"""Record docs/touch.gif: a walk through the page of a run; and pictures of it, touch.png and
+touch_phone.png.
 
 python look.py run=RUN html=storyteller.html
 python docs/live_walk.py storyteller.html
@@ -11,12 +12,14 @@ import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
-from playwright.sync_api import Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 DOCS = Path(__file__).resolve().parent
 SIZE = ViewportSize(width=1280, height=860)
+PHONE = ViewportSize(width=400, height=800)
 SMALL = (960, 645)  # pixels of the GIF
 COLOURS = 64
 
@@ -49,14 +52,27 @@ def walk(page: Page) -> Iterator[int]:
     yield 3000
 
 
+def opened(browser: Browser, path: Path, **options: Any) -> Page:
+    """The page, without its tour."""
+    page = browser.new_page(**options)
+    page.add_init_script("localStorage.setItem('glassgpt-toured', '1')")
+    page.goto(path.resolve().as_uri())
+    page.wait_for_selector("main[aria-busy=false]")
+    page.wait_for_timeout(500)
+    return page
+
+
 def main(path: Path) -> None:
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE)
-        page.goto(path.resolve().as_uri())
-        page.wait_for_selector("main[aria-busy=false]")
-        page.wait_for_timeout(500)
+        phone = opened(browser, path, viewport=PHONE, has_touch=True, color_scheme="dark")
+        phone.locator(".grid [role=switch][aria-label=L1H0]").click()
+        phone.wait_for_selector("main[aria-busy=false]")
+        phone.locator(".panel .words").scroll_into_view_if_needed()
+        phone.wait_for_timeout(500)
+        phone.screenshot(path=DOCS / "touch_phone.png")
+        page = opened(browser, path, viewport=SIZE)
         frames: list[Image.Image] = []
         times = []
         for time in walk(page):
