@@ -151,7 +151,7 @@ SCORES = (
     Score(
         "importance, error",
         loss_rise_error,
-        "standard error of the importance: what a head differs by on other texts",
+        "standard error of the importance: about how much it differs on other texts",
         "losses",
         unit="nats per token",
     ),
