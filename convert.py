@@ -80,7 +80,7 @@ def check_paths(config: ConvertConfig) -> tuple[Path, Path]:
         raise UserError(f"to: {target} is reserved for the newest run; give another one")
     if os.path.lexists(target):
         raise UserError(f"to: {target} exists; give another one, or move it")
-    parent = next(each for each in target.absolute().parents if os.path.lexists(each))
+    parent = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(f"to: {parent} is not a writable folder; choose another")
     is_model = any((source / name).is_file() for name in ("config.yaml", "config.json"))

@@ -88,7 +88,7 @@ def choose_data(given: Any, own: Any, split: str) -> Any:
     names = overridden()
     if "data.path" not in names or split == "all" or own is None or data.name != own.name:
         return data
-    new = [each.name for each in fields(data) if f"data.{each.name}" in names]
+    new = [field.name for field in fields(data) if f"data.{field.name}" in names]
     return replace(own, **{name: getattr(data, name) for name in new})
 
 

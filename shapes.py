@@ -157,7 +157,7 @@ def main(cfg: DictConfig) -> None:
     if config.run is None:
         print_walk(config.model)
         return
-    if any(each.startswith("model") for each in HydraConfig.get().overrides.task):
+    if any(override.startswith("model") for override in HydraConfig.get().overrides.task):
         raise UserError("model: is that of the run; leave out model or run")
     print_walk(read_config(find_run(Path(config.run), "run")).model)
 

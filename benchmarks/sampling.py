@@ -108,7 +108,7 @@ def beside_llama_cpp(model: GPT, n_new: int) -> dict[str, Callable[[], Any]]:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.gguf"
-        weights = {name: each.detach() for name, each in model.named_parameters()}
+        weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         tokenizer = fixed_tokenizer("byte")
         write_gguf(file, model.config, tokenizer, weights, "float32", name="a model", end=None)
         threads = torch.get_num_threads()

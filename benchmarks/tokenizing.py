@@ -62,7 +62,7 @@ def main() -> None:
     for side, found in results.items():
         seconds, peaks = zip(*found, strict=True)
         ratio = "" if side.startswith("glassgpt") else f"{median(seconds) / ours:.2f} times as fast"
-        speed = spread([size / each for each in seconds], ".1f", " MB/s")
+        speed = spread([size / duration for duration in seconds], ".1f", " MB/s")
         rows.append((SIDES[side], speed, ratio, f"{max(peaks):.0f} MB"))
     print_table(("", "speed", "glassgpt is", "peak memory"), rows)
 

@@ -229,12 +229,14 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     a sweep are unchanged: there commas separate values.
     """
     settings = list(all_settings(SCRIPTS[script]))
-    groups = {each.name for each in settings if each.marks.get("group")}
+    groups = {setting.name for setting in settings if setting.marks.get("group")}
     groups |= {"experiment"} if script == "train" else set()
-    free_text = {each.name for each in settings if each.marks.get("free_text")}
-    arguments = [each for each in arguments if each != NO_CHOICE.get(script)]
+    free_text = {setting.name for setting in settings if setting.marks.get("free_text")}
+    arguments = [argument for argument in arguments if argument != NO_CHOICE.get(script)]
     # Not paths, which the file system must find again.
-    arguments = [as_utf8(each) if re.match(TEXTS, each) else each for each in arguments]
+    arguments = [
+        as_utf8(argument) if re.match(TEXTS, argument) else argument for argument in arguments
+    ]
     # Hydra takes no settings both before and after flags.
     flags, overrides = _split(arguments)
     for override in overrides:
@@ -248,7 +250,7 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     if not SWEEP.isdisjoint(flags):
         _check_sweep(flags, overrides, script)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
-    return [*flags, *(_quote(each, groups, free_text) for each in overrides)]
+    return [*flags, *(_quote(override, groups, free_text) for override in overrides)]
 
 
 def _split_group(arguments: list[str]) -> tuple[list[str], str | None]:
@@ -264,22 +266,22 @@ def _split(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     flags: list[str] = []
     settings: list[str] = []
     takes_value = False
-    for each in arguments:
-        if not each.startswith("-") and not (takes_value and "=" not in each):
-            settings.append(each)
-        elif not each.startswith("-") or each.partition("=")[0] in FLAGS:
-            flags.append(each)
+    for argument in arguments:
+        if not argument.startswith("-") and not (takes_value and "=" not in argument):
+            settings.append(argument)
+        elif not argument.startswith("-") or argument.partition("=")[0] in FLAGS:
+            flags.append(argument)
         else:
             raise UserError(
-                f"{each}: no such flag; "
+                f"{argument}: no such flag; "
                 "settings are given without dashes, such as trainer.max_steps=500"
             )
-        takes_value = each in WITH_VALUE
-    for each, following in zip(flags, [*flags[1:], ""], strict=False):
-        name, equals, value = each.partition("=")
+        takes_value = argument in WITH_VALUE
+    for flag, following in zip(flags, [*flags[1:], ""], strict=False):
+        name, equals, value = flag.partition("=")
         if name in ("--cfg", "-c") and (value if equals else following) not in SHOWN:
             raise UserError(f"{name}: needs one of {', '.join(SHOWN)}")
-    names = {each.partition("=")[0] for each in flags}
+    names = {flag.partition("=")[0] for flag in flags}
     if "--resolve" in names and names.isdisjoint(("--cfg", "-c")):
         raise UserError("--resolve: needs --cfg job")
     return flags, settings
@@ -293,7 +295,7 @@ def _check_sweep(flags: Collection[str], overrides: Sequence[str], script: str) 
         )
     if "LOCAL_RANK" in os.environ:
         raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
-    if any(each.partition("=")[0] in ("--cfg", "-c") for each in flags):
+    if any(flag.partition("=")[0] in ("--cfg", "-c") for flag in flags):
         raise UserError("-m: cannot be combined with --cfg; leave one of them out")
     if (n_runs := count_runs(overrides)) > MAX_SWEEP:
         raise UserError(f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations")
@@ -306,7 +308,7 @@ def setting_name(override: str) -> str:
 
 def overridden() -> list[str]:
     """The names of the settings, and of their groups, that the command line sets."""
-    return [setting_name(each) for each in HydraConfig.get().overrides.task]
+    return [setting_name(override) for override in HydraConfig.get().overrides.task]
 
 
 def _settled(argument: str) -> str:

@@ -58,12 +58,14 @@ def experiment_settings(name: str, folders: Iterable[Path]) -> set[str]:
 
     folders: where configs are searched.
     """
-    file = next(path for each in folders if (path := each / f"experiment/{name}.yaml").is_file())
+    file = next(
+        path for folder in folders if (path := folder / f"experiment/{name}.yaml").is_file()
+    )
     contents: Any = OmegaConf.to_container(OmegaConf.load(file))
     names = set()
-    for each in contents.pop("defaults", ()):
-        if isinstance(each, dict):  # such as {"override /data": "text"}
-            names |= {key.rpartition("/")[2] for key in each}
-        elif each != "_self_":
-            names |= experiment_settings(each.rpartition("/")[2], folders)
+    for default in contents.pop("defaults", ()):
+        if isinstance(default, dict):  # such as {"override /data": "text"}
+            names |= {key.rpartition("/")[2] for key in default}
+        elif default != "_self_":
+            names |= experiment_settings(default.rpartition("/")[2], folders)
     return names | flat(contents).keys()

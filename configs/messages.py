@@ -24,7 +24,7 @@ def one_line(error: BaseException, sweeps: bool = False) -> str:
     """
     if isinstance(error, MissingConfigException):
         missing = (error.missing_cfg_file or "").rpartition("/")
-        options = [each for each in error.options or () if not each.endswith("_schema")]
+        options = [option for option in error.options or () if not option.endswith("_schema")]
         return f"{missing[0]}={missing[2]}: is unknown; choose one of {', '.join(options)}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: must have the form setting=value; quote special characters"

@@ -283,9 +283,9 @@ class Setting(NamedTuple):
 def all_settings(kind: type, prefix: str = "", fixed: bool = False) -> Iterator[Setting]:
     """The settings of a dataclass and of those in it; of `data`, those of every corpus."""
     hints = get_type_hints(kind)
-    for each in fields(kind):
-        name, hint = prefix + each.name, hints[each.name]
-        marks = {"fixed": fixed, **each.metadata}
+    for setting in fields(kind):
+        name, hint = prefix + setting.name, hints[setting.name]
+        marks = {"fixed": fixed, **setting.metadata}
         yield Setting(name, marks)
         corpora = [corpus.config for corpus in CORPORA.values()]
         for below in corpora if hint is Any else [hint]:
@@ -296,15 +296,17 @@ def all_settings(kind: type, prefix: str = "", fixed: bool = False) -> Iterator[
 
 def no_such_setting(name: str, known: Iterable[Setting]) -> str:
     """The message about a setting that does not exist, with the most similar of the known ones."""
-    names = [each.name for each in known]
+    names = [setting.name for setting in known]
     if name in names:  # a setting of another corpus
         key = name.removeprefix("data.")
-        have = [each for each, corpus in CORPORA.items() if key in get_type_hints(corpus.config)]
-        others = " or ".join(f"data={each}" for each in have)
+        have = [
+            choice for choice, corpus in CORPORA.items() if key in get_type_hints(corpus.config)
+        ]
+        others = " or ".join(f"data={choice}" for choice in have)
         return f"{name}: this corpus has no such setting; add {others}"
 
     def similarity(other: str) -> tuple[float, float]:
-        own, others_own = (each.rpartition(".")[2] for each in (name, other))
+        own, others_own = (full_name.rpartition(".")[2] for full_name in (name, other))
         is_abbreviation = len(own) > 2 and others_own.startswith(own)
         return (
             1.0 if is_abbreviation else SequenceMatcher(None, own, others_own).ratio(),
@@ -335,7 +337,7 @@ def build(config: DictConfig, kind: type[Config], prefix: str = "") -> Config:
     Raises UserError that names the setting in full, for the first value that is out of range.
     """
     values = {}
-    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    known = [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
     for key in config:
         if key not in known:
             raise UserError(no_such_setting(f"{prefix}{key!s}", all_settings(kind, prefix)))
@@ -427,8 +429,8 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
         value = OmegaConf.select(today, name)
         value = literal(value) if isinstance(value, str) else value
         OmegaConf.update(settings, name, value, merge=False)
-    fixed = {each.name for each in all_settings(TrainConfig) if _is_fixed(each)}
-    was, now = (flat(OmegaConf.to_container(each)) for each in (stored, settings))
+    fixed = {setting.name for setting in all_settings(TrainConfig) if _is_fixed(setting)}
+    was, now = (flat(OmegaConf.to_container(config)) for config in (stored, settings))
     changed = [name for name in was | now if was.get(name) != now.get(name)]
     if refused := [name for name in changed if name in fixed]:
         raise UserError(

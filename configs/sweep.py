@@ -46,9 +46,9 @@ OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
 def count_runs(overrides: Sequence[str]) -> int:
     """The number of runs of a grid. A search by another sweeper has one run for each trial."""
     count = 1
-    for each in OverridesParser.create().parse_overrides(list(overrides)):
-        value = each.value()
-        if each.key_or_group == "hydra/sweeper":
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        value = override.value()
+        if override.key_or_group == "hydra/sweeper":
             return 1
         if isinstance(value, RangeSweep) and value.step:
             assert value.start is not None and value.stop is not None
@@ -62,8 +62,10 @@ def sweep_overrides(overrides: Sequence[str]) -> list[str]:
     """Overrides of Hydra's own settings: the best run is printed at the end, and the settings that
     are the same in all runs are left out of their names."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    varying = {each.key_or_group for each in parsed if each.is_sweep_override()}
-    constant = [each.key_or_group for each in parsed if each.key_or_group not in varying]
+    varying = {override.key_or_group for override in parsed if override.is_sweep_override()}
+    constant = [
+        override.key_or_group for override in parsed if override.key_or_group not in varying
+    ]
     return [f"{EXCLUDED}=[{','.join(constant)}]", CALLBACK]
 
 

@@ -72,28 +72,32 @@ class Documents:
     def __init__(self, config: TextConfig, sources: Sequence[Source]) -> None:
         self.config, self.sources = config, sources
         self.deduplicate, self.val_fraction = config.deduplicate, config.val_fraction
-        self.n_bytes = sum(each.size or 0 for each in sources)
+        self.n_bytes = sum(source.size or 0 for source in sources)
         files = f"reading documents of {counted(len(sources), 'file')}, {decimal(self.n_bytes)}"
-        self.description: str | None = files + note_on_json(each.name for each in sources)
+        self.description: str | None = files + note_on_json(source.name for source in sources)
 
     def fingerprint(self) -> str:
         """Changes when a file changes, or a setting that decides what a document is."""
-        known = [self.config.rules, *(each.fingerprint for each in self.sources)]
+        known = [self.config.rules, *(source.fingerprint for source in self.sources)]
         return f"documents:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
 
     def shards(self) -> Sequence[Documents]:
         """A shard for each file; small ones can share one. Adding a file changes at most one shard,
         unless the number of small files reaches the next power of two."""
-        small = [each for each in self.sources if each.size is not None and each.size < SMALL]
-        groups = [[each] for each in self.sources]
+        small = [
+            source for source in self.sources if source.size is not None and source.size < SMALL
+        ]
+        groups = [[source] for source in self.sources]
         if len(small) > ALONE:
-            groups = [[each] for each in self.sources if each.size is None or each.size >= SMALL]
+            groups = [
+                [source] for source in self.sources if source.size is None or source.size >= SMALL
+            ]
             n_shared = 1 << (len(small) // ALONE).bit_length()
             shared: list[list[Source]] = [[] for _ in range(n_shared)]
-            for each in small:  # by its own name: the folder may be moved
-                shared[hash_of(Path(each.name).name) % n_shared].append(each)
+            for source in small:  # by its own name: the folder may be moved
+                shared[hash_of(Path(source.name).name) % n_shared].append(source)
             groups += filter(None, shared)
-        return [Documents(self.config, each) for each in groups]
+        return [Documents(self.config, group) for group in groups]
 
     def documents(
         self, reading: Reading | None = None, skipped: dict[str, str] | None = None
@@ -136,7 +140,7 @@ def list_skipped(names: Sequence[str]) -> str:
     """Which files are skipped; at most ten are named. Empty if there are none."""
     if not names:
         return ""
-    shown = [printable(each) for each in sorted(names)[:10]]
+    shown = [printable(name) for name in sorted(names)[:10]]
     more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
     files = counted(len(names), "file")
     return f"skipped {files} (not UTF-8 text, or empty): {', '.join(shown)}{more}"

@@ -59,14 +59,14 @@ class HuggingFace:
         bytes_of = self._choose_bytes()
         # Merges also make an ordinary token that is marked as special, such as an empty line.
         merges = self.json["model"].get("merges", ())
-        added = {each["content"]: each for each in self.json["added_tokens"]}
+        added = {entry["content"]: entry for entry in self.json["added_tokens"]}
         for left, right in merges:
             if added.get(left + right, {}).get("special"):
                 del added[left + right]
         self.special: Mapping[str, int] = {
-            name: each["id"] for name, each in added.items() if each["special"]
+            name: entry["id"] for name, entry in added.items() if entry["special"]
         }
-        self.in_text = {name: each["id"] for name, each in added.items() if not each["special"]}
+        self.in_text = {name: entry["id"] for name, entry in added.items() if not entry["special"]}
         self.tokens: Mapping[int, bytes] = {
             token: name.encode() if name in added else bytes_of(name)
             for name, token in self.library.get_vocab().items()
@@ -80,7 +80,7 @@ class HuggingFace:
 
     def _choose_bytes(self) -> Any:
         """The function that gives the bytes of a token in the vocabulary."""
-        kinds = {each["type"] for each in _steps(self.json["decoder"], "decoders")}
+        kinds = {step["type"] for step in _steps(self.json["decoder"], "decoders")}
         if self.json["model"]["type"] in ("BPE", "Unigram"):
             if kinds == {"ByteLevel"}:
                 return _byte_level
@@ -126,9 +126,9 @@ class HuggingFace:
         if model["type"] != "BPE" or any(model[key] for key in odd):
             raise ValueError("the tokenizer is not byte-level BPE")
         normalizer = (self.json["normalizer"] or {"type": None})["type"]
-        added = [each for each in self.json["added_tokens"] if each["content"] in self.in_text]
+        added = [entry for entry in self.json["added_tokens"] if entry["content"] in self.in_text]
         flags = ("lstrip", "rstrip", "single_word", *(["normalized"] if normalizer else []))
-        if normalizer not in (None, "NFC") or any(each[flag] for each in added for flag in flags):
+        if normalizer not in (None, "NFC") or any(entry[flag] for entry in added for flag in flags):
             raise ValueError("the tokenizer changes a text before it encodes it")
         names = {*self.special, *self.in_text}
         ranks = {unspell(name): n for name, n in model["vocab"].items() if name not in names}
@@ -151,8 +151,8 @@ def _steps(value: dict[str, Any] | None, key: str) -> Iterator[dict[str, Any]]:
     if value is None:
         return
     if value["type"] == "Sequence":
-        for each in value[key]:
-            yield from _steps(each, key)
+        for member in value[key]:
+            yield from _steps(member, key)
     else:
         yield value
 
@@ -175,7 +175,7 @@ def _pattern_of(pre_tokenizer: dict[str, Any] | None) -> Pattern | None:
     steps = list(_steps(pre_tokenizer, "pretokenizers"))
     if not steps or steps[-1]["type"] != "ByteLevel" or steps[-1]["add_prefix_space"]:
         return None
-    match [each["type"] for each in steps], steps[-1]["use_regex"], steps[0]:
+    match [step["type"] for step in steps], steps[-1]["use_regex"], steps[0]:
         case ["ByteLevel"], uses_pattern, _:
             return GPT2 if uses_pattern else BYTE
         case ["Digits", "ByteLevel"], True, {"individual_digits": True}:

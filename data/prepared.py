@@ -89,7 +89,7 @@ class Prepared:
             self.config.val_fraction,
             has_report=True,
         )
-        check_length({each: len(getattr(dataset, each)) for each in splits}, context_length)
+        check_length({split: len(getattr(dataset, split)) for split in splits}, context_length)
         return dataset
 
     def _shards(self) -> list[Shard]:
@@ -145,7 +145,7 @@ def write_shards(
     for source, number in zip(corpus.sources, shard_of, strict=True):
         if number in files:
             files[number].append(source)
-    parts = {number: Documents(corpus.config, each) for number, each in files.items()}
+    parts = {number: Documents(corpus.config, sources) for number, sources in files.items()}
     tokenizer = _shared_tokenizer(corpus, config, folder)
     with show_reading(sum(part.n_bytes for part in parts.values())) as reading:
         for number, part in parts.items():
@@ -195,7 +195,7 @@ def _check_manifest(
         "shards": count,
         "tokenizer": asdict(tokenizer),
         "rules": json.loads(corpus.config.rules),
-        "files": hash_of("\n".join(Path(each.name).name for each in corpus.sources)),
+        "files": hash_of("\n".join(Path(source.name).name for source in corpus.sources)),
     }
     file = folder / MANIFEST
     if file.exists():
@@ -212,7 +212,7 @@ def _check_manifest(
         remove(folder / "tokenizer")  # of a first attempt that failed
         remove(file)
     if folder.is_dir() and any(
-        not each.name.startswith(".") and each.name != "tokenizer" for each in folder.iterdir()
+        not entry.name.startswith(".") and entry.name != "tokenizer" for entry in folder.iterdir()
     ):
         raise UserError(f"to: {folder} has other files; give a new folder")
     own["shard_of"] = assign(corpus.sources, count)

@@ -76,7 +76,7 @@ def _lines(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
 
 
 def _rows(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
-    arrow, parquet = (require(each, "data.path") for each in ("pyarrow", "pyarrow.parquet"))
+    arrow, parquet = (require(module, "data.path") for module in ("pyarrow", "pyarrow.parquet"))
     # By default Arrow keeps the stored bytes of all row groups in memory.
     streamed = {"pre_buffer": False, "buffer_size": BLOCK}
     with source.seekable(stored) as file, parquet.ParquetFile(file, **streamed) as table:

@@ -67,7 +67,7 @@ class Shard(NamedTuple):
     @property
     def sha256(self) -> str:
         """Depends on the tokens of all documents, and not on where they come from."""
-        sums = [each for each in read_text(self.folder / SUMS).splitlines() if META not in each]
+        sums = [line for line in read_text(self.folder / SUMS).splitlines() if META not in line]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
 

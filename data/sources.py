@@ -103,11 +103,11 @@ def find(path: str, exclude: str | None = None) -> list[Source]:
 
     Raises UserError, naming `data.path`, if there are none, or if they cannot be listed.
     """
-    globs = [each.strip() for each in (exclude or "").split(",") if each.strip()]
+    globs = [pattern.strip() for pattern in (exclude or "").split(",") if pattern.strip()]
     with readable(path):
         if is_url(path):
             return _find_remote(path, globs)
-        return [local_source(each) for each in _find_local(path, globs)]
+        return [local_source(file) for file in _find_local(path, globs)]
 
 
 def is_url(path: str) -> bool:
@@ -143,14 +143,14 @@ def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
         problem = "matches no files" if glob.has_magic(path) else "does not exist"
         if chosen.exists():
             problem = "is a device"
-    if found := [each for each in files if each.is_file()]:
+    if found := [file for file in files if file.is_file()]:
         problem += ", apart from those of runs and those that data.exclude names"
-    runs = {each: _is_run(each) for file in found for each in _parents(file, chosen)}
+    runs = {parent: _is_run(parent) for file in found for parent in _parents(file, chosen)}
     kept = [
-        each
-        for each in found
-        if not _is_excluded(os.path.relpath(each, folder), globs)
-        and not any(runs[parent] for parent in _parents(each, chosen))
+        file
+        for file in found
+        if not _is_excluded(os.path.relpath(file, folder), globs)
+        and not any(runs[parent] for parent in _parents(file, chosen))
     ]
     if not kept:
         raise UserError(
@@ -165,20 +165,20 @@ def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
 
 def _parents(file: Path, chosen: Path) -> list[Path]:
     """The folders that lead to a file from a chosen folder, or from the first `**` of a glob."""
-    parts = chosen.parts if chosen.is_dir() else takewhile(lambda each: each != "**", chosen.parts)
+    parts = chosen.parts if chosen.is_dir() else takewhile(lambda part: part != "**", chosen.parts)
     depth = len([*parts])
-    return [each for each in file.parents if len(each.parts) >= depth]
+    return [parent for parent in file.parents if len(parent.parts) >= depth]
 
 
 def _is_run(folder: Path) -> bool:
     """Whether a folder is that of a run, or of a sweep."""
     run = ("config.yaml", "tokenizer/tokenizer.json")
-    return (folder / "multirun.yaml").is_file() or all((folder / each).is_file() for each in run)
+    return (folder / "multirun.yaml").is_file() or all((folder / name).is_file() for name in run)
 
 
 def _is_excluded(path: str, globs: Sequence[str]) -> bool:
     names = (path, *Path(path).parts)
-    return any(fnmatch(name, each) for name in names for each in globs)
+    return any(fnmatch(name, pattern) for name in names for pattern in globs)
 
 
 def _find_remote(path: str, globs: Sequence[str]) -> list[Source]:
@@ -195,7 +195,7 @@ def _find_remote(path: str, globs: Sequence[str]) -> list[Source]:
     sources = []
     for name, listed in sorted(found.items()):
         relative = name.removeprefix(root).lstrip("/") or name
-        is_hidden = name != root and any(each.startswith(".") for each in relative.split("/"))
+        is_hidden = name != root and any(part.startswith(".") for part in relative.split("/"))
         is_marker = name.endswith("/") and not is_web  # some stores have objects for folders
         if listed["type"] != "file" or is_marker or is_hidden or _is_excluded(relative, globs):
             continue

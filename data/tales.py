@@ -99,7 +99,9 @@ class Grammar(NamedTuple):
 
 def read_rules(rules: Mapping[str, Sequence[str]], unique: Set[str] = frozenset()) -> Grammar:
     """The grammar given by rules with templates such as `"{He hero} had {a object}.*3"`."""
-    return Grammar({rule: Rule([*map(_read, each)]) for rule, each in rules.items()}, unique)
+    return Grammar(
+        {rule: Rule([*map(_read, templates)]) for rule, templates in rules.items()}, unique
+    )
 
 
 def _read(template: str) -> Option:

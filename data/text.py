@@ -59,7 +59,7 @@ def open_text(config: TextConfig) -> Corpus:
             return Text(pipe, path, config.val_fraction)
     sources = _find_files(config)
     if single := _single_text(config, sources):
-        others = [each.name for each in sources if each is not single]
+        others = [source.name for source in sources if source is not single]
         return Text(single, single.name, config.val_fraction, others)
     return Documents(config, sources)
 
@@ -82,7 +82,7 @@ def _find_files(config: TextConfig) -> list[Source]:
             "or - for standard input"
         )
     sources = find(config.path, config.exclude)
-    if any(PurePosixPath(each.name).name == "shards.json" for each in sources):
+    if any(PurePosixPath(source.name).name == "shards.json" for source in sources):
         raise UserError(
             f"data.path: {config.path} has shards that prepare.py made; to train on them, give "
             "their folder itself as a local path, otherwise leave them out with data.exclude"
@@ -92,13 +92,13 @@ def _find_files(config: TextConfig) -> list[Source]:
 
 def _single_text(config: TextConfig, sources: Sequence[Source]) -> Source | None:
     """The only plain text of these files; None if there are several, or other documents."""
-    if config.separator is not None or any(each.suffixes[0] in READERS for each in sources):
+    if config.separator is not None or any(source.suffixes[0] in READERS for source in sources):
         return None
     if len(sources) == 1:
         return sources[0]
-    if len(sources) > SIBLINGS or any(each.files for each in sources):
+    if len(sources) > SIBLINGS or any(source.files for source in sources):
         return None
-    texts = list(islice((each for each in sources if _is_text(each)), 2))
+    texts = list(islice((source for source in sources if _is_text(source)), 2))
     return texts[0] if len(texts) == 1 else None
 
 

@@ -75,13 +75,13 @@ def prepare(
         count = sum(shard.total("documents") for shard in shards)
         if corpus.adds_eos and count < len(splits):
             are = "is" if count == 1 else "are"
-            skipped = list_skipped([name for each in shards for name in each.about["skipped"]])
+            skipped = list_skipped([name for shard in shards for name in shard.about["skipped"]])
             raise UserError(
                 f"data.path: has {counted(count, 'document')} that {are} not empty, and each split "
                 "needs its own; give more documents, a data.separator that is in the text, or a "
                 "plain text, whose end is for validation" + (skipped and f" ({skipped})")
             )
-        check_length({each: len(getattr(dataset, each)) for each in splits}, context_length)
+        check_length({split: len(getattr(dataset, split)) for split in splits}, context_length)
     except UserError:
         if sum(shard.total("bytes") for shard in find_shards(new) if shard) < MUCH:
             for folder in new:
@@ -154,7 +154,7 @@ def join(
     deduplicate: only the first of several equal documents is kept. val_fraction: 1 if all documents
     are for validation. has_report: whether it has a report.
     """
-    counts = {split: sum(each.about[split]["documents"] for each in shards) for split in SPLITS}
+    counts = {split: sum(shard.about[split]["documents"] for shard in shards) for split in SPLITS}
     is_moved = val_fraction < 1 and max(counts.values()) == sum(counts.values()) > 1
     if deduplicate or is_moved:
         hashes, spans = _documents(shards, deduplicate)
@@ -164,7 +164,7 @@ def join(
     if val_fraction == 1:  # also of shards that were prepared with another fraction
         spans = {"train": spans["train"][:0], "val": np.concatenate([*spans.values()])}
     files = [shard.folder / f"{split}.bin" for split in SPLITS for shard in shards]
-    train, val = (TokenArray(files, spans[each], shards[0].about["dtype"]) for each in SPLITS)
+    train, val = (TokenArray(files, spans[split], shards[0].about["dtype"]) for split in SPLITS)
     has_bits = shards[0].about["has_bits"]
     return Dataset(
         tokenizer,
@@ -186,7 +186,7 @@ Spans = dict[str, Int64[np.ndarray, "_ 3"]]  # by split: the file, its first tok
 
 def _whole_files(shards: Sequence[Shard], split: str) -> Int64[np.ndarray, "span 3"]:
     first = SPLITS.index(split) * len(shards)
-    rows = [[first + i, 0, each.about[split]["tokens"]] for i, each in enumerate(shards)]
+    rows = [[first + i, 0, shard.about[split]["tokens"]] for i, shard in enumerate(shards)]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
@@ -252,7 +252,7 @@ def document_starts(
     tokens = tokens[:]
     ends = np.cumsum(tokenizer.token_bytes[tokens])
     text = tokenizer.decode_bytes(tokens.tolist())
-    marks = [each.end() for each in re.finditer(re.escape(document_end.encode()), text)]
+    marks = [match.end() for match in re.finditer(re.escape(document_end.encode()), text)]
     starts = np.flatnonzero(np.isin(ends[:-1], marks)) + 1
     return np.insert(starts, 0, 0)
 

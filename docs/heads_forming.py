@@ -40,7 +40,7 @@ def draw(header: bytes, packed: bytes, caption: str) -> Image.Image:
     maps[:, np.tri(n, dtype=bool)] = weights.reshape(sum(n_heads), -1) / 255
     cells = colours(maps[:, :TOKENS, :TOKENS])
     cells[:, ~np.tri(TOKENS, dtype=bool)] = FUTURE
-    labels = [token_label(each.encode(), 10) for each in about["tokens"][:TOKENS]]
+    labels = [token_label(token.encode(), 10) for token in about["tokens"][:TOKENS]]
     width = LABELS + max(n_heads) * (SIDE + GAP)
     picture = Image.new("RGB", (width, BANNER + len(n_heads) * (TITLE + SIDE + GAP) + 16), WHITE)
     ink = ImageDraw.Draw(picture)
@@ -52,7 +52,9 @@ def draw(header: bytes, packed: bytes, caption: str) -> Image.Image:
             ink.text((LABELS - 5, top + (row + 0.5) * CELL), label, INK, SMALL, anchor="rm")
         for head in range(count):
             left = LABELS + head * (SIDE + GAP)
-            shares = {name: each[layer][head] for name, each in scores.items() if name not in OTHER}
+            shares = {
+                name: score[layer][head] for name, score in scores.items() if name not in OTHER
+            }
             ink.text((left, top - 32), f"layer {layer}, head {head}", INK, MEDIUM)
             image = Image.fromarray(cells[sum(n_heads[:layer]) + head])
             picture.paste(image.resize((SIDE, SIDE), Image.Resampling.NEAREST), (left, top))

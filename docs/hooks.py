@@ -52,15 +52,15 @@ def settings() -> str:
     """All settings, grouped as on the command line."""
     defaults = (CONFIGS / "train.yaml").read_text(encoding="utf-8")
     train = read_explained(CONFIGS / "train.yaml")
-    page = "## train.py\n\n" + table([each for each in train if "." not in each.name])
+    page = "## train.py\n\n" + table([setting for setting in train if "." not in setting.name])
     for group in ("trainer", "observe"):
         page += f"### {group}\n\n"
-        page += table([each for each in train if each.name.startswith(f"{group}.")])
+        page += table([setting for setting in train if setting.name.startswith(f"{group}.")])
     for group, meaning in GROUPS.items():
         page += f"### {group}\n\n{meaning} Choose one with `{group}=...`.\n\n"
         default = re.findall(rf"^  - {group}: (\w+)$", defaults, re.MULTILINE)[0]
         options = sorted((CONFIGS / group).glob("*.yaml"))
-        for path in sorted(options, key=lambda each: each.stem != default):
+        for path in sorted(options, key=lambda option: option.stem != default):
             is_default = " (default)" if path.stem == default else ""
             base = re.findall(r"^defaults: \[(\w+),", path.read_text("utf-8"), re.MULTILINE)[0]
             rest = "" if base.endswith("_schema") else f" All other settings are those of `{base}`."
@@ -81,7 +81,7 @@ def scores() -> str:
     """The table of head scores."""
     from tensorboard_attention.scores import SCORES
 
-    rows = [f"| `{each.name}` | {each.meaning} |" for each in SCORES]
+    rows = [f"| `{score.name}` | {score.meaning} |" for score in SCORES]
     return "\n".join(["| score | meaning |", "|---|---|", *rows])
 
 

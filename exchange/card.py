@@ -86,7 +86,7 @@ def _results(run: Run, progress: TrainState) -> str:
             "val_loss": "validation loss (nats per token)",
             "val_bpb": "bits per byte",
         }
-        rows |= {label: f"{found[each]:.4f}" for each, label in names.items()}
+        rows |= {label: f"{found[name]:.4f}" for name, label in names.items()}
         if not is_last:
             rows["measured on validation tokens"] = f"{found['val_tokens']:,}"
         if summary["floor_bpb"] is not None:
@@ -111,7 +111,7 @@ def _training(run: Run, config: RunConfig) -> dict[str, Any]:
     found = {f"data.{name}": value for name, value in data.items()}
     for name in ("tokenizer", "optimizer"):
         section = settings.get(name)
-        found |= {f"{name}.{key}": each for key, each in (section or {}).items()}
+        found |= {f"{name}.{key}": value for key, value in (section or {}).items()}
     trainer = settings.get("trainer") or {}
     found |= {f"trainer.{key}": trainer.get(key) for key in ("max_steps", "batch_size")}
     found |= {key: settings.get(key) for key in ("seed", "init_from", "converted_from")}

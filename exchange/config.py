@@ -226,7 +226,7 @@ def _llama(read: _Reader, kind: str) -> ModelConfig:
 def _check_layers(values: Mapping[str, Any]) -> None:
     kinds = values.get("layer_types")
     if kinds is not None and not (
-        isinstance(kinds, list) and all(each == "full_attention" for each in kinds)
+        isinstance(kinds, list) and all(kind == "full_attention" for kind in kinds)
     ):
         raise ValueError(
             "layer_types: has layers without full attention (such as sliding windows),"

@@ -36,7 +36,7 @@ def open_source(source: Path, checkpoint: str) -> tuple[OpenRun, dict[str, Tenso
     except ValueError as error:
         raise UserError(f"source: {run.path}: {error}") from error
     opened = open_run(run.path, checkpoint, setting="source")
-    weights = {name: each.detach() for name, each in opened.model.named_parameters()}
+    weights = {name: parameter.detach() for name, parameter in opened.model.named_parameters()}
     with readable(opened.checkpoint / MODEL) as path:
         return opened, weights, dtype_name(path)
 

@@ -141,7 +141,7 @@ def special_ids(
     stored = (generation if "eos_token_id" in generation else model).get("eos_token_id")
     tokens = {*known.values()}
     eos_ids = [named[1], *(stored if isinstance(stored, list) else [stored])]
-    eos_ids = [each for each in eos_ids if type(each) is int and each in tokens]
+    eos_ids = [token for token in eos_ids if type(token) is int and token in tokens]
     bos = named[0] if "bos_token" in config else model.get("bos_token_id")
     bos = bos if type(bos) is int and bos in tokens else None
     if config.get("add_bos_token") and not (folder / ABOUT).exists():

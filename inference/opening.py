@@ -184,7 +184,7 @@ def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config:
     """Build the dataclass `kind` from plain values, and check their types."""
     hints = get_type_hints(kind)
-    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     typed = {}
     for name in names:
         if name not in values:

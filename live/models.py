@@ -20,7 +20,7 @@ def initial_model(
 
 def values_of(model: GPT) -> dict[str, np.ndarray]:
     """Its parameters by name; a matrix that is used twice (tied embeddings) comes once."""
-    return {name: each.detach().cpu().numpy() for name, each in model.named_parameters()}
+    return {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
 
 
 @torch.no_grad()

@@ -52,7 +52,7 @@ def pack(tensors: Tensors, weights: str) -> str:
     Raises UserError if a value is too large for float16.
     """
     if weights == "int8":
-        halves = [_quantized(each) for each in tensors.values()]
+        halves = [_quantized(tensor) for tensor in tensors.values()]
         integers = [rows for rows, _ in halves if rows is not None]
         data = _planes(integers, "<i1") + _planes([floats for _, floats in halves], "<f4")
     elif weights == "float16":
@@ -66,14 +66,14 @@ def pack(tensors: Tensors, weights: str) -> str:
 def rounded(tensors: Tensors, weights: str) -> dict[str, np.ndarray]:
     """The float32 values that the page reads from `pack(tensors, weights)`."""
     if weights == "int8":
-        return {name: _dequantized(*_quantized(each)) for name, each in tensors.items()}
+        return {name: _dequantized(*_quantized(tensor)) for name, tensor in tensors.items()}
     kind = np.float16 if weights == "float16" else np.float32
-    return {name: each.astype(kind).astype(np.float32) for name, each in tensors.items()}
+    return {name: tensor.astype(kind).astype(np.float32) for name, tensor in tensors.items()}
 
 
 def _check_range(tensors: Tensors) -> None:
-    for name, each in tensors.items():
-        if each.size and np.abs(each).max() >= 65520:  # would round to infinity
+    for name, tensor in tensors.items():
+        if tensor.size and np.abs(tensor).max() >= 65520:  # would round to infinity
             raise UserError(
                 f"weights: float16 cannot hold {name}, which has values beyond 65,504; choose "
                 "weights=float32"
@@ -96,6 +96,6 @@ def _dequantized(integers: np.ndarray | None, floats: np.ndarray) -> np.ndarray:
 
 
 def _planes(arrays: Iterable[np.ndarray], dtype: str) -> bytes:
-    flat = [each.astype(dtype).reshape(-1) for each in arrays]
+    flat = [array.astype(dtype).reshape(-1) for array in arrays]
     whole = np.concatenate(flat) if flat else np.empty(0, dtype)
     return whole.view(np.uint8).reshape(-1, whole.itemsize).T.tobytes()

@@ -59,7 +59,9 @@ def describe(
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},
         "steps": list(steps),
         "weights": weights,
-        "parameters": [[name, list(each.shape)] for name, each in model.named_parameters()],
+        "parameters": [
+            [name, list(parameter.shape)] for name, parameter in model.named_parameters()
+        ],
         "tokenizer": tokenizer_data(tokenizer, document_end),
         "patterns": pattern_table(),
         "run": run,

@@ -31,9 +31,9 @@ def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> s
 
 
 def _before_name(tale: Tale) -> str:
-    named = [each for each in tale.mentions if each.name in ("hero", "friend")]
+    named = [mention for mention in tale.mentions if mention.name in ("hero", "friend")]
     for place, mention in enumerate(named):
-        known = [each.name for each in named[:place]]
+        known = [earlier.name for earlier in named[:place]]
         if min(known.count("hero"), known.count("friend")) > 1 and place > 4:
             return tale.text[: mention.start].rstrip()
     return ""

@@ -81,7 +81,7 @@ class KVCache:
         self.ends = self.ends.repeat_interleave(times, dim=0)
         for layer in self.layers:
             layer.key, layer.value = (
-                each.repeat_interleave(times, dim=0) for each in (layer.key, layer.value)
+                tensor.repeat_interleave(times, dim=0) for tensor in (layer.key, layer.value)
             )
 
     def clear(self) -> None:

@@ -116,7 +116,7 @@ class ModelConfig:
         for field in fields(self):
             value, known = getattr(self, field.name), KNOWN.get(field.name, (field.default,))
             if known != ANY and value not in known:
-                names = ", ".join("null" if each is None else str(each) for each in known)
+                names = ", ".join("null" if option is None else str(option) for option in known)
                 raise ValueError(
                     f"model.{field.name}: {value} is unknown to {where}; it knows only {names}"
                 )

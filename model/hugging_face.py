@@ -84,17 +84,17 @@ def parts(config: ModelConfig) -> Iterator[Part]:
     for index in range(config.n_layers):
         theirs, ours = (f"{prefix}{'h' if is_gpt2 else 'layers'}.{index}", f"blocks.{index}")
         for name, modules in (GPT2_LINEARS if is_gpt2 else LLAMA_LINEARS).items():
-            for each in kinds:
-                parameters = tuple(f"{ours}.{module}.{each}" for module in modules)
-                yield Part(f"{theirs}.{name}.{each}", parameters, is_gpt2 and each == "weight")
+            for suffix in kinds:
+                parameters = tuple(f"{ours}.{module}.{suffix}" for module in modules)
+                yield Part(f"{theirs}.{name}.{suffix}", parameters, is_gpt2 and suffix == "weight")
         for name, module in (GPT2_NORMS if is_gpt2 else LLAMA_NORMS).items():
-            for each in kinds if is_gpt2 else ("weight",):
-                yield Part(f"{theirs}.{name}.{each}", (f"{ours}.{module}.{each}",))
+            for suffix in kinds if is_gpt2 else ("weight",):
+                yield Part(f"{theirs}.{name}.{suffix}", (f"{ours}.{module}.{suffix}",))
         for name in ("query", "key") if config.qk_norm else ():
             norm = f"{ours}.attention.{name}_norm.weight"
             yield Part(f"{theirs}.self_attn.{name[0]}_norm.weight", (norm,))
-    for each in kinds if is_gpt2 else ("weight",):
-        yield Part(f"{prefix}{final}.{each}", (f"final_norm.{each}",))
+    for suffix in kinds if is_gpt2 else ("weight",):
+        yield Part(f"{prefix}{final}.{suffix}", (f"final_norm.{suffix}",))
     if not config.tied_embeddings:
         yield Part("lm_head.weight", ("unembedding.weight",))
 

@@ -120,4 +120,4 @@ class _LossInParts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        return *(each * scale for each in ctx.saved_tensors), None, None, None, None, None
+        return *(gradient * scale for gradient in ctx.saved_tensors), None, None, None, None, None

@@ -62,7 +62,7 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
             steps = explicit_attention(query, key, value, mask, dropout)
             del records[layer:]  # left by an earlier forward pass
             if keep == "steps":
-                records.append(AttentionSteps(*(each.detach() for each in steps)))
+                records.append(AttentionSteps(*(step.detach() for step in steps)))
             else:
                 records.append(getattr(steps, keep).detach())
             return steps.context

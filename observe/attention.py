@@ -151,7 +151,7 @@ class Probe:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
-        self.labels = [token_label(each) for each in self.spelled[:MAX_IMAGE_TOKENS]]
+        self.labels = [token_label(spelling) for spelling in self.spelled[:MAX_IMAGE_TOKENS]]
 
     def log(
         self,

@@ -90,7 +90,7 @@ def random_words(
     for _ in range(N_TEXTS):
         size = min(half, len(drawable))
         drawn = rng.choice(len(drawable), size, replace=False, p=frequency / frequency.sum())
-        rows.append(list(chain.from_iterable(drawable[each] for each in drawn))[:half])
+        rows.append(list(chain.from_iterable(drawable[index] for index in drawn))[:half])
     length = min(map(len, rows))
     repeated = torch.tensor([row[:length] for row in rows]).repeat(1, 2)
     return Repeated(repeated, "words" if by_words else "tokens")
@@ -111,7 +111,7 @@ class HeadScores:
         self.texts, where = score_texts(context)
         where["losses"] = f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens"
         # By name of the score.
-        self.measured = {each.name: where[each.needs] for each in SCORES if each.needs in where}
+        self.measured = {score.name: where[score.needs] for score in SCORES if score.needs in where}
 
     def log(
         self, step: int, with_importance: bool = True
@@ -169,8 +169,8 @@ def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:
 def _maps_of_all(model: GPT, texts: Sequence[Texts]) -> list[list[np.ndarray]]:
     """The maps of every layer for each of the texts; those of one length are read together."""
     found: dict[int, list[np.ndarray]] = {}
-    for length in {each.tokens.shape[1] for each in texts}:
-        places = [i for i, each in enumerate(texts) if each.tokens.shape[1] == length]
+    for length in {text.tokens.shape[1] for text in texts}:
+        places = [i for i, text in enumerate(texts) if text.tokens.shape[1] == length]
         sizes = [len(texts[i].tokens) for i in places]
         maps = maps_of(model, torch.cat([texts[i].tokens for i in places]))
         parts = zip(*(layer.split(sizes) for layer in maps), strict=True)
@@ -185,6 +185,6 @@ def measure_heads(model: GPT, texts: Sequence[Texts]) -> dict[str, Float[np.ndar
         for needs, arrays in inputs.items():
             counted = maps
             if needs == "tokens" and queries is not None:  # a query without weights never counts
-                counted = [each * queries[:, None, :, None] for each in maps]
+                counted = [weights * queries[:, None, :, None] for weights in maps]
             found |= measure(needs, counted, *arrays)
     return {name: np.stack(values) for name, values in found.items()}

@@ -35,7 +35,7 @@ def held_out(context: RunContext) -> Batch:
     targets: the windows of medium length, which are whole documents where the corpus has any."""
     dataset, model = context.dataset, context.model
     heads = model.config.n_layers * model.config.n_heads
-    weights = sum(each.numel() for each in model.parameters())
+    weights = sum(parameter.numel() for parameter in model.parameters())
     n_tokens = min(MOST, max(FEWEST, PRODUCTS // (heads * weights)))
     starts = context.document_starts(dataset.val)
     length = model.config.context_length
@@ -71,7 +71,7 @@ def losses(
     """The losses in nats without each head, summed over the tokens of each sequence, and those of
     the model."""
     device = next(model.parameters()).device
-    inputs, targets = (each.to(device) for each in batch)
+    inputs, targets = (tensor.to(device) for tensor in batch)
 
     def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, " batch"]:
         pairs = zip(model.final_norm(x).split(1), targets.split(1), strict=True)
@@ -92,7 +92,7 @@ def losses(
     streams = model.embed(inputs)[None]
     for block in model.blocks:
         assert isinstance(block, Block)
-        after = [apply(block, each) for each in streams.split(COPIES)]
+        after = [apply(block, chunk) for chunk in streams.split(COPIES)]
         with ablate_each_head(block):
             after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
         streams = torch.cat(after)

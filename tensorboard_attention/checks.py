@@ -18,13 +18,13 @@ def check_maps(maps: Any, queries: int, keys: int, is_cross: bool) -> list[np.nd
     wanted = f"{queries} tokens need (batch, head, {queries}, {keys})"
     if is_cross:
         wanted = wanted.replace("tokens", f"tokens and {keys} key_tokens")
-    for layer, each in enumerate(maps):
-        shape = tuple(np.shape(each))
+    for layer, array in enumerate(maps):
+        shape = tuple(np.shape(array))
         if len(shape) != 4 or 0 in shape or shape[2:] != (queries, keys):
             is_other = not is_cross and len(shape) == 4 and shape[2] == queries
             hint = "; for cross attention give key_tokens" * is_other
             raise ValueError(f"maps: layer {layer} has the shape {shape}; {wanted}{hint}")
-    arrays = [floats(each[:1]) for each in maps]
+    arrays = [floats(array[:1]) for array in maps]
     for layer, (weights,) in enumerate(arrays):
         _check_sums(layer, weights)
     return arrays
@@ -46,7 +46,7 @@ def _check_layers(maps: Any) -> None:
         )
     if maps is None or not len(maps):  # what transformers returns without either of the two
         raise ValueError(f"maps: is {'None' if maps is None else 'empty'}; {EAGER}")
-    if any(each is None for each in maps):
+    if any(layer is None for layer in maps):
         raise ValueError(f"maps: contains None; {EAGER}")
     if any(map(_has_layers, maps)):
         raise ValueError(
@@ -57,8 +57,8 @@ def _check_layers(maps: Any) -> None:
         )
 
 
-def _has_layers(each: Any) -> bool:
-    return isinstance(each, tuple | list) and (not each or np.ndim(each[0]) == 4)
+def _has_layers(value: Any) -> bool:
+    return isinstance(value, tuple | list) and (not value or np.ndim(value[0]) == 4)
 
 
 def _check_sums(layer: int, weights: np.ndarray) -> None:

@@ -79,7 +79,7 @@ def _read(header: dict[str, Any]) -> Header:
     # Each step has scores, so that its size bounds the number of heads.
     if not scores or min(heads) < 1 or not tokens or not keys:
         raise ValueError("something is empty")
-    for layers in (*scores.values(), *(each for each in (sentences, roles) if each is not None)):
+    for layers in (*scores.values(), *(field for field in (sentences, roles) if field is not None)):
         if [len(layer) for layer in layers] != heads:
             raise ValueError("it does not fit the heads")
     for _, example, _ in chain.from_iterable(sentences or []):

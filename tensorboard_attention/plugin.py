@@ -44,7 +44,7 @@ class AttentionPlugin(TBPlugin):
         if context.flags and not folders:
             folders = _log_folders(context.flags.logdir_spec or "")
         # Path.expanduser would raise for an unknown user; TensorBoard does not.
-        self._index = Index({name: os.path.expanduser(each) for name, each in folders.items()})  # noqa: PTH111
+        self._index = Index({name: os.path.expanduser(folder) for name, folder in folders.items()})  # noqa: PTH111
 
     def is_active(self) -> bool:
         complete = self._index.refresh()

@@ -373,4 +373,4 @@ def measure(
     maps: one array of shape (batch, head, query, key) per layer.
     """
     wanted = [score for score in SCORES if score.needs == needs and score.name not in known]
-    return {score.name: [score.measure(each, *inputs) for each in maps] for score in wanted}
+    return {score.name: [score.measure(weights, *inputs) for weights in maps] for score in wanted}

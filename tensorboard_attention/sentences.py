@@ -67,7 +67,7 @@ def describe(
     patterns = _patterns(tokens, key_tokens, causal)
     if key_tokens is not None:
         scores = {
-            rule.score: [share(each, keys) for each in maps]
+            rule.score: [share(weights, keys) for weights in maps]
             for rule, keys in zip(patterns.rules, patterns.keys, strict=True)
         }
         measured = dict.fromkeys(scores, THIS_TEXT)
@@ -77,12 +77,12 @@ def describe(
     found: list[list[list[Any]]] = []
     roles: list[list[list[str]]] = []
     chosen: list[int] = []
-    for layer, each in enumerate(maps):
-        missing = [np.full(each.shape[1], np.nan)] * len(maps)
+    for layer, weights in enumerate(maps):
+        missing = [np.full(weights.shape[1], np.nan)] * len(maps)
         values = np.stack([scores.get(rule.score, missing)[layer] for rule in patterns.rules])
         rules, tells = _choose(patterns.rules, values, chance)
-        texts = _texts(each, patterns, rules, values, measured)
-        examples = _examples(each[0], rules, places)
+        texts = _texts(weights, patterns, rules, values, measured)
+        examples = _examples(weights[0], rules, places)
         found.append([])
         roles.append([])
         chosen += rules.tolist()
@@ -133,7 +133,7 @@ def _places(
 ) -> np.ndarray:
     """Where examples are looked for, as factors of the weights: by rule, and last anywhere. Weights
     count less where there are few keys to attend to. Words that are apart are easier to read."""
-    queries, keys = (are_words(each, letters=1) for each in (tokens, key_tokens or tokens))
+    queries, keys = (are_words(sequence, letters=1) for sequence in (tokens, key_tokens or tokens))
     places = np.arange(len(tokens))
     apart = np.ones(1) if key_tokens else abs(places[:, None] - places) > 1
     good = (1 - patterns.even) * (1 + (queries[:, None] & keys)) * (1 + 3 * apart)

@@ -120,11 +120,11 @@ def encode(
     arrays = check_maps(maps, len(texts), len(keys), is_cross)
     given = {name: [*map(floats, layers)] for name, layers in (scores or {}).items()}
     for name, values in given.items():
-        if [each.shape for each in values] != [each.shape[1:2] for each in arrays]:
+        if [array.shape for array in values] != [array.shape[1:2] for array in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
     ids = np.unique(texts, return_inverse=True)[1][None]
     copied = mentions(ids[0], are_words(texts))[None]
-    known = {*given, *(each.name for each in SCORES if is_cross and not each.cross)}
+    known = {*given, *(score.name for score in SCORES if is_cross and not score.cross)}
     places = _places(measured, given)
     found = {
         **measure("maps", arrays, known=known),
@@ -133,7 +133,7 @@ def encode(
         **given,
     }
     places |= {name: THIS_TEXT for name in found if name not in given}
-    meanings = {each.name: each.meaning for each in SCORES if each.name in found}
+    meanings = {score.name: score.meaning for score in SCORES if score.name in found}
     layers, note = _shown(arrays, is_cross)
     causal, packed = _pack(layers, is_cross)
     header = {
@@ -141,24 +141,24 @@ def encode(
         "tokens": texts[:MAX_TOKENS],
         **({"keys": keys[:MAX_TOKENS]} if is_cross else {}),
         "note": note,
-        "heads": [len(each) for each in layers],
+        "heads": [len(weights) for weights in layers],
         "causal": causal,
         "scores": {
-            name: [[_finite(value) for value in each.tolist()] for each in found[name]]
+            name: [[_finite(value) for value in array.tolist()] for array in found[name]]
             for name in dict.fromkeys([*meanings, *found])
         },
         "meanings": meanings,
-        "units": {each.name: each.unit for each in SCORES if each.name in found and each.unit},
+        "units": {score.name: score.unit for score in SCORES if score.name in found and score.unit},
         "measured": places,
         **({} if last_step is None else {"last_step": last_step}),
     }
-    cut = [each[..., :MAX_TOKENS, :MAX_TOKENS] for each in arrays]
+    cut = [array[..., :MAX_TOKENS, :MAX_TOKENS] for array in arrays]
     texts, keys = texts[:MAX_TOKENS], keys[:MAX_TOKENS]
     header |= describe(cut, texts, found, places, causal, keys if is_cross else None)._asdict()
     if broken := [
         [layer, head]
-        for layer, each in enumerate(arrays)
-        for head in np.flatnonzero(~np.isfinite(each[0]).all((1, 2))).tolist()
+        for layer, array in enumerate(arrays)
+        for head in np.flatnonzero(~np.isfinite(array[0]).all((1, 2))).tolist()
     ]:
         header["not_finite"] = broken
     return [json.dumps(header).encode(), packed]
@@ -179,31 +179,31 @@ def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray]
     """What the tab shows: weights from 0 to 1, an array of shape (head, query, key) per layer; and
     a note on what differs from the maps."""
     n, m = maps[0].shape[2:]
-    layers = [each[0, :, :MAX_TOKENS, :MAX_TOKENS] for each in maps]
+    layers = [layer[0, :, :MAX_TOKENS, :MAX_TOKENS] for layer in maps]
     notes = []
     if n > MAX_TOKENS:
         notes.append(f"Only the first {MAX_TOKENS} of {n} tokens are shown; scores use all.")
     if is_cross and m > MAX_TOKENS:
         notes.append(f"Only the first {MAX_TOKENS} of {m} key tokens are shown; scores use all.")
-    if not all(np.isfinite(each).all() for each in layers):
+    if not all(np.isfinite(layer).all() for layer in layers):
         notes.append("Weights that are not finite are not shown; their heads have no scores.")
-        layers = [np.nan_to_num(each, posinf=0, neginf=0) for each in layers]
-    if any(each.min() < -ROUNDING or each.max() > 1 + ROUNDING for each in layers):
+        layers = [np.nan_to_num(layer, posinf=0, neginf=0) for layer in layers]
+    if any(layer.min() < -ROUNDING or layer.max() > 1 + ROUNDING for layer in layers):
         notes.append("Weights outside 0 to 1 are shown as 0 or 1.")
-    return [each.clip(0, 1) for each in layers], " ".join(notes)
+    return [layer.clip(0, 1) for layer in layers], " ".join(notes)
 
 
 def _pack(layers: Sequence[np.ndarray], is_cross: bool) -> tuple[bool, bytes]:
     """Whether no query attends to a later key, and the compressed bytes. Keys of cross attention
     are not later."""
     n, m = layers[0].shape[1:]
-    causal = not is_cross and not any(np.triu(each, 1).any() for each in layers)
+    causal = not is_cross and not any(np.triu(layer, 1).any() for layer in layers)
     rows, columns = np.tril_indices(n) if causal else np.indices((n, m))
     packed = zlib.compressobj()
     data = b"".join(
         packed.compress(np.rint(np.sqrt(head[rows, columns]) * 255).astype(np.uint8))
-        for each in layers
-        for head in each
+        for layer in layers
+        for head in layer
     )
     return causal, data + packed.flush()
 

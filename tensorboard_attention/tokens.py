@@ -30,13 +30,13 @@ def token_texts(tokens: Sequence[str | bytes], decode: str | None) -> list[str]:
     are escaped."""
     if decode not in CHOICES:
         raise ValueError(f'decode: {decode!r} is unknown; choose "byte_level", "text" or None')
-    given = [each if isinstance(each, bytes) else str(each) for each in tokens]
-    spelled = [each for each in given if isinstance(each, str)]
+    given = [token if isinstance(token, bytes) else str(token) for token in tokens]
+    spelled = [token for token in given if isinstance(token, str)]
     if decode == "byte_level" or (decode is None and _is_byte_level(spelled)):
-        given = [each if isinstance(each, bytes) else _read(each) for each in given]
+        given = [token if isinstance(token, bytes) else _read(token) for token in given]
     return [
-        each.decode(errors="backslashreplace") if isinstance(each, bytes) else each
-        for each in given
+        token.decode(errors="backslashreplace") if isinstance(token, bytes) else token
+        for token in given
     ]
 
 
@@ -51,8 +51,8 @@ def _is_byte_level(tokens: Sequence[str]) -> bool:
     """Whether all tokens spell bytes, and these are a text: words such as "café" spell bytes too,
     but no UTF-8."""
     read = [_read(token) for token in tokens if not SPECIAL.fullmatch(token)]
-    data = b"".join(each for each in read if isinstance(each, bytes))
-    if any(isinstance(each, str) for each in read):
+    data = b"".join(piece for piece in read if isinstance(piece, bytes))
+    if any(isinstance(piece, str) for piece in read):
         return False
     # Spelled spaces leave no doubt. The text can then begin and end within a character.
     is_part = any(SPACE in token for token in tokens)

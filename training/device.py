@@ -34,7 +34,7 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
         "mps": torch.backends.mps.is_available(),
     }
     if name == "auto":
-        return torch.device(next(each for each in ("cuda", "mps", "cpu") if available[each]))
+        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
     if name not in available:
         known = ", ".join(("auto", *available))
         raise UserError(f"{setting}: {name!r} is unknown; choose one of {known}")
@@ -131,5 +131,5 @@ def trains_faster_in_bf16(model: nn.Module) -> bool:
     has = torch.cpu.get_capabilities()
     if not any(has.get(name) for name in ("avx512_bf16", "amx_bf16")):
         return False
-    matrices = [each.weight for each in model.modules() if isinstance(each, nn.Linear)]
-    return max((min(each.shape) for each in matrices), default=0) >= BF16_WIDTH
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    return max((min(matrix.shape) for matrix in matrices), default=0) >= BF16_WIDTH

@@ -34,7 +34,9 @@ class Muon:
         self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float, momentum: float
     ) -> None:
         self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
-        self.state = {each: {"momentum_buffer": torch.zeros_like(each)} for each in parameters}
+        self.state = {
+            parameter: {"momentum_buffer": torch.zeros_like(parameter)} for parameter in parameters
+        }
 
     @torch.no_grad()
     def step(self, scale: float, is_finite: Bool[Tensor, ""]) -> None:
@@ -43,8 +45,8 @@ class Muon:
         lr = self.lr * scale
         decay = torch.where(is_finite, 1 - lr * self.weight_decay, 1.0)
         stacks: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
-        moving = [each for each in self.state if each.grad is not None]
-        for parameter in sorted(moving, key=lambda each: each.shape, reverse=True):
+        moving = [parameter for parameter in self.state if parameter.grad is not None]
+        for parameter in sorted(moving, key=lambda parameter: parameter.shape, reverse=True):
             stacks[tuple(sorted(parameter.shape))].append(parameter)
         for shape, parameters in stacks.items():
             updates = [self._update(parameter, is_finite) for parameter in parameters]

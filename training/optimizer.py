@@ -37,7 +37,9 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         check_choice("name", self.name, OPTIMIZERS)
         for name in ("adamw_lr", "momentum"):
-            users = [each for each, (_, settings) in OPTIMIZERS.items() if name in settings]
+            users = [
+                optimizer for optimizer, (_, settings) in OPTIMIZERS.items() if name in settings
+            ]
             if getattr(self, name) is None and self.name in users:
                 raise ValueError(f"{name}: is null; give a number for {self.name}")
             if getattr(self, name) is not None and self.name not in users:
@@ -80,12 +82,12 @@ class AdamW:
     ) -> None:
         self.lr, self.weight_decay, self.betas = lr, weight_decay, betas
         self.state = {
-            each: {
-                "step": torch.zeros((), device=each.device),
-                "exp_avg": torch.zeros_like(each),
-                "exp_avg_sq": torch.zeros_like(each),
+            parameter: {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
             }
-            for each in parameters
+            for parameter in parameters
         }
 
     @torch.no_grad()
@@ -119,7 +121,9 @@ class SGD:
         self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float, momentum: float
     ) -> None:
         self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
-        self.state = {each: {"momentum_buffer": torch.zeros_like(each)} for each in parameters}
+        self.state = {
+            parameter: {"momentum_buffer": torch.zeros_like(parameter)} for parameter in parameters
+        }
 
     @torch.no_grad()
     def step(self, scale: float, is_finite: Bool[Tensor, ""]) -> None:

@@ -96,8 +96,8 @@ class Run:
             (run.path / ".hydra" / name).write_text(text, encoding="utf-8")
         run.tokenizer_folder.mkdir()
         save_tokenizer(run.tokenizer_folder)
-        for each in run.path.rglob("*"):
-            fsync(each)
+        for entry in run.path.rglob("*"):
+            fsync(entry)
         replace_text(run.config_file, config)
         return run
 
@@ -204,7 +204,7 @@ class Run:
             return
         entries = [latest / name for name in (*FILES, *FOLDERS)]
         is_taken = latest.is_symlink() or (os.path.lexists(latest) and not latest.is_dir())
-        if is_taken or any(os.path.lexists(each) and not each.is_symlink() for each in entries):
+        if is_taken or any(os.path.lexists(entry) and not entry.is_symlink() for entry in entries):
             print(
                 f"note: {latest} stays as it is, since this program did not make it, and does not "
                 f"lead to {self.path}; move it, and the next run is the latest again",
@@ -213,12 +213,12 @@ class Run:
             return
         try:
             latest.mkdir(parents=True, exist_ok=True)
-            for each in entries:
-                target = real_path(self.path) / each.name
-                if each.name in RARE and not target.exists():
-                    each.unlink(missing_ok=True)
+            for entry in entries:
+                target = real_path(self.path) / entry.name
+                if entry.name in RARE and not target.exists():
+                    entry.unlink(missing_ok=True)
                 else:
-                    replace_link(each, os.path.relpath(target, real_path(latest)))
+                    replace_link(entry, os.path.relpath(target, real_path(latest)))
         except OSError as error:
             print(
                 f"warning: {latest}: cannot be pointed to {self.path} ({error.strerror}); "
@@ -241,7 +241,7 @@ class Run:
     def store_settings(self, config: str) -> None:
         """Keep the settings that a resume changes; the next resume starts from them."""
         before = self.newest_settings_file.read_text(encoding="utf-8")
-        was, now = (flat(yaml.safe_load(each)) for each in (before, config))
+        was, now = (flat(yaml.safe_load(text)) for text in (before, config))
         if was != now:
             replace_text(self.resumed_file, config)
             changed = [f"{name}={value}" for name, value in now.items() if was.get(name) != value]
@@ -313,7 +313,7 @@ def check_new(path: str | None) -> None:
         is_run = (target / "config.yaml").is_file()
         advice = f", or continue it with resume={shlex.quote(str(path))}" if is_run else ""
         raise UserError(f"run_dir: {path} exists; choose another folder{advice}")
-    parent = next(each for each in target.absolute().parents if each.exists())
+    parent = next(folder for folder in target.absolute().parents if folder.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(f"run_dir: {parent} is not a writable folder; choose another")
 
@@ -327,7 +327,7 @@ def _is_half_made(path: Path) -> bool:
     """Whether `create` was killed here before it finished."""
     if not path.is_dir():
         return False
-    names = {each.name for each in path.iterdir() if not each.name.startswith(".config.yaml.")}
+    names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".config.yaml.")}
     return "lock" in names and names <= {"lock", "data.json", ".hydra", "tokenizer"}
 
 

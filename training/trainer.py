@@ -87,8 +87,8 @@ class Trainer:
         config, state, ranks = self.config, self.state, self.ranks
         torch.manual_seed(_mix(self.seed, state.step + 1, ranks.rank))
         parts = [
-            _send(ranks.shard_batch(each), ranks.device).chunk(config.grad_accumulation)
-            for each in (inputs, targets)
+            _send(ranks.shard_batch(tensor), ranks.device).chunk(config.grad_accumulation)
+            for tensor in (inputs, targets)
         ]
 
         loss = torch.zeros((), device=ranks.device)
