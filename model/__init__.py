@@ -1,4 +1,4 @@
-"""The model: attention, the block stack, the cache, and the recording and ablation of attention.
+"""The model: attention, the block stack, the cache, and the recording and editing of attention.
 
 Promises: tensors of token ids in, tensors out. Knows nothing of text, training or output formats.
 """
@@ -12,9 +12,10 @@ from model.attention import (
 )
 from model.cache import KVCache
 from model.config import ModelConfig
+from model.edits import ablate, ablate_each_head, patch
 from model.gpt import GPT
 from model.loss import cross_entropy, linear_cross_entropy
-from model.recording import ablate, ablate_each_head, record_attention
+from model.recording import record_attention
 
 __all__ = [
     "GPT",
@@ -29,5 +30,6 @@ __all__ = [
     "explicit_attention",
     "fused_attention",
     "linear_cross_entropy",
+    "patch",
     "record_attention",
 ]

@@ -28,6 +28,7 @@ from model.norm import RMSNorm
 from model.position import POSITIONS
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
+Edit = Callable[[Tensor], Tensor]  # of the context, "batch head query d_head"
 
 PLAIN_CONTEXT = 512
 # Also for CPUs: without it, their plain products of bfloat16 tensors are computed in float32.
@@ -174,6 +175,7 @@ class CausalSelfAttention(nn.Module):
 
     `attend` is the function that computes the context from queries, keys, values, a mask (None:
     causal) and the dropout probability. `model.recording` replaces it to record the weights.
+    `edits` change the context, one after the other (model/edits.py); there are none in training.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -195,6 +197,7 @@ class CausalSelfAttention(nn.Module):
         self.position = POSITIONS[config.position].heads(config)
 
         self.attend: Attend = fused_attention
+        self.edits: list[Edit] = []
 
     def forward(
         self,
@@ -214,6 +217,8 @@ class CausalSelfAttention(nn.Module):
             key, value = cache.append(key, value)
 
         context = self.attend(query, key, value, mask, self.dropout if self.training else 0.0)
+        for edit in self.edits:
+            context = edit(context)
         return self.residual_dropout(self.output(join_heads(context)))
 
 

@@ -1,0 +1,193 @@
+"""Edits of a model while it runs: parts switched off (`ablate`) or given other values (`patch`).
+
+Promises: afterwards the model is as it was before, also after an exception. Edits and recordings
+can be nested in any order; of several edits of one part, the inner one is applied last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from errors import check_choice, check_range
+from model.attention import CausalSelfAttention, Edit
+from model.block import Block
+
+Part = tuple[int, int] | str
+
+
+@contextmanager
+def ablate(
+    model: nn.Module, heads: Iterable[tuple[int, int]], by: str, mlps: Iterable[int] = ()
+) -> Iterator[None]:
+    """Replace the output of some heads, given as (layer, head), before the output matrix, and what
+    the MLPs of some layers add to the residual stream.
+
+        with ablate(model, [(0, 2), (1, 3)], "mean", mlps=[0]):
+            loss = cross_entropy(model(tokens), targets)
+
+    by: "zero" replaces it by zeros (Michel et al. 2019, "Are Sixteen Heads Really Better than
+        One?", section 2.3). "mean" replaces it by its mean over all sequences and positions of the
+        same forward pass: later layers still get what the part always adds, and only lose what
+        depends on the token. The mean of a single token is its own output, so with a cache, which
+        reads token by token, only "zero" is useful.
+
+    The model itself is switched, so no other thread may run it meanwhile.
+
+    Raises ValueError for another `by`, and for a head or layer that the model does not have.
+    """
+    check_choice("by", by, ("zero", "mean"))
+    chosen: dict[int, list[int]] = defaultdict(list)
+    for layer, head in heads:
+        chosen[layer].append(_checked_head(model, layer, head))
+    with ExitStack() as stack:
+        for layer, found in chosen.items():
+            edit = partial(_without, heads=found, by=by)
+            stack.enter_context(_edited(_blocks(model)[layer].attention, edit))
+        for layer in mlps:
+            replaced = partial(_replaced_output, by=by)
+            stack.enter_context(_hooked(_block(model, layer).mlp, replaced))
+        yield
+
+
+@contextmanager
+def patch(model: nn.Module, values: Mapping[Any, Tensor]) -> Iterator[None]:
+    """Give parts of the model other values, as of another text of the same length (activation
+    patching, Vig et al. 2020, "Investigating Gender Bias in Language Models Using Causal Mediation
+    Analysis").
+
+        with record_attention(model, keep="context") as contexts:
+            model(other_tokens)
+        with patch(model, {(1, 3): contexts[1][:, 3]}):
+            logits = model(tokens)
+
+    values: by part. (layer, head): what the head gathers, before the output matrix,
+        Float[Tensor, "batch query d_head"]. "mlp 1": what the MLP of layer 1 adds to the residual
+        stream; "stream 1": the residual stream before layer 1, or with the number of layers, after
+        the last one, Float[Tensor, "batch query d_model"].
+
+    The model itself is switched, so no other thread may run it meanwhile.
+
+    Raises ValueError for a part that the model does not have, and, where the model runs, for values
+    of another shape than those that they replace.
+    """
+    with ExitStack() as stack:
+        for part, value in values.items():
+            stack.enter_context(_patched(model, part, value))
+        yield
+
+
+@contextmanager
+def ablate_each_head(block: Block) -> Iterator[None]:
+    """Inside, the batch that the block is called with consists of as many copies of a batch as it
+    has heads, and copy h is computed without head h: as with `ablate(block, [(0, h)], "mean")`, the
+    output of the head is replaced by its mean over the copy."""
+
+    def without_each(
+        context: Float[Tensor, "batch head query d_head"],
+    ) -> Float[Tensor, "batch head query d_head"]:
+        context = context.clone()
+        heads = torch.arange(context.shape[1], device=context.device)
+        copies = context.unflatten(0, (len(heads), -1))
+        own = copies[heads, :, heads]  # (head, batch, query, d_head)
+        copies[heads, :, heads] = own.mean((1, 2), keepdim=True).expand_as(own)
+        return context
+
+    with _edited(block.attention, without_each):
+        yield
+
+
+def _patched(model: nn.Module, part: Part, value: Tensor) -> Any:
+    """The context manager of one part."""
+    if isinstance(part, tuple):
+        layer, head = part[0], _checked_head(model, *part)
+        return _edited(_block(model, layer).attention, partial(_with_head, head=head, value=value))
+    found = re.fullmatch(r"(mlp|stream) (\d+)", part)
+    if not found:
+        raise ValueError(
+            f"{part!r} is no part of a model; give (layer, head), or one such as 'mlp 1' or "
+            "'stream 1'"
+        )
+    kind, layer = found[1], int(found[2])
+    if kind == "mlp":
+        change = partial(_same_shape, part, value)
+        return _hooked(_block(model, layer).mlp, lambda _mlp, _inputs, output: change(output))
+    blocks = _blocks(model)
+    check_range("layer", layer, 0, len(blocks))
+    after = blocks[layer] if layer < len(blocks) else model.get_submodule("final_norm")
+    change = partial(_same_shape, part, value)
+    return _hooked(after, lambda _module, inputs: (change(inputs[0]), *inputs[1:]), before=True)
+
+
+def _same_shape(part: Part, value: Tensor, replaced: Tensor) -> Tensor:
+    if value.shape != replaced.shape:
+        raise ValueError(f"{part}: has the shape {[*value.shape]}; it replaces {[*replaced.shape]}")
+    return value.to(replaced)
+
+
+def _with_head(
+    context: Float[Tensor, "batch head query d_head"], head: int, value: Tensor
+) -> Float[Tensor, "batch head query d_head"]:
+    context = context.clone()
+    context[:, head] = _same_shape(f"head {head}", value, context[:, head])
+    return context
+
+
+def _without(
+    context: Float[Tensor, "batch head query d_head"], heads: list[int], by: str
+) -> Float[Tensor, "batch head query d_head"]:
+    context = context.clone()
+    if by == "zero":
+        context[:, heads] = 0
+    else:
+        context[:, heads] = context[:, heads].mean((0, 2), keepdim=True)
+    return context
+
+
+def _replaced_output(_module: nn.Module, _inputs: Any, output: Tensor, by: str) -> Tensor:
+    if by == "zero":
+        return torch.zeros_like(output)
+    return output.mean((0, 1), keepdim=True).expand_as(output)
+
+
+def _blocks(model: nn.Module) -> list[Block]:
+    return [module for module in model.modules() if isinstance(module, Block)]
+
+
+def _block(model: nn.Module, layer: int) -> Block:
+    blocks = _blocks(model)
+    check_range("layer", layer, 0, len(blocks) - 1)
+    return blocks[layer]
+
+
+def _checked_head(model: nn.Module, layer: int, head: int) -> int:
+    attention = _block(model, layer).attention
+    check_range("head", head, 0, attention.query.out_features // attention.d_head - 1)
+    return head
+
+
+@contextmanager
+def _edited(attention: CausalSelfAttention, edit: Edit) -> Iterator[None]:
+    attention.edits.append(edit)
+    try:
+        yield
+    finally:
+        attention.edits.remove(edit)
+
+
+@contextmanager
+def _hooked(module: nn.Module, hook: Callable[..., Any], before: bool = False) -> Iterator[None]:
+    register = module.register_forward_pre_hook if before else module.register_forward_hook
+    handle = register(hook)
+    try:
+        yield
+    finally:
+        handle.remove()

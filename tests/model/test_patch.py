@@ -1,0 +1,159 @@
+"""Patched parts have the values that they are given; the rest is computed from them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from model import ablate, patch, record_attention
+
+
+def texts(n: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randint(13, (3, n)), torch.randint(13, (3, n))
+
+
+def parts_of(model, tokens):
+    """What each head gathers, what each MLP adds, and the stream before each layer and after the
+    last: by hooks on what PyTorch computes."""
+    found: dict[object, torch.Tensor] = {}
+    hooks = []
+    for layer, block in enumerate(model.blocks):
+        n_heads = model.config.n_heads
+
+        def gather(_module, inputs, layer=layer, n_heads=n_heads):
+            for head, value in enumerate(inputs[0].chunk(n_heads, dim=-1)):
+                found[layer, head] = value
+
+        def add(_module, _inputs, output, layer=layer):
+            found[f"mlp {layer}"] = output
+
+        def stream(_module, inputs, layer=layer):
+            found[f"stream {layer}"] = inputs[0]
+
+        hooks.append(block.attention.output.register_forward_pre_hook(gather))
+        hooks.append(block.mlp.register_forward_hook(add))
+        hooks.append(block.register_forward_pre_hook(stream))
+    last = f"stream {len(model.blocks)}"
+    hooks.append(
+        model.final_norm.register_forward_pre_hook(
+            lambda _module, inputs: found.update({last: inputs[0]})
+        )
+    )
+    model(tokens)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+@torch.no_grad()
+def test_own_values_change_nothing(make_model, family):
+    model, (one, _) = make_model(**family), texts()
+    intact = model(one)
+    for part, value in parts_of(model, one).items():
+        with patch(model, {part: value}):
+            torch.testing.assert_close(model(one), intact, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_the_stream_of_another_text_gives_its_logits(make_model, family):
+    model, (one, other) = make_model(**family), texts()
+    theirs = parts_of(model, other)
+    for layer in range(len(model.blocks) + 1):
+        with patch(model, {f"stream {layer}": theirs[f"stream {layer}"]}):
+            torch.testing.assert_close(model(one), model(other), rtol=0, atol=0)
+    assert not torch.allclose(model(one), model(other))
+
+
+@torch.no_grad()
+def test_a_head_and_an_mlp_of_another_text(make_model, family):
+    """The explicit sum of a block, with the values of one head and of the MLP exchanged."""
+    model, (one, other) = make_model(**family), texts()
+    ours, theirs = parts_of(model, one), parts_of(model, other)
+    block, n_heads = model.blocks[1], model.config.n_heads
+    gathered = [ours[1, head] for head in range(n_heads)]
+    gathered[2] = theirs[1, 2]
+    stream = ours["stream 1"] + block.attention.output(torch.cat(gathered, dim=-1))
+    expected = model.logits(model.final_norm(stream + theirs["mlp 1"]))
+    assert len(model.blocks) == 2
+    with patch(model, {(1, 2): theirs[1, 2], "mlp 1": theirs["mlp 1"]}):
+        torch.testing.assert_close(model(one), expected, rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("records_first", [True, False])
+def test_with_a_recording_in_either_order(make_model, records_first):
+    """The maps of later layers are those of the patched model; nothing is discarded."""
+    model, (one, other) = make_model(), texts()
+    theirs = parts_of(model, other)
+    edit = {(0, 1): theirs[0, 1], "mlp 0": theirs["mlp 0"]}
+    with patch(model, edit):
+        expected = model(one)
+    with record_attention(model) as intact:
+        model(one)
+    if records_first:
+        with record_attention(model) as maps, patch(model, edit):
+            logits = model(one)
+    else:
+        with patch(model, edit), record_attention(model) as maps:
+            logits = model(one)
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(maps[0], intact[0], rtol=0, atol=0)
+    assert not torch.allclose(maps[1], intact[1])
+
+
+@torch.no_grad()
+def test_the_inner_edit_comes_last(make_model):
+    model, (one, other) = make_model(), texts()
+    value = parts_of(model, other)[1, 0]
+    with patch(model, {(1, 0): value}):
+        patched = model(one)
+    with ablate(model, [(1, 0)], "zero"):
+        ablated = model(one)
+        with patch(model, {(1, 0): value}):
+            torch.testing.assert_close(model(one), patched, rtol=0, atol=0)
+    with patch(model, {(1, 0): value}), ablate(model, [(1, 0)], "zero"):
+        torch.testing.assert_close(model(one), ablated, rtol=0, atol=0)
+    assert not torch.allclose(patched, ablated)
+
+
+@torch.no_grad()
+def test_everything_is_restored_after_an_exception(make_model):
+    model, (one, other) = make_model(), texts()
+    intact, theirs = model(one), parts_of(model, other)
+    with pytest.raises(RuntimeError, match="stop"), patch(model, theirs):
+        raise RuntimeError("stop")
+    torch.testing.assert_close(model(one), intact, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ((2, 0), "layer"),
+        ((0, 4), "head"),
+        ((-1, 0), "layer"),
+        ("mlp 2", "layer"),
+        ("stream 3", "layer"),
+        ("mlp", "'mlp' is no part of a model"),
+        ("query 1", "'query 1' is no part of a model"),
+    ],
+)
+def test_what_the_model_does_not_have_is_refused(make_model, part, reason):
+    model = make_model()
+    with pytest.raises(ValueError, match=re.escape(reason)), patch(model, {part: torch.zeros(1)}):
+        pass
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", [(1, 2), "mlp 0", "stream 1"])
+def test_values_of_another_shape_are_refused(make_model, part):
+    model, (one, other) = make_model(), texts()
+    short = parts_of(model, other[:, :5])[part]
+    intact = model(one)
+    with (
+        pytest.raises(ValueError, match=r"has the shape \[3, 5, \d+\]; it replaces \[3, 7, "),
+        patch(model, {part: short}),
+    ):
+        model(one)
+    torch.testing.assert_close(model(one), intact, rtol=0, atol=0)
