@@ -40,6 +40,11 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
+def blocks_of(model: nn.Module) -> list[Block]:
+    """The blocks of a model, in the order of its layers."""
+    return [module for module in model.modules() if isinstance(module, Block)]
+
+
 class PlainMLP(nn.Module):
     """down(activation(up(x)))."""
 

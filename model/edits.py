@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from errors import check_choice, check_range
 from model.attention import CausalSelfAttention, Edit
-from model.block import Block
+from model.block import Block, blocks_of
 
 Part = tuple[int, int] | str
 
@@ -51,7 +51,7 @@ def ablate(
     with ExitStack() as stack:
         for layer, found in chosen.items():
             edit = partial(_without, heads=found, by=by)
-            stack.enter_context(_edited(_blocks(model)[layer].attention, edit))
+            stack.enter_context(_edited(blocks_of(model)[layer].attention, edit))
         for layer in mlps:
             replaced = partial(_replaced_output, by=by)
             stack.enter_context(_hooked(_block(model, layer).mlp, replaced))
@@ -120,7 +120,7 @@ def _patched(model: nn.Module, part: Part, value: Tensor) -> Any:
     if kind == "mlp":
         change = partial(_same_shape, part, value)
         return _hooked(_block(model, layer).mlp, lambda _mlp, _inputs, output: change(output))
-    blocks = _blocks(model)
+    blocks = blocks_of(model)
     check_range("layer", layer, 0, len(blocks))
     after = blocks[layer] if layer < len(blocks) else model.get_submodule("final_norm")
     change = partial(_same_shape, part, value)
@@ -158,12 +158,8 @@ def _replaced_output(_module: nn.Module, _inputs: Any, output: Tensor, by: str) 
     return output.mean((0, 1), keepdim=True).expand_as(output)
 
 
-def _blocks(model: nn.Module) -> list[Block]:
-    return [module for module in model.modules() if isinstance(module, Block)]
-
-
 def _block(model: nn.Module, layer: int) -> Block:
-    blocks = _blocks(model)
+    blocks = blocks_of(model)
     check_range("layer", layer, 0, len(blocks) - 1)
     return blocks[layer]
 
