@@ -32,7 +32,7 @@ SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compar
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
     *("charts", "next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
-    *("circuit", "understanding", "saved", "foot", "tour", "layout", "author", "app"),
+    *("circuit", "reasons", "understanding", "saved", "foot", "tour", "layout", "author", "app"),
 )
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "

@@ -193,6 +193,16 @@ class LivePage extends Inspector {
     this.address.follow();
   }
 
+  // The cell of the map that is chosen, or the one with the largest weight of the token at hand.
+  cell() {
+    const { maps, state, choice } = this;
+    const query = state.token < 0 ? maps.n - 1 : state.token;
+    if (choice.picked?.query === query) return choice.picked;
+    const [start, length] = maps.row(maps.headIndex(state.layer, state.head), query);
+    const weights = maps.weights.subarray(start, start + length);
+    return { query, key: weights.reduce((most, each, key) => (each > weights[most] ? key : most), 0) };
+  }
+
   step(by) {
     if (this.data.steps.length > 1) this.steps.move(by);
   }

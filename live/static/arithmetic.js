@@ -17,6 +17,12 @@ export class Linear {
     return new Linear(part, null, count);
   }
 
+  // The part of `count` outputs from `start` on, without the bias.
+  rows(start, count) {
+    const { weight, inputs } = this;
+    return new Linear(weight.subarray(start * inputs, (start + count) * inputs), null, inputs);
+  }
+
   // x W^T + b, of every row of x. Four outputs at a time: each number of x is loaded once for all.
   of(x, y = new Float32Array((x.length / this.inputs) * this.outputs)) {
     const { weight, bias, inputs, outputs } = this;

@@ -29,9 +29,9 @@ export function bars(rows, signed = false) {
 }
 
 // What the colours of signed bars mean.
-export function signedScale() {
+export function signedScale(more = "makes it more probable", less = "makes it less probable") {
   const part = (kind, text) => el("span", {}, el("i", { class: kind }), ` ${text}`);
-  return el("p", { class: "signs line small" }, part("more", "makes it more probable"), part("less", "makes it less probable"));
+  return el("p", { class: "signs line small" }, part("more", more), part("less", less));
 }
 
 // Rows for parts: [name, value], and the largest value has the longest bar.

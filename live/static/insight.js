@@ -1,7 +1,7 @@
 // What a reading shows of the model: what each layer would say, which part writes a token, what a head
 // moves, and what the loss would be without it.
 
-import { dot, softmax } from "./arithmetic.js";
+import { add, dot, softmax } from "./arithmetic.js";
 import { Reading, means } from "./reading.js";
 import { largest } from "./sampling.js";
 
@@ -35,6 +35,53 @@ export function attribution(reading, i, id) {
     biases: biases.reduce((sum, each) => sum + each, 0),
     logit: reading.logits(i)[id],
   };
+}
+
+// Twin of explain_score: the scaled score of a head for tokens i and j as terms {query, key, value} that
+// sum to it, of what a part wrote into the query and what another wrote into the key.
+export function scoreTerms(reading, layer, head, i, j) {
+  const { config, blocks } = reading.model;
+  const { d_head, n_heads, n_kv_heads } = config;
+  const { query, key, queryNorm, keyNorm } = blocks[layer];
+  const shared = Math.floor(head / (n_heads / n_kv_heads));
+  const queries = writers(reading, layer, query.rows(head * d_head, d_head), query.bias, queryNorm, head, i);
+  const keys = writers(reading, layer, key.rows(shared * d_head, d_head), key.bias, keyNorm, shared, j);
+  return queries.flatMap(([from, x]) =>
+    keys.map(([to, y]) => ({ query: from, key: to, value: dot(x, 0, y, 0, d_head) / Math.sqrt(d_head) })),
+  );
+}
+
+// [name, what it has written] for each part of the query or the key of a head at token i. What the
+// parts before the layer do not sum to are the biases on the way.
+function writers(reading, layer, matrix, bias, norm, head, i) {
+  const { attentionNorm, rotate } = reading.model.blocks[layer];
+  const { d_head } = reading.model.config;
+  const stream = reading.residual(layer, i);
+  const parts = streamParts(reading, layer, i).map(([name, x]) => [name, matrix.of(attentionNorm.part(x, stream))]);
+  const whole = matrix.of(attentionNorm.of(stream));
+  if (bias) add(whole, 0, bias, head * d_head, d_head);
+  const rest = whole.slice();
+  for (const [, x] of parts) add(rest, 0, x, 0, d_head, -1);
+  if (reading.model.config.bias) parts.push(["biases", rest]);
+  return parts.map(([name, x]) => {
+    const shown = norm ? norm.part(x, whole) : x;
+    rotate(shown, d_head, i);
+    return [name, shown];
+  });
+}
+
+// [name, row] of what has written the stream at token i before a layer, without biases.
+function streamParts(reading, layer, i) {
+  const { model } = reading;
+  const { d_model, n_heads } = model.config;
+  const row = (table, place) => table.subarray(place * d_model, (place + 1) * d_model);
+  const parts = [["embedding", row(model.embedding, reading.tokens[i])]];
+  if (model.position) parts.push(["position", row(model.position, i)]);
+  for (let l = 0; l < layer; l++) {
+    for (let h = 0; h < n_heads; h++) parts.push([`L${l}H${h}`, reading.headOutput(l, h, i)]);
+    parts.push([`L${l} MLP`, reading.mlpOutput(l, i)]);
+  }
+  return parts;
 }
 
 // The OV circuit of a head (Elhage et al. 2021): what it would add to the logits if it attended to

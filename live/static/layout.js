@@ -31,7 +31,11 @@ export function buildParts(app) {
     scores: new Scores(() => {}),
     ranking: new Ranking(app.study, () => app.ranked(), say),
     switches: new Switches((off) => app.set({ off })),
-    understanding: new Understanding(app.study, () => app.explain()),
+    understanding: new Understanding(app.study, {
+      again: () => app.explain(),
+      cell: () => app.cell(),
+      mark: (heads) => app.grid.mark(heads),
+    }),
     save: saveMenu(app, say),
     tour: new Tour(app),
   };

@@ -10,7 +10,7 @@ const json = JSON.stringify; // so that spaces and line ends are seen
 
 // One menu for all. app: the page, whose parts keep what they show.
 export function saveMenu(app, say) {
-  const charts = { "Next tokens": nextTokens, Losses: losses, Layers: layers, Parts: parts, "OV circuit": circuit };
+  const charts = { "Next tokens": nextTokens, Losses: losses, Layers: layers, Parts: parts, "OV circuit": circuit, Score: score };
   const files = Object.entries(charts).flatMap(([what, chart]) => {
     const made = () => chart(app, (name) => fileName(app.data.run.name, app.state.step, name));
     const lines = () => made().lines();
@@ -101,5 +101,17 @@ function circuit({ understanding }, name) {
     title: "What the head adds to the logits",
     rows: contributions(added).map((row) => [row.name, row.value, row.text]),
     lines: () => [["token", "added to the logit"], ...added.map(([token, value]) => [json(token), value])],
+  };
+}
+
+function score({ understanding }, name) {
+  const { reasons } = understanding;
+  if (!understanding.isOpen(reasons)) return null;
+  const terms = reasons.terms.map(({ query, key, value }) => [`${query} → ${key}`, value]);
+  return {
+    name: name("score"),
+    title: "The score of a cell, by what wrote the query and the key",
+    rows: contributions(terms).map((row) => [row.name, row.value, row.text]),
+    lines: () => [["query", "key", "term"], ...reasons.terms.map(({ query, key, value }) => [query, key, value])],
   };
 }

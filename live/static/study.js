@@ -91,7 +91,7 @@ export class Study {
     const parts = [["embedding", embedding]];
     if (position !== undefined) parts.push(["position", position]);
     heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`L${l}H${h}`, value])));
-    mlps.forEach((value, l) => parts.push([`layer ${l}, MLP`, value]));
+    mlps.forEach((value, l) => parts.push([`L${l} MLP`, value]));
     if (biases) parts.push(["biases", biases]);
     return { choices: choices.map((each) => [each, this.labels[each]]), id, parts, logit };
   }
@@ -101,6 +101,11 @@ export class Study {
     const answer = await this.asking.ask("circuit", { ...asked, layer, head, i, k: KEPT });
     const named = (some) => some.map(([id, value]) => [this.labels[id], value]);
     return answer && { promoted: named(answer.promoted), suppressed: named(answer.suppressed) };
+  }
+
+  // Why a head looks from token i to token j: the terms of the score.
+  async score({ layer, head }, { asked }, i, j) {
+    return (await this.asking.ask("score", { ...asked, layer, head, i, j }))?.terms;
   }
 
   // each({layer, head, rise}): another head was measured.

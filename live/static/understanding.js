@@ -1,19 +1,22 @@
-// Three looks inside, each behind its heading: what every layer would say, which parts write the next
-// token, and what the selected head writes.
+// Four looks inside, each behind its heading: why the selected head looks where it looks, what every
+// layer would say, which parts write the next token, and what the selected head writes.
 
 import { CircuitLists } from "./circuit.js";
 import { el } from "./dom.js";
 import { LensTable } from "./lens.js";
+import { Reasons } from "./reasons.js";
 import { Writers } from "./writers.js";
 
 export class Understanding {
-  // again(): another look was opened, or another token chosen.
-  constructor(study, again) {
-    Object.assign(this, { study, again });
+  // again(): another look was opened, or another token chosen. cell(): the {query, key} of the map that
+  // is looked at. mark(heads): these heads are pointed at, as [layer, head].
+  constructor(study, { again, cell, mark }) {
+    Object.assign(this, { study, again, cell });
     const explain = (id) => {
       this.explained = id;
       again();
     };
+    this.reasons = new Reasons(mark);
     this.lens = new LensTable();
     this.writers = new Writers(explain);
     this.circuit = new CircuitLists();
@@ -22,6 +25,7 @@ export class Understanding {
       return el("details", { ontoggle: ({ target }) => target.open && again() }, summary, part.node);
     };
     this.looks = [
+      look("Why this head looks there", this.reasons),
       look("What each layer would say", this.lens),
       look("Which parts write the next token", this.writers),
       look("What this head writes", this.circuit),
@@ -36,9 +40,15 @@ export class Understanding {
 
   // Asks for what is open. isNew(): whether this is still what is shown.
   async show(state, reading, isNew) {
-    const shown = [this.#showLens, this.#showWriters, this.#showCircuit];
+    const shown = [this.#showReasons, this.#showLens, this.#showWriters, this.#showCircuit];
     for (const [i, show] of shown.entries())
       if (this.looks[i].open && isNew()) await show.call(this, state, reading, isNew);
+  }
+
+  async #showReasons(state, reading, isNew) {
+    const { query, key } = this.cell();
+    const terms = await this.study.score(state, reading, query, key);
+    if (terms && isNew()) this.reasons.show(state, [query, key].map((i) => reading.tokens[i]), terms);
   }
 
   async #showLens(state, reading, isNew) {

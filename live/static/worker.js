@@ -7,7 +7,7 @@
 
 import { softmax } from "./arithmetic.js";
 import { Model } from "./engine.js";
-import { attribution, circuit, lens, rank } from "./insight.js";
+import { attribution, circuit, lens, rank, scoreTerms } from "./insight.js";
 import { NOTHING_OFF, Reading, changed, means } from "./reading.js";
 import { generate, largest } from "./sampling.js";
 import { windowStart } from "./window.js";
@@ -64,6 +64,12 @@ const ANSWERS = {
     inTurn(async () => {
       const { layer, head, i, k } = question;
       return circuit(await readingOf(question), layer, head, i, k);
+    }),
+
+  score: (question) =>
+    inTurn(async () => {
+      const { layer, head, i, j } = question;
+      return { terms: scoreTerms(await readingOf(question), layer, head, i, j) };
     }),
 
   async write({ step, ids, off, settings, n }, id) {

@@ -76,6 +76,12 @@ export class Grid {
     scrollTo(scrollX, scrollY);
   }
 
+  // Marks heads, as [layer, head], and no others.
+  mark(heads) {
+    const marked = new Set(heads.map(([layer, head]) => `${layer}.${head}`));
+    for (const [name, { node }] of this.cells) node.classList.toggle("marked", marked.has(name));
+  }
+
   // Creates or moves elements only when the heads or their order change.
   #layOut({ header }, sides, sort) {
     const wanted = JSON.stringify([header.heads, sides, sort !== "", this.order]);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from configs.schema import preset
-from model import GPT, ablate, record_attention
+from model import GPT, ablate, explain_score, record_attention
 from observe.importance import losses
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
@@ -91,6 +92,31 @@ def either(config: Any) -> st.SearchStrategy[dict[str, Any] | None]:
 
 
 NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
+
+
+@DRAWN
+@given(case=cases(), data=st.data())
+def test_terms_of_a_score(engine: Call, case: Case, data: st.DataObject) -> None:
+    """They are those of `explain_score`; also with parts switched off."""
+    model, ids = case
+    config, off = model.config, data.draw(either(model.config))
+    layer = data.draw(st.integers(0, config.n_layers - 1))
+    head = data.draw(st.integers(0, config.n_heads - 1))
+    i = data.draw(st.integers(0, len(ids) - 1))
+    j = data.draw(st.integers(0, i))
+    place = {"layer": layer, "head": head, "i": i, "j": j}
+    code = f"async (x) => scoreTerms(await ({READING})(x), x.layer, x.head, x.i, x.j)"
+    found = engine(code, {"packed": packed(model), "ids": ids, "off": off, **place})
+    with ExitStack() as stack:
+        if off:
+            stack.enter_context(ablate(model, off["heads"], off["by"], off["mlps"]))
+        expected = explain_score(model, torch.tensor(ids), (layer, head), i, j)
+    terms = {(term["query"], term["key"]): term["value"] for term in found}
+    if not config.bias:
+        expected = {names: term for names, term in expected.items() if "biases" not in names}
+    assert terms.keys() == expected.keys()
+    for names, term in terms.items():
+        assert term == pytest.approx(expected[names], abs=1e-4, rel=1e-4)
 
 
 @DRAWN

@@ -463,6 +463,12 @@ def test_looks_inside(live: Live) -> None:
     assert last.inner_text()[:9] == live[f"{BARS} .name"].first.inner_text()[:9]
     last.click()
     assert lens.locator(".readout").inner_text().count("%") == 5
+    live[".grid .head >> nth=2"].click()  # in the second layer
+    live.settled()
+    reasons = live.open("Why this head looks there")
+    assert reasons.locator(".bars li").count() == 11 and "the score" in reasons.inner_text()
+    reasons.locator("li:has-text('L0H')").first.hover()
+    assert live[".cell.marked"].count() in (1, 2)
     writers = live.open("Which parts write the next token")
     text = writers.locator(".sum").inner_text().replace("\N{MINUS SIGN}", "-")
     sums = re.findall(r"[+-]\d+\.\d+", text)
@@ -471,7 +477,12 @@ def test_looks_inside(live: Live) -> None:
     live.settled()
     circuit = live.open("What this head writes")
     assert circuit.locator(".bars li").count() == 10
-    for what, title in (("Layers", "each layer"), ("Parts", "adds"), ("OV circuit", "the head")):
+    for what, title in (
+        ("Layers", "each layer"),
+        ("Parts", "adds"),
+        ("OV circuit", "the head"),
+        ("Score", "query"),
+    ):
         assert title in live.saved(f"{what} (SVG)").decode()
         assert live.saved(f"{what} (PNG)").startswith(b"\x89PNG")
         assert live.saved(f"{what} (CSV)").decode().count("\n") > 5
