@@ -401,7 +401,7 @@ def load_run_config(file: Path) -> DictConfig:
         typed = OmegaConf.merge(
             OmegaConf.structured(TrainConfig),
             {"data": OmegaConf.structured(CORPORA[corpus].config)},
-            {name: defaults[name] for name in ("init_from", "trainer", "observe")},
+            {name: defaults[name] for name in ("name", "init_from", "trainer", "observe")},
             _all_literal(stored),  # they were resolved before they were stored
         )
         assert isinstance(typed, DictConfig)
