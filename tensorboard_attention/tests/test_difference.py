@@ -165,8 +165,8 @@ def test_arrow_keys_follow_the_order_that_is_seen(logs: Path, open_tab: Callable
         for each in tab[".head"].evaluate_all(
             """all => all.map(each => ({
                 name: each.getAttribute("aria-label").split(",").slice(0, 2).join(),
-                x: each.offsetLeft,
-                y: each.offsetTop,
+                x: each.parentElement.offsetLeft,
+                y: each.parentElement.offsetTop,
             }))"""
         )
     }
