@@ -22,7 +22,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -125,6 +125,16 @@ def exit_on_signals() -> None:
         print("\nstopped", file=sys.stderr)
         sys.exit(128 + number)  # as shells report a death by signal
 
+    def send_again(ignored: Any) -> None:
+        # Python ignores what is raised in a destructor or in a callback of a weak reference.
+        if not isinstance(ignored.exc_value, (KeyboardInterrupt, SystemExit)):
+            sys.__unraisablehook__(ignored)
+            return
+        number, *_ = received or [signal.SIGINT]
+        received.clear()
+        threading.Timer(0.05, os.kill, [os.getpid(), number]).start()
+
+    sys.unraisablehook = send_again
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # of which `nohup` ignores one
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) != signal.SIG_IGN:

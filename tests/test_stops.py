@@ -265,6 +265,28 @@ def test_two_interrupts_never_print_a_traceback(tmp_path: Path, moment: str) -> 
     check_two_interrupts(tmp_path, moment, random.Random(MOMENTS.index(moment)))
 
 
+IGNORED = """
+import os, signal, sys, time
+from configs.cli import exit_on_signals, one_line_errors
+class Ends:
+    def __del__(self):
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+with one_line_errors():
+    exit_on_signals()
+    Ends()
+    time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_in_a_destructor_is_not_lost(name: str, status: int) -> None:
+    """Python ignores an exception there."""
+    command = [sys.executable, "-c", IGNORED, name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=15)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr and "stopped" in done.stderr
+
+
 @pytest.mark.long
 def test_two_interrupts_at_many_moments(tmp_path: Path) -> None:
     rng, statuses = random.Random(1), []
