@@ -18,7 +18,9 @@ from PIL import Image, ImageDraw, ImageFont
 FONT = Path(
     str(distribution("matplotlib").locate_file("matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"))
 )
-SIZE, CELL, GAP = 11, 14, 6  # in pixels: of letters, of a weight, between parts
+# In pixels: of letters, of a weight, between parts. A map of 32 tokens is as wide as TensorBoard's
+# cards, which would shrink a wider picture.
+SIZE, CELL, GAP = 9, 9, 6
 GREY = (230, 230, 230)
 VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 OKLAB_TO_LMS = np.array([[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728],
@@ -68,22 +70,22 @@ def token_label(token: bytes, longest: int = 14) -> str:
 def draw_heads(
     labels: Sequence[str], weights: Float[np.ndarray, "head token token"]
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """One heat map per head, with queries as rows, keys as columns and tokens as labels. Keys after
-    their query, which are masked, are grey. Letters that the font lacks are boxes."""
+    """One heat map per head, below each other, with queries as rows, keys as columns and tokens as
+    labels. Keys after their query, which are masked, are grey. Letters that the font lacks are
+    boxes."""
     font = ImageFont.truetype(str(FONT), SIZE)
     margin = GAP + math.ceil(max(font.getlength(label) for label in labels))
     side = CELL * len(labels)
     box = margin + side + GAP
-    columns = math.ceil(math.sqrt(len(weights)))
-    rows = math.ceil(len(weights) / columns)
-    picture = Image.new("RGB", (columns * box + GAP, rows * (box + SIZE + GAP) + GAP), "white")
+    high = len(weights) * (box + SIZE + GAP) + GAP
+    picture = Image.new("RGB", (box + GAP, high), "white")
     draw = ImageDraw.Draw(picture)
     # The square root lifts small weights: a head that spreads out must not look empty.
     cells = colours(np.sqrt(weights))
     cells[:, ~np.tri(len(labels), dtype=bool)] = GREY
     for head, pixels in enumerate(cells):
-        left, top = head % columns * box, head // columns * (box + SIZE + GAP) + GAP
-        map_left, map_top = left + margin, top + SIZE + GAP
+        top = head * (box + SIZE + GAP) + GAP
+        map_left, map_top = margin, top + SIZE + GAP
         draw.text((map_left + side / 2, top), f"head {head}", "black", font, anchor="mt")
         heat_map = Image.fromarray(pixels).resize((side, side), Image.Resampling.NEAREST)
         picture.paste(heat_map, (map_left, map_top))
@@ -91,6 +93,6 @@ def draw_heads(
         for row, label in enumerate(labels):
             place = (margin - GAP, (row + 0.5) * CELL)
             ImageDraw.Draw(names).text(place, label, "black", font, anchor="rm")
-        picture.paste(names, (left + GAP // 2, map_top))
+        picture.paste(names, (GAP // 2, map_top))
         picture.paste(names.rotate(90, expand=True), (map_left, map_top + side + GAP // 2))
     return np.asarray(picture)
