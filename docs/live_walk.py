@@ -1,5 +1,5 @@
-"""Record docs/touch.gif: a walk through the page of a run; and pictures of it, touch.png and
-touch_phone.png.
+"""Record docs/touch.gif: a walk through the page of a run; and pictures of it: touch.png,
+touch_phone.png and why.png.
 
 python look.py run=RUN html=storyteller.html
 python docs/live_walk.py storyteller.html
@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 DOCS = Path(__file__).resolve().parent
 SIZE = ViewportSize(width=1280, height=860)
+WIDE = ViewportSize(width=1400, height=900)
 PHONE = ViewportSize(width=400, height=800)
 SMALL = (960, 645)  # pixels of the GIF
 COLOURS = 64
@@ -72,6 +73,13 @@ def main(path: Path) -> None:
         phone.locator(".panel .words").scroll_into_view_if_needed()
         phone.wait_for_timeout(500)
         phone.screenshot(path=DOCS / "touch_phone.png")
+        why = opened(browser, path, viewport=WIDE, color_scheme="dark")
+        why.locator(".looks summary").first.click()
+        why.locator(".looks .bars li").first.wait_for()
+        why.locator(".looks details").first.scroll_into_view_if_needed()
+        why.locator(".looks .bars li:has-text('L0H')").first.hover()
+        why.wait_for_timeout(500)
+        why.screenshot(path=DOCS / "why.png")
         page = opened(browser, path, viewport=SIZE)
         frames: list[Image.Image] = []
         times = []
