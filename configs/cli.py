@@ -80,8 +80,6 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     warnings = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, warnings))
     threading.excepthook = _end_thread
-    exit_on_signals()
-    accept_any_text()
 
     @wraps(main)
     def job(config: DictConfig) -> object:
@@ -91,6 +89,8 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
             return main(config)
 
     with one_line_errors(name):
+        exit_on_signals()  # in the block, which turns an interrupt into a word
+        accept_any_text()
         if "--version" in sys.argv[1:]:
             print(version())
             return

@@ -109,7 +109,8 @@ def test_terms_of_a_score(engine: Call, case: Case, data: st.DataObject) -> None
     found = engine(code, {"packed": packed(model), "ids": ids, "off": off, **place})
     with ExitStack() as stack:
         if off:
-            stack.enter_context(ablate(model, off["heads"], off["by"], off["mlps"]))
+            heads = [(each[0], each[1]) for each in off["heads"]]
+            stack.enter_context(ablate(model, heads, off["by"], off["mlps"]))
         expected = explain_score(model, torch.tensor(ids), (layer, head), i, j)
     terms = {(term["query"], term["key"]): term["value"] for term in found}
     if not config.bias:
