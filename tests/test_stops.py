@@ -271,6 +271,7 @@ from configs.cli import exit_on_signals, one_line_errors
 class Ends:
     def __del__(self):
         os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a caller in the background ignores
 with one_line_errors():
     exit_on_signals()
     Ends()
