@@ -12,17 +12,17 @@ the time; reading half a window every C/2 tokens is one extra token read per gen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from errors import check_range
 from model import GPT, KVCache
+from model.gpt import evaluating
 
 MAX_NEW_TOKENS = 10**6
 
@@ -118,7 +118,7 @@ def _stream(
     weight = model.unembedding.weight
     cached_from = window_start(n_prompt, context_length)
     cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
-    with _evaluating(model):
+    with evaluating(model):
         # The samples of one prompt share its keys and values.
         last = model.hidden(prompt[:, cached_from:], cache)[:, -1].repeat_interleave(num_samples, 0)
         cache.repeat(num_samples)
@@ -131,17 +131,6 @@ def _stream(
                 last = model.hidden(tokens[:, n - new : n], cache)[:, -1]
             tokens[:, n] = choose(model.logits(last).float())
             yield tokens[:, n]
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, and the mode of before afterwards."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def _choose(

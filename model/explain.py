@@ -10,8 +10,6 @@ Framework for Transformer Circuits"), rotary positions included.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 from errors import check_range
 from model.attention import CausalSelfAttention, split_heads
 from model.block import blocks_of
-from model.gpt import GPT
+from model.gpt import GPT, evaluating
 
 Parts = dict[str, Float64[Tensor, "token d_model"]]
 
@@ -82,7 +80,7 @@ def stream_parts(model: GPT, tokens: Int[Tensor, " token"], layer: int) -> Parts
         )
     ]
     try:
-        with _evaluated(model):
+        with evaluating(model):
             model.hidden(tokens[None])
             embedding = model.token_embedding(tokens).double()
             embedded = model.embed(tokens[None])[0].double()
@@ -141,14 +139,3 @@ def _frozen(norm: nn.Module, parts: Tensor, whole: Tensor) -> Tensor:
     if norm.bias is not None:
         found[-1] += norm.bias.double()
     return found
-
-
-@contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Without dropout."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

@@ -7,6 +7,8 @@ random state and the config. Knows nothing of text, of training or of sampling.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -196,3 +198,14 @@ class GPT(nn.Module):
                 heads = value.unflatten(0, (self.config.n_kv_heads, -1))
                 heads = heads.repeat_interleave(self.config.n_heads // len(heads), dim=0)
                 module.output.weight.copy_(heads.flatten(0, 1).T / depth)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside, and the mode of before afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
