@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from errors import check_range
 from model.attention import CausalSelfAttention
 from model.cache import LayerCache
 from model.config import ModelConfig
@@ -43,6 +44,15 @@ class Block(nn.Module):
 def blocks_of(model: nn.Module) -> list[Block]:
     """The blocks of a model, in the order of its layers."""
     return [module for module in model.modules() if isinstance(module, Block)]
+
+
+def block_of(model: nn.Module, layer: int, head: int = 0) -> Block:
+    """The block of a layer. Raises ValueError for a layer or head that the model does not have."""
+    blocks = blocks_of(model)
+    check_range("layer", layer, 0, len(blocks) - 1)
+    attention = blocks[layer].attention
+    check_range("head", head, 0, attention.query.out_features // attention.d_head - 1)
+    return blocks[layer]
 
 
 class PlainMLP(nn.Module):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from errors import check_choice, check_range
 from model.attention import CausalSelfAttention, Edit
-from model.block import Block, blocks_of
+from model.block import Block, block_of, blocks_of
 
 Part = tuple[int, int] | str
 
@@ -47,14 +47,15 @@ def ablate(
     check_choice("by", by, ("zero", "mean"))
     chosen: dict[int, list[int]] = defaultdict(list)
     for layer, head in heads:
-        chosen[layer].append(_checked_head(model, layer, head))
+        block_of(model, layer, head)
+        chosen[layer].append(head)
     with ExitStack() as stack:
         for layer, found in chosen.items():
             edit = partial(_without, heads=found, by=by)
-            stack.enter_context(_edited(blocks_of(model)[layer].attention, edit))
+            stack.enter_context(_edited(block_of(model, layer).attention, edit))
         for layer in mlps:
             replaced = partial(_replaced_output, by=by)
-            stack.enter_context(_hooked(_block(model, layer).mlp, replaced))
+            stack.enter_context(_hooked(block_of(model, layer).mlp, replaced))
         yield
 
 
@@ -108,8 +109,8 @@ def ablate_each_head(block: Block) -> Iterator[None]:
 def _patched(model: nn.Module, part: Part, value: Tensor) -> Any:
     """The context manager of one part."""
     if isinstance(part, tuple):
-        layer, head = part[0], _checked_head(model, *part)
-        return _edited(_block(model, layer).attention, partial(_with_head, head=head, value=value))
+        attention = block_of(model, *part).attention
+        return _edited(attention, partial(_with_head, head=part[1], value=value))
     found = re.fullmatch(r"(mlp|stream) (\d+)", part)
     if not found:
         raise ValueError(
@@ -117,13 +118,12 @@ def _patched(model: nn.Module, part: Part, value: Tensor) -> Any:
             "'stream 1'"
         )
     kind, layer = found[1], int(found[2])
+    change = partial(_same_shape, part, value)
     if kind == "mlp":
-        change = partial(_same_shape, part, value)
-        return _hooked(_block(model, layer).mlp, lambda _mlp, _inputs, output: change(output))
+        return _hooked(block_of(model, layer).mlp, lambda _mlp, _inputs, output: change(output))
     blocks = blocks_of(model)
     check_range("layer", layer, 0, len(blocks))
     after = blocks[layer] if layer < len(blocks) else model.get_submodule("final_norm")
-    change = partial(_same_shape, part, value)
     return _hooked(after, lambda _module, inputs: (change(inputs[0]), *inputs[1:]), before=True)
 
 
@@ -156,18 +156,6 @@ def _replaced_output(_module: nn.Module, _inputs: Any, output: Tensor, by: str) 
     if by == "zero":
         return torch.zeros_like(output)
     return output.mean((0, 1), keepdim=True).expand_as(output)
-
-
-def _block(model: nn.Module, layer: int) -> Block:
-    blocks = blocks_of(model)
-    check_range("layer", layer, 0, len(blocks) - 1)
-    return blocks[layer]
-
-
-def _checked_head(model: nn.Module, layer: int, head: int) -> int:
-    attention = _block(model, layer).attention
-    check_range("head", head, 0, attention.query.out_features // attention.d_head - 1)
-    return head
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from errors import check_range
 from model.attention import CausalSelfAttention, split_heads
-from model.block import blocks_of
+from model.block import block_of, blocks_of
 from model.gpt import GPT, evaluating
+from model.position import NoPosition
 
 Parts = dict[str, Float64[Tensor, "token d_model"]]
 
@@ -42,17 +43,14 @@ def explain_score(
     Raises ValueError for a head or a cell that the model or the text does not have.
     """
     layer, index = head
-    blocks = blocks_of(model)
-    check_range("layer", layer, 0, len(blocks) - 1)
-    attention = blocks[layer].attention
-    n_heads = attention.query.out_features // attention.d_head
-    check_range("head", index, 0, n_heads - 1)
+    block = block_of(model, layer, index)
+    attention = block.attention
     check_range("query", query, 0, len(tokens) - 1)
     check_range("key", key, 0, query)
     parts = stream_parts(model, tokens, layer)
     names, values = [*parts], torch.stack([*parts.values()])
-    normed = _frozen(blocks[layer].attention_norm, values, values.sum(0))
-    n_shared = n_heads // (attention.key.out_features // attention.d_head)
+    normed = _frozen(block.attention_norm, values, values.sum(0))
+    n_shared = attention.query.out_features // attention.key.out_features  # queries of a key
     queries = _per_head(attention, attention.query, attention.query_norm, normed)[:, index, query]
     keys = _per_head(attention, attention.key, attention.key_norm, normed)
     keys = keys[:, index // n_shared, key]
@@ -88,7 +86,7 @@ def stream_parts(model: GPT, tokens: Int[Tensor, " token"], layer: int) -> Parts
         for hook in hooks:
             hook.remove()
     parts = {"embedding": embedding}
-    if not torch.equal(embedded, embedding):
+    if not isinstance(model.position, NoPosition):
         parts["position"] = embedded - embedding
     biases = torch.zeros_like(embedding)
     for index, block in enumerate(blocks_of(model)[:layer]):
