@@ -226,9 +226,7 @@ def logged_maps(folder: Path) -> Entries:
 
 def name_of(opened: OpenRun, config: LookConfig) -> str:
     """The title of a page."""
-    stored = read_settings(opened.run.newest_settings_file).get("name")
-    found = config.name or (stored if isinstance(stored, str) else "")
-    return printable(found or Path(config.html or "").stem)
+    return printable(config.name or opened.config.name or Path(config.html or "").stem)
 
 
 def about(opened: OpenRun) -> str:

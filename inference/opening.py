@@ -36,6 +36,7 @@ class RunConfig:
     data: CorpusConfig | None
     """None: the run was converted from another format, and has no corpus."""
     model: ModelConfig
+    name: str = ""
 
     @property
     def document_end(self) -> str | None:
@@ -156,12 +157,14 @@ def read_config(run: Run) -> RunConfig:
     try:
         stored = read_settings(file)
         model = _build(ModelConfig, _section(stored, "model"), "model.")
+        name = stored.get("name")
+        name = name if isinstance(name, str) else ""
         if stored.get("data", "") is None:
-            return RunConfig(None, model)
+            return RunConfig(None, model, name)
         data = _section(stored, "data")
         check_choice("data.name", data.get("name"), CORPORA)
         kind = CORPORA[data["name"]].config
-        return RunConfig(_build(kind, data, "data."), model)
+        return RunConfig(_build(kind, data, "data."), model, name)
     except ValueError as error:
         raise UserError(f"{file}: {error}") from error
 

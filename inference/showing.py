@@ -58,4 +58,4 @@ def show_live(opened: OpenRun, text: str) -> Viewer:
 
 
 def _name(opened: OpenRun) -> str:
-    return printable(real_path(opened.run.path).name)
+    return printable(opened.config.name or real_path(opened.run.path).name)
