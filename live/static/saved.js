@@ -83,35 +83,28 @@ function layers({ understanding }, name) {
 function parts({ understanding }, name) {
   const { writers } = understanding;
   if (!understanding.isOpen(writers)) return null;
-  const added = writers.parts;
-  return {
-    name: name("writers"),
-    title: "What each part adds to the logit",
-    rows: contributions(added).map((row) => [row.name, row.value, row.text]),
-    lines: () => [["part", "added to the logit"], ...added],
-  };
+  const lines = () => [["part", "added to the logit"], ...writers.parts];
+  return ofBars(name("writers"), "What each part adds to the logit", writers.parts, lines);
 }
 
 function circuit({ understanding }, name) {
   const ov = understanding.circuit;
   if (!understanding.isOpen(ov)) return null;
   const added = [...ov.rows.promoted, ...ov.rows.suppressed];
-  return {
-    name: name("head"),
-    title: "What the head adds to the logits",
-    rows: contributions(added).map((row) => [row.name, row.value, row.text]),
-    lines: () => [["token", "added to the logit"], ...added.map(([token, value]) => [json(token), value])],
-  };
+  const lines = () => [["token", "added to the logit"], ...added.map(([token, value]) => [json(token), value])];
+  return ofBars(name("head"), "What the head adds to the logits", added, lines);
 }
 
 function score({ understanding }, name) {
   const { reasons } = understanding;
   if (!understanding.isOpen(reasons)) return null;
   const terms = reasons.terms.map(({ query, key, value }) => [`${query} → ${key}`, value]);
-  return {
-    name: name("score"),
-    title: "The score of a cell, by what wrote the query and the key",
-    rows: contributions(terms).map((row) => [row.name, row.value, row.text]),
-    lines: () => [["query", "key", "term"], ...reasons.terms.map(({ query, key, value }) => [query, key, value])],
-  };
+  const lines = () => [["query", "key", "term"], ...reasons.terms.map(({ query, key, value }) => [query, key, value])];
+  return ofBars(name("score"), "The score of a cell, by what wrote the query and the key", terms, lines);
+}
+
+// parts: [name, value], the largest of which has the longest bar.
+function ofBars(name, title, parts, lines) {
+  const rows = contributions(parts).map((row) => [row.name, row.value, row.text]);
+  return { name, title, rows, lines };
 }

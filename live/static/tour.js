@@ -37,31 +37,32 @@ export class Tour {
     this.stops = [() => this.#guess(), () => this.#head(), () => this.#without(), () => this.#yours()];
     app.author.stop();
     this.node.hidden = false;
-    await app.set({ place: null, off: nothingOff(app.state.off.by) });
+    this.before = app.state.off;
+    await app.set({ place: null, off: this.#on });
     await this.#next();
   }
 
-  // Switches on again what it has switched off.
-  async end() {
+  // What was off before it began is off again.
+  end() {
     this.node.hidden = true;
     this.#point(null);
-    if (this.isOff) await this.app.set({ off: nothingOff(this.app.state.off.by) });
-    this.isOff = false;
+    return this.app.set({ off: this.before });
+  }
+
+  get #on() {
+    return nothingOff(this.before.by);
   }
 
   async #next() {
     const stop = this.stops.shift();
     if (!stop) return this.end();
     this.further.disabled = true;
-    try {
-      const [text, node] = await stop();
-      this.text.textContent = text;
-      this.#point(node);
-    } catch {
-      return this.end(); // the text was changed meanwhile
-    } finally {
-      this.further.disabled = false;
-    }
+    const [text, node] = await stop();
+    this.further.disabled = false;
+    if (this.node.hidden) return; // it was skipped meanwhile
+    if (!text) return this.end();
+    this.text.textContent = text;
+    this.#point(node);
     this.further.textContent = this.stops.length ? "Next" : "Done";
     this.skip.hidden = this.stops.length === 0;
   }
@@ -84,8 +85,9 @@ export class Tour {
   // The head that adds most to the logit of the best guess, where the last token is selected.
   async #head() {
     const { app } = this;
-    const { parts } = await app.study.attribution({ place: null }, app.reading, null);
-    const heads = parts.filter(([name]) => /^L\d+H\d+$/.test(name));
+    const found = await app.study.attribution({ place: null }, app.reading, null);
+    if (!found) return []; // a newer text is read
+    const heads = found.parts.filter(([name]) => /^L\d+H\d+$/.test(name));
     const [name] = heads.reduce((most, each) => (each[1] > most[1] ? each : most));
     this.head = name.match(/\d+/g).map(Number);
     const [layer, head] = this.head;
@@ -98,16 +100,14 @@ export class Tour {
 
   async #without() {
     const { app } = this;
-    this.isOff = true;
-    await app.set({ off: { ...nothingOff(app.state.off.by), heads: [this.head] } });
+    await app.set({ off: { ...this.#on, heads: [this.head] } });
     const name = `L${this.head.join("H")}`;
     return [`${name} is switched off now: ${changeOf(app.next.rows)}.`, app.next.node];
   }
 
   async #yours() {
     const { app } = this;
-    this.isOff = false;
-    await app.set({ off: nothingOff(app.state.off.by) });
+    await app.set({ off: this.#on });
     return ["It is on again. Type a text of your own, and use the switch beside any head.", app.input];
   }
 }
