@@ -22,7 +22,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -125,7 +125,7 @@ def exit_on_signals() -> None:
         print("\nstopped", file=sys.stderr)
         sys.exit(128 + number)  # as shells report a death by signal
 
-    def send_again(ignored: Any) -> None:
+    def send_again(ignored: sys.UnraisableHookArgs) -> None:
         # Python ignores what is raised in a destructor or in a callback of a weak reference.
         if not isinstance(ignored.exc_value, (KeyboardInterrupt, SystemExit)):
             sys.__unraisablehook__(ignored)

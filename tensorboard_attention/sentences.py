@@ -80,23 +80,24 @@ def describe(
     for layer, weights in enumerate(maps):
         missing = [np.full(weights.shape[1], np.nan)] * len(maps)
         values = np.stack([scores.get(rule.score, missing)[layer] for rule in patterns.rules])
-        rules, tells = _choose(patterns.rules, values, chance)
+        rules, interest = _choose(patterns.rules, values, chance)
         texts = _texts(weights, patterns, rules, values, measured)
         examples = _examples(weights[0], rules, places)
         found.append([])
         roles.append([])
         chosen += rules.tolist()
-        for head, (pair, weight), tell in zip(texts, examples, tells, strict=True):
+        for head, (pair, weight), value in zip(texts, examples, interest, strict=True):
             text, prefix, also, role = head
+            shown = round(float(value), 4)
             roles[-1].append(role if np.isfinite(weight) else [ROLES[BROKEN], ""])
             if not np.isfinite(weight):
                 found[-1].append([BROKEN, None, 0])
             elif prefix is None or weight < EXAMPLE:
-                found[-1].append([text, None, round(float(tell), 4)])
+                found[-1].append([text, None, shown])
             else:
                 query, key = _label(tokens[pair[0]]), _label((key_tokens or tokens)[pair[1]])
                 text += f" ({prefix}from '{query}' to '{key}'{also})"
-                found[-1].append([text, pair, round(float(tell), 4)])
+                found[-1].append([text, pair, shown])
     return Described(found, roles, _overview(patterns.rules, chosen))
 
 
@@ -174,7 +175,7 @@ def _texts(
 def _choose(
     rules: Sequence[Rule], values: np.ndarray, chance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each head the rule that tells most, -1 for none, and how much it tells.
+    """For each head the most interesting rule, -1 for none, and how interesting it is.
 
     values: shape (rule, head), NaN if not measured. chance: the values of even attention.
     """
@@ -182,8 +183,8 @@ def _choose(
         beyond = (values - chance[:, None]) / (1 - chance[:, None])
         least = np.array([[rule.least] for rule in rules])
         beyond = np.where(np.isfinite(beyond) & (beyond >= least), beyond.clip(None, 1), 0)
-    tells = beyond * np.array([[rule.interest] for rule in rules])
-    return np.where(tells.any(0), tells.argmax(0), -1), tells.max(0)
+    interest = beyond * np.array([[rule.interest] for rule in rules])
+    return np.where(interest.any(0), interest.argmax(0), -1), interest.max(0)
 
 
 def _examples(
