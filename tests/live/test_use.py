@@ -367,6 +367,7 @@ def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser) -> None
     assert live[".offlist"].is_hidden()
     tour.locator("button >> nth=0").click()
     assert tour.is_hidden()
+    live.page.wait_for_url(lambda url: "heads=" not in url)  # the address follows a little later
     live.page.reload()
     live.settled()
     assert tour.is_hidden()
