@@ -26,7 +26,7 @@ from observe.context import RunContext
 from training.checkpointing import Checkpointing
 from training.data import training_data
 from training.device import check_training_memory, choose_device, keep_freed_memory
-from training.distributed import FullCopy, join_ranks, leave_ranks
+from training.distributed import FullCopy, join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard
 from training.metrics import Metrics
@@ -106,16 +106,8 @@ def train(settings: Settings) -> float | None:
             Checkpointing(run.checkpoints),
             Evaluation(data.validation, data.final_validation, data.token_bytes),
         ]
-        trainer = Trainer(
-            config.trainer,
-            parallel_model,
-            optimizer,
-            data.batches,
-            state,
-            config.seed,
-            ranks,
-            callbacks,
-        )
+        parts = (parallel_model, optimizer, data.batches, state)
+        trainer = Trainer(config.trainer, *parts, config.seed, ranks, callbacks)
         with run.in_place():
             summary = trainer.fit()
             if summary and ranks.is_main:
@@ -127,10 +119,5 @@ def train(settings: Settings) -> float | None:
 
 
 if __name__ == "__main__":
-    try:
+    with leaving_ranks():
         run_script("train", main)
-    except SystemExit as end:
-        if isinstance(end.code, int):
-            leave_ranks(end.code)
-        raise
-    leave_ranks()

@@ -160,11 +160,11 @@ from torch import distributed as dist
 from model import GPT
 from tests.conftest import small_config
 from training.muon import Muon
-from training.distributed import full_tensor, join_ranks, leave_ranks
+from training.distributed import full_tensor, join_ranks, leaving_ranks
 
 torch.manual_seed(0)
 tokens = torch.randint(50, (2, 9), device="{device}")
-with join_ranks(torch.device("{device}")) as ranks:
+with leaving_ranks(), join_ranks(torch.device("{device}")) as ranks:
     dist.barrier()
     box = ["settings"]
     dist.broadcast_object_list(box)
@@ -186,7 +186,6 @@ with join_ranks(torch.device("{device}")) as ranks:
             print(parallel, loss.item(), *gradients, sep=",")
             for each in model.parameters():
                 each.grad = None
-leave_ranks()
 """
 
 

@@ -50,23 +50,24 @@ import sys
 
 import torch
 
-from training.distributed import join_ranks, leave_ranks
+from training.distributed import join_ranks, leaving_ranks
 
-with join_ranks(torch.device("cpu")) as ranks:
-    import torch.distributed.nn  # as DDP does; it keeps the process group
+with leaving_ranks():
+    with join_ranks(torch.device("cpu")) as ranks:
+        import torch.distributed.nn  # as DDP does; it keeps the process group
 
-    total = ranks.sum([1.0, 1.0, 1.0])
-    # One write each: the ranks share the output.
-    sys.stdout.write(f"sum {total}\\n")
-    sys.stdout.flush()
-leave_ranks(int(sys.argv[1]))
+        total = ranks.sum([1.0, 1.0, 1.0])
+        # One write each: the ranks share the output.
+        sys.stdout.write(f"sum {total}\\n")
+        sys.stdout.flush()
+    sys.exit(int(sys.argv[1]))
 """
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -> None:
-    """Without `leave_ranks`, gloo's threads abort most of such processes."""
+    """Without `leaving_ranks`, gloo's threads abort most of such processes."""
     script = tmp_path / "script.py"
     script.write_text(ENDS_AFTER_A_COLLECTIVE, encoding="utf-8")
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=4")

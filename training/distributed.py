@@ -272,13 +272,22 @@ def _note_on_waiting() -> Iterator[None]:
         timer.cancel()
 
 
-def leave_ranks(status: int = 0) -> None:
-    """End the process at once if it is a rank of several; otherwise do nothing.
+@contextmanager
+def leaving_ranks() -> Iterator[None]:
+    """End the process right after the block if it is a rank of several and nothing was raised but
+    an exit.
 
     PyTorch's caches keep the process group after its end, and with it gloo's threads. A thread that
     frees a tensor while Python shuts down aborts the process, after a training that went well.
     """
-    if "LOCAL_RANK" in os.environ:
+    end = SystemExit(0)
+    try:
+        yield
+    except SystemExit as raised:
+        end = raised
+    if "LOCAL_RANK" in os.environ and isinstance(end.code, int):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)
+        os._exit(end.code)
+    if end.code:
+        raise end

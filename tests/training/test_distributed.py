@@ -36,7 +36,7 @@ from training.distributed import (
     Ranks,
     full_tensor,
     join_ranks,
-    leave_ranks,
+    leaving_ranks,
     local_tensor,
 )
 from training.evaluation import Evaluation
@@ -427,5 +427,5 @@ def test_muon_on_any_number_of_ranks_matches_torch(tmp_path: Path, n_ranks: int)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    leave_ranks()
+    with leaving_ranks():
+        main(Path(sys.argv[1]))
