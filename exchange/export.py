@@ -23,7 +23,7 @@ from files import replace_folder
 from inference import OpenRun, open_run
 from inference.opening import find_run, note_on_documents, read_config
 from model.hugging_face import ARCHITECTURES, family
-from training.state import readable
+from training.stored import readable
 from training.weights import MODEL, write_tensors
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -19,8 +19,8 @@ from errors import UserError, check_choice
 from model import GPT, ModelConfig
 from training.device import check_memory
 from training.run import Run
-from training.state import load_state, readable
-from training.stored import read_settings
+from training.state import load_state
+from training.stored import from_plain, read_settings, readable
 from training.weights import MODEL, load_weights
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def read_config(run: Run) -> RunConfig:
     file = run.newest_settings_file  # the text may have been moved since the start
     try:
         stored = read_settings(file)
-        model = _build(ModelConfig, _section(stored, "model"), "model.")
+        model = from_plain(ModelConfig, _section(stored, "model"), "model.")
         name = stored.get("name")
         name = name if isinstance(name, str) else ""
         if stored.get("data", "") is None:
@@ -164,7 +164,7 @@ def read_config(run: Run) -> RunConfig:
         data = _section(stored, "data")
         check_choice("data.name", data.get("name"), CORPORA)
         kind = CORPORA[data["name"]].config
-        return RunConfig(_build(kind, data, "data."), model, name)
+        return RunConfig(from_plain(kind, data, "data."), model, name)
     except ValueError as error:
         raise UserError(f"{file}: {error}") from error
 
@@ -173,7 +173,7 @@ def read_section(run: Run, name: str, kind: type[Config]) -> Config:
     """One group of the stored settings of a run, of which nothing else is read. Raises UserError if
     it is missing or damaged."""
     try:
-        return _build(kind, _section(read_settings(run.config_file), name), f"{name}.")
+        return from_plain(kind, _section(read_settings(run.config_file), name), f"{name}.")
     except ValueError as error:
         raise UserError(f"{run.config_file}: {error}") from error
 
@@ -182,28 +182,3 @@ def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(section := stored.get(name), dict):
         raise ValueError(f"{name}: is missing; choose another run")
     return section
-
-
-def _build(kind: type[Config], values: Mapping[str, Any], prefix: str) -> Config:
-    """Build the dataclass `kind` from plain values, and check their types."""
-    hints = get_type_hints(kind)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    typed = {}
-    for name in names:
-        if name not in values:
-            raise ValueError(f"{prefix}{name}: is missing; choose another run")
-        value, hint = values[name], hints[name]
-        if isinstance(0.0, hint) and type(value) in (int, str):  # YAML 1.1 reads 1e-5 as text
-            try:
-                value = float(value)
-            except (ValueError, OverflowError) as error:
-                raise ValueError(f"{prefix}{name}: {error}; choose another run") from error
-        if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-            raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
-        typed[name] = value
-    if unknown := [name for name in values if name not in names]:
-        raise ValueError(f"{prefix}{unknown[0]}: no such setting; choose another run")
-    try:
-        return kind(**typed)
-    except ValueError as error:
-        raise ValueError(f"{prefix}{error}") from error

@@ -23,7 +23,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -50,23 +50,19 @@ STEP = re.compile(r"step-(\d{6,})")
 UNFINISHED = re.compile(r"\.step-\d+\.[0-9a-f]{16}")  # of a process that was killed; see `files`
 WRITTEN = "written.json"
 
+Parts = Mapping[str, Mapping[str, Tensor]]  # tensors by their names, by the file of a checkpoint
+
 
 class Checkpoints:
-    """The checkpoints of one run, in `folder`."""
+    """The checkpoints of one run, in `folder`. `check` raises UserError where nothing may be
+    written, and is called before."""
 
     def __init__(self, folder: Path, check: Callable[[], None] = lambda: None) -> None:
-        """`check` raises UserError where nothing may be written, and is called before."""
         self.folder, self._check = folder, check
 
-    def save(
-        self,
-        tensors: Mapping[str, Mapping[str, Tensor]],
-        state: TrainState,
-        is_best: bool,
-        keep: int,
-    ) -> Path:
-        """Write a checkpoint of `tensors` (MODEL and OPTIMIZER, by their names), point `last` (and
-        `best`) to it, and delete all but the newest `keep` and the best; returns its folder.
+    def save(self, parts: Parts, state: TrainState, is_best: bool, keep: int) -> Path:
+        """Write a checkpoint, point `last` (and `best`) to it, and delete all but the newest `keep`
+        and the best; returns its folder.
 
         Raises UserError if the disk refuses; the earlier checkpoints are then unchanged.
         """
@@ -78,7 +74,7 @@ class Checkpoints:
             remove(target / EVALUATED)  # of the step before a resume from earlier
             self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
             with replace_folder(target) as temporary:
-                for part, values in tensors.items():
+                for part, values in parts.items():
                     write_tensors(temporary / part, values)
                 (temporary / STATE).write_text(state.as_json(), encoding="utf-8")
                 write_sums(temporary, FILES)
@@ -103,10 +99,9 @@ class Checkpoints:
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
 
-        If it is damaged, warns on standard error and returns the newest intact one before it. A run
-        without a best one, as before its first evaluation, gives its last, with a note. A run in
-        training may delete the returned folder at any time. Raises UserError, naming `setting`, if
-        there is none.
+        If it is damaged, warns on standard error and returns the newest intact one before it. As
+        long as there is no best one, it is the last, with a note. A run in training may delete the
+        folder at any time. Raises UserError, naming `setting`, if there is none.
         """
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
@@ -171,10 +166,9 @@ class Checkpoints:
 
     def _written(self) -> set[int]:
         """The steps of the checkpoints that the run wrote and has not deleted."""
-        try:
+        with suppress(OSError, ValueError, TypeError):
             return {step for step in read_json(self.folder / WRITTEN) if isinstance(step, int)}
-        except (OSError, ValueError, TypeError):
-            return set()
+        return set()
 
     def _record(self, steps: Iterable[int]) -> None:
         replace_text(self.folder / WRITTEN, json.dumps(sorted(steps)) + "\n")
@@ -198,10 +192,9 @@ class Checkpoints:
         target = link.read_text("utf-8", "replace") if is_file else real_path(link).name
         if found := STEP.fullmatch(target):
             return int(found[1])
-        try:
-            return load_state(link).step  # a folder, if a copy followed the link
-        except UserError:
-            return None
+        with suppress(UserError):  # a folder, if a copy followed the link
+            return load_state(link).step
+        return None
 
     def _prune(self, keep: int) -> None:
         kept = {self._pointed("best"), *self._steps(self._pointed("last"))[-keep:]}

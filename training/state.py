@@ -1,24 +1,17 @@
-"""How far a run has come, and the two files of a checkpoint that say so.
-
-state.json      the state when the checkpoint was written
-evaluated.json  the state after the evaluation at this step
-"""
+"""How far a run has come: state.json and evaluated.json of a checkpoint."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-
-from errors import UserError, check_range
+from errors import check_range
 from files import read_json
+from training.stored import from_plain, readable
 
 STATE, EVALUATED = "state.json", "evaluated.json"
-OPTIONAL = ("best_val_loss", "best_val_tokens", "best_step", "evaluated")
 
 
 @dataclass
@@ -44,6 +37,11 @@ class TrainState:
     bad_steps: int = 0
     bad_in_a_row: int = 0
 
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None:
+                check_range(name, value, 0, 10**15)
+
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
 
@@ -51,36 +49,8 @@ class TrainState:
 def load_state(checkpoint: Path) -> TrainState:
     """The state of the run at a checkpoint. Raises UserError if the file is damaged."""
     with readable(checkpoint / STATE) as path:
-        state = _read(path)
-    with suppress(OSError, ValueError):  # without it, the run evaluates again
-        evaluated = _read(checkpoint / EVALUATED)
+        state = from_plain(TrainState, read_json(path))
+    with suppress(OSError, ValueError, TypeError):  # without it, the run evaluates again
+        evaluated = from_plain(TrainState, read_json(checkpoint / EVALUATED))
         state = evaluated if evaluated.step == state.step else state
     return state
-
-
-def _read(path: Path) -> TrainState:
-    """Raises OSError or ValueError if the file is missing or damaged."""
-    values = read_json(path)
-    if not isinstance(values, dict) or values.keys() != asdict(TrainState()).keys():
-        raise ValueError("unexpected content")
-    for name, value in values.items():
-        if value is None and name in OPTIONAL:
-            continue
-        kind = float if name in ("seconds", "best_val_loss") else int
-        if type(value) not in (int, kind):
-            raise ValueError(f"{name} is not a number")
-        check_range(name, value, 0, 10**15)
-        values[name] = kind(value)
-    return TrainState(**values)
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[Path]:
-    """Raise UserError, naming the file, if the block cannot use it."""
-    try:
-        yield path
-    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{path}: cannot be read ({reason}); choose another checkpoint or run"
-        ) from error

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from training.distributed import shard_as
 from training.optimizer import Optimizer
-from training.state import readable
+from training.stored import readable
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 LEARNED_POSITIONS = "position.weight"
@@ -45,8 +45,7 @@ def load_weights(model: nn.Module, checkpoint: Path) -> None:
 
 
 def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
-    """Load the state of an optimizer. Raises UserError if it is damaged, does not fit, or is not
-    finite."""
+    """Load the state of an optimizer. Raises UserError as `load_weights`."""
     _load(checkpoint / OPTIMIZER, optimizer.state_tensors())
 
 
