@@ -43,6 +43,16 @@ class Slot(NamedTuple):
     form: str | None  # how the word is written here, a key of `tales_grammar.FORMS`
     other: str | None  # the slot whose word's kind decides between the rules `rule:kind`
 
+    def chosen_rule(self, words: Mapping[str, str]) -> str:
+        """The name of the rule, given the words of the slots."""
+        return f"{self.rule}:{tales_grammar.KIND[words[self.other]]}" if self.other else self.rule
+
+    def write(self, word: str) -> str:
+        return tales_grammar.FORMS[self.form](word) if self.form else word
+
+
+STORY = Slot("story", "story", None, None)  # a whole tale
+
 
 class Mention(NamedTuple):
     """The position of a slot's word in a tale: `text[start:end]`; all characters are ASCII."""
@@ -87,6 +97,12 @@ class Rule:
                 left += weight
         option = self.options[bisect_right(self._ends, left)]
         return option, math.log2(total / option.weight)
+
+    def probabilities(self, held: Set[str]) -> Iterator[tuple[Option, float]]:
+        """Every option that `draw` may return, and its probability."""
+        possible = [option for option in self.options if option.word not in held]
+        total = sum(option.weight for option in possible)
+        return ((option, option.weight / total) for option in possible)
 
 
 class Grammar(NamedTuple):
@@ -145,7 +161,7 @@ def tale(rng: random.Random, grammar: Grammar) -> Tale:
     words: dict[str, str] = {}  # by slot
     once: set[str] = set()  # words that are not chosen again
     held: set[str] = set()  # nor are these, in this sentence
-    left: list[str | Slot] = [Slot("story", "story", None, None)]  # to write, the next one last
+    left: list[str | Slot] = [STORY]  # to write, the next one last
     while left:
         part = left.pop()
         if isinstance(part, str):
@@ -156,10 +172,7 @@ def tale(rng: random.Random, grammar: Grammar) -> Tale:
             continue
         word = words.get(part.name)
         if word is None:
-            rule = part.rule
-            if part.other:
-                rule += ":" + tales_grammar.KIND[words[part.other]]
-            option, information = grammar.rules[rule].draw(rng, held)
+            option, information = grammar.rules[part.chosen_rule(words)].draw(rng, held)
             bits += information
             word = option.word
             if word is None:
@@ -169,7 +182,7 @@ def tale(rng: random.Random, grammar: Grammar) -> Tale:
             held.add(word)
             if part.rule in grammar.unique:
                 once.add(word)
-        written = tales_grammar.FORMS[part.form](word) if part.form else word
+        written = part.write(word)
         texts.append(written)
         length += len(written)
         if written[1 - len(word) :] == word[1:]:  # not a pronoun; it may be capitalised

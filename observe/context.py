@@ -18,6 +18,7 @@ from data.arrays import Tokens
 from data.tokens import document_starts
 from errors import UserError
 from model import GPT
+from observe.roles import ScoredTexts, scored_texts, target_bits
 from observe.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class RunContext:
     gives_hints: bool
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _samples: dict[int, str] = field(default_factory=dict)
+    _losses: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def sample(self, step: int) -> str:
         """The text of the model, which has taken `step` steps; several observers show the same."""
@@ -59,6 +61,19 @@ class RunContext:
             with self.stopwatch:
                 self._samples = {step: self.write_sample()}
         return self._samples[step]
+
+    def losses(self, step: int) -> dict[str, float]:
+        """The losses of the model, which has taken `step` steps, by what the next token is: by the
+        tags of `observe.roles`."""
+        if step not in self._losses:
+            with self.stopwatch:
+                texts = self._scored_texts
+                self._losses = {step: texts.by_group(target_bits(self.model, texts))}
+        return self._losses[step]
+
+    @cached_property
+    def _scored_texts(self) -> ScoredTexts:
+        return scored_texts(self)
 
     def logs_sample(self, step: int) -> bool:
         """Whether an evaluation after `step` steps logs a sample."""

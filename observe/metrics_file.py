@@ -25,21 +25,21 @@ class MetricsFile(Callback):
     """
 
     def __init__(self, context: RunContext) -> None:
-        self.path, self.model = context.folder / "metrics.jsonl", context.model
+        self.path, self.context = context.folder / "metrics.jsonl", context
 
     def on_start(self, trainer: Trainer) -> None:
         self.first_step = step = trainer.state.step
         self._keep(lambda line: line["step"] <= step)
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        speed = speeds(trainer, self.model, metrics.tokens_per_second)
+        speed = speeds(trainer, self.context.model, metrics.tokens_per_second)
         self._append(trainer.state.step, {**asdict(metrics), **speed})
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
         if step == self.first_step:
             self._keep(lambda line: line["step"] < step or "val_loss" not in line)
-        self._append(step, asdict(metrics))
+        self._append(step, {**asdict(metrics), **self.context.losses(step)})
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         fsync(self.path)

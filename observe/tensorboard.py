@@ -61,7 +61,7 @@ class TensorBoard(Callback):
         scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
         if metrics.floor_bpb is not None:
             scalars["loss_bpb/val_floor"] = metrics.floor_bpb
-        self._add(scalars, step)
+        self._add({**scalars, **self.context.losses(step)}, step)
         if self.context.logs_sample(step):
             self.writer.add_text("sample", preformatted(self.context.sample(step)), step)
         self.writer.flush()

@@ -1,0 +1,99 @@
+"""What the tokens of a tale are, and what a model can know of each at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from data.batches import UNSCORED
+from data.corpus import Corpus
+from data.floor import character_bits
+from data.tales import Mention, Tales, tales_rules
+from data.tokenizer import Tokenizer
+
+ROLES = (
+    "names again",
+    "objects again",
+    "song",
+    "first choices",
+    "sentence forms",
+    "spelling within a word",
+)
+AGAIN, OBJECTS, SONG, FIRST, FORMS, SPELLING = range(len(ROLES))
+
+
+class TaleRoles(NamedTuple):
+    """Whole tales as rows of tokens, as long as they fit the context; what is beyond the end of a
+    tale is not scored.
+
+    floor: the information of each target in bits, given the text before it, which no model can
+        beat in expectation. roles: of each target, an index into ROLES.
+    """
+
+    inputs: Int64[np.ndarray, "tale token"]
+    targets: Int64[np.ndarray, "tale token"]
+    floor: Float64[np.ndarray, "tale token"]
+    roles: Int64[np.ndarray, "tale token"]
+
+
+def tale_roles(
+    corpus: Corpus | None, tokenizer: Tokenizer, n_tales: int, max_tokens: int
+) -> TaleRoles | None:
+    """The first validation tales, each with the mark that ends it; None for any other corpus."""
+    if not isinstance(corpus, Tales):
+        return None
+    mark, grammar = corpus.config.document_end, tales_rules()
+    shape = (n_tales, max_tokens + 1)
+    tokens, floor = np.zeros(shape, np.int64), np.zeros(shape)
+    roles = np.full(shape, UNSCORED)
+    for row, tale in enumerate(islice(corpus.tales("val"), n_tales)):
+        text = mark + tale.text + mark
+        ids = tokenizer.encode(text)
+        lengths = [len(tokenizer.decode_bytes([token])) for token in ids]
+        known = np.cumsum([*[0] * len(mark), *character_bits(tale.text + mark, grammar)])
+        ends = np.cumsum(lengths)
+        bits = np.diff(known[ends - 1], prepend=0)
+        shift = [Mention(name, len(mark) + a, len(mark) + b) for name, a, b in tale.mentions]
+        found = np.where(ends > len(mark), token_roles(text, lengths, shift), UNSCORED)
+        n = min(len(ids), shape[1])
+        tokens[row, :n], floor[row, :n], roles[row, :n] = ids[:n], bits[:n], found[:n]
+    targets = np.where(roles == UNSCORED, UNSCORED, tokens)
+    longest = int((targets != UNSCORED).any(0).nonzero()[0].max())
+    return TaleRoles(
+        tokens[:, :longest],
+        targets[:, 1 : longest + 1],
+        floor[:, 1 : longest + 1],
+        roles[:, 1 : longest + 1],
+    )
+
+
+def token_roles(
+    text: str, lengths: Sequence[int], mentions: Sequence[tuple[str, int, int]]
+) -> Int64[np.ndarray, " token"]:
+    """The role of every token of a text in ASCII, whose tokens have these `lengths`.
+
+    mentions: (slot, first character, last character + 1) of every word from a slot, in order.
+
+    The token with the first letter of a word from a slot has the role of the word: of a name, an
+    object or another thing that is mentioned again, of the song, or else of a first choice. What
+    continues a word is spelling, and all other tokens are the form of a sentence.
+    """
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    is_letter = np.array([character.isalpha() for character in text])
+    continues = is_letter[starts] & is_letter[np.maximum(starts - 1, 0)] & (starts > 0)
+    found = np.where(continues, SPELLING, FORMS)
+    known: set[str] = set()
+    for slot, start, end in mentions:
+        rule = slot.partition(".")[0]
+        again = AGAIN if rule in ("hero", "friend") else OBJECTS
+        role = SONG if rule == "sung" else again if slot in known else FIRST
+        first = int(np.searchsorted(ends, start, side="right"))
+        found[first + 1 : np.searchsorted(starts, end)] = SPELLING
+        found[first] = role
+        known.add(slot)
+    return found

@@ -1,0 +1,115 @@
+"""Losses by what the next token is, compared with sums over one text at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+from configs.schema import preset
+from data import Dataset
+from data.batches import UNSCORED
+from data.roles import ROLES
+from data.tales import Tales
+from data.tokenizer import fixed_tokenizer
+from model import GPT
+from observe.context import RunContext
+from observe.metrics_file import MetricsFile
+from observe.roles import SEEN, scored_texts, target_bits, times_seen
+from observe.tensorboard import TensorBoard
+from tests.conftest import small_config
+from tests.observe.conftest import run_context, trainer_at
+from training.callback import EvalMetrics
+
+TALES = Tales(preset("data", "tales"))
+N_TALES = 32  # as many as are read for a small model
+
+
+def tales_context(folder: Path, context_length: int) -> RunContext:
+    torch.manual_seed(0)
+    model = GPT(small_config(2, 2, 16, context_length, dropout=0.5), 256)
+    nn.init.normal_(model.unembedding.weight)
+    return replace(run_context(folder, model=model), corpus=TALES)
+
+
+def test_the_roles_add_up_to_the_distance_from_the_floor(tmp_path: Path) -> None:
+    context = tales_context(tmp_path, 2000)
+    found = context.losses(0)
+    assert found.keys() == {f"excess/{name}" for name in ROLES}
+    distances = []
+    for _, tale in zip(range(N_TALES), TALES.tales("val"), strict=False):
+        text = torch.tensor([*f"\n\n{tale.text}\n\n".encode()])[None]
+        log_p = context.model.eval()(text[:, :-1]).log_softmax(-1)
+        nats = -log_p.gather(-1, text[:, 1:, None]).double()[0, 1:].sum()
+        distances.append(nats.item() / math.log(2) - tale.bits)
+    assert sum(found.values()) == pytest.approx(np.mean(distances), rel=1e-6)
+    assert len(distances) == N_TALES and min(map(abs, found.values())) > 1
+
+
+def test_only_what_fits_the_context_is_scored(tmp_path: Path) -> None:
+    context = tales_context(tmp_path, 50)
+    texts = scored_texts(context)
+    bits = target_bits(context.model.train(), texts)
+    assert context.model.training and bits.shape == (N_TALES, 50)
+    assert texts.floor is not None
+    total = sum(texts.by_group(bits).values())
+    assert total == pytest.approx((bits - texts.floor).sum() / N_TALES, rel=1e-9)
+
+
+def test_losses_of_another_corpus(tmp_path: Path) -> None:
+    text = "One cat saw one dog. The cat ran, and the cat sat; é was a letter. " * 9
+    tokens = np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
+    context = run_context(tmp_path, model=GPT(small_config(1, 1, 8, 40), 256))
+    context.dataset = Dataset(fixed_tokenizer("byte"), tokens[:100], tokens, None, "0")
+    texts = scored_texts(context)
+    scored = texts.targets != UNSCORED
+    for kind in ("target position", "target frequency"):
+        masks = [mask for tag, mask in texts.groups.items() if tag.startswith(kind)]
+        assert (np.sum(masks, axis=0) == scored).all(), kind
+    begins = np.sum([texts.groups[f"target word/{name}"] for name in SEEN], axis=0)
+    letter = ord("a") <= (texts.targets | 32)
+    assert (begins <= scored).all() and 0 < begins.sum() < (scored & letter).sum()
+    rare = texts.groups["target frequency/under 0.1%"]
+    assert {*texts.targets[rare]} == {*tokens} - {*tokens[:100]}
+    bits = target_bits(context.model, texts)
+    found = context.losses(3)
+    for tag, mask in texts.groups.items():
+        assert found.get(tag) == (pytest.approx(bits[mask].mean()) if mask.any() else None)
+
+
+def test_how_often_a_word_was_seen():
+    tokens = [
+        b"the",
+        b" c",
+        b"at",
+        b" and",
+        b" the",
+        b" ca",
+        b"t",
+        b"; the",
+        b" the",
+        b" \xc3\xa9t",
+    ]
+    assert times_seen(tokens).tolist() == [0, -1, 0, 1, 1, -1, 2, 2, 0]
+
+
+def test_they_are_in_metrics_jsonl_and_in_tensorboard(tmp_path: Path) -> None:
+    context = tales_context(tmp_path, 30)
+    (tmp_path / "config.yaml").touch()
+    trainer = trainer_at(context, 10)
+    for observer in (MetricsFile(context), TensorBoard(context)):
+        observer.on_start(trainer_at(context, 0))
+        observer.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.5))
+    context.writer.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    line = json.loads((tmp_path / "metrics.jsonl").read_text())
+    for tag, value in context.losses(10).items():
+        assert line[tag] == value
+        assert events.Scalars(tag)[0].value == pytest.approx(value)
