@@ -97,14 +97,15 @@ def train(settings: Settings) -> float | None:
         observe = config.observe
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.
+        has_weights = config.init_from is not None  # that are worth a checkpoint, before any step
         callbacks = [
             StopOnSignal(),
             NonFiniteGuard(),
             Metrics(data.token_bytes),
             FullCopy(watched, observe.look_at, observe.histograms.every),
             *(build_observers(observe, context) if ranks.is_main else []),
-            Checkpointing(run.checkpoints),
-            Evaluation(data.validation, data.final_validation, data.token_bytes),
+            Checkpointing(run.checkpoints, has_weights),
+            Evaluation(data.validation, data.final_validation, data.token_bytes, has_weights),
         ]
         parts = (parallel_model, optimizer, data.batches, state)
         trainer = Trainer(config.trainer, *parts, config.seed, ranks, callbacks)

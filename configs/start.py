@@ -239,8 +239,7 @@ def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
         save_tokenizer = dataset.tokenizer.save
         run = Run.create(path, settings.yaml, settings.hydra_files, dataset.sha256, save_tokenizer)
     folder = ranks.broadcast(str(run.path) if run else "")
-    state = TrainState(evaluated=None if settings.pretrained else 0)
-    return Start(run or Run.open(folder, "run_dir"), state, None)
+    return Start(run or Run.open(folder, "run_dir"), TrainState(), None)
 
 
 def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:

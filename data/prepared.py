@@ -27,7 +27,7 @@ from data.progress import show_reading
 from data.shards import Shard, find_shards, shard_key, write_shard
 from data.sources import Source
 from data.tokenizer import Tokenizer, TokenizerConfig
-from data.tokens import Dataset, check_length, join, make_tokenizer
+from data.tokens import Dataset, check_length, join_shards, make_tokenizer
 from errors import UserError, counted
 from files import read_json, remove, replace_text
 
@@ -82,7 +82,7 @@ class Prepared:
         self, tokenizer: TokenizerConfig | Tokenizer, context_length: int, splits: tuple[str, ...]
     ) -> Dataset:
         """The dataset, if it was encoded by this tokenizer. See `data.tokens.prepare`."""
-        dataset = join(
+        dataset = join_shards(
             self._shards(),
             self._check_tokenizer(tokenizer),
             self.config.deduplicate,

@@ -71,7 +71,9 @@ def prepare(
     try:
         tokenizer = find_tokenizer(corpus, tokenizer, cache, new)
         shards = _encode(corpus, tokenizer, cache, new)
-        dataset = join(shards, tokenizer, corpus.deduplicate, corpus.val_fraction, corpus.adds_eos)
+        dataset = join_shards(
+            shards, tokenizer, corpus.deduplicate, corpus.val_fraction, corpus.adds_eos
+        )
         count = sum(shard.total("documents") for shard in shards)
         if corpus.adds_eos and count < len(splits):
             are = "is" if count == 1 else "are"
@@ -142,7 +144,7 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path]) 
     return shards
 
 
-def join(
+def join_shards(
     shards: Sequence[Shard],
     tokenizer: Tokenizer,
     deduplicate: bool,

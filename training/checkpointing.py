@@ -21,16 +21,19 @@ class Checkpointing(Callback):
     and where an evaluation is the best so far. A step that was skipped is not saved: the checkpoint
     waits for the next one that is not.
 
+    at_start: also before the first step: the initial weights are those of another run, which may be
+        deleted or trained on.
+
     All ranks gather the full tensors; the main process writes them.
     """
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self.checkpoints = checkpoints
+    def __init__(self, checkpoints: Checkpoints, at_start: bool = False) -> None:
+        self.checkpoints, self.at_start = checkpoints, at_start
 
     def on_start(self, trainer: Trainer) -> None:
         self.saved_step = trainer.state.step
-        if trainer.state.evaluated is None and trainer.state.step == 0:
-            self._save(trainer)  # the run that the weights come from may be deleted or trained on
+        if self.at_start and trainer.state.step == 0:
+            self._save(trainer)
 
     def on_step(self, trainer: Trainer) -> None:
         state, config = trainer.state, trainer.config

@@ -84,14 +84,19 @@ class Evaluation(Callback):
 
     part: what the evaluations during training score; whole: what the last one scores.
     token_bytes: the number of bytes of each token.
+    at_start: also before the first step: the initial weights are those of another run.
 
     Its time is not counted as training. A signal to stop ends it without a result.
     """
 
     def __init__(
-        self, part: EvalBatches, whole: EvalBatches, token_bytes: Int[Tensor, " vocab"]
+        self,
+        part: EvalBatches,
+        whole: EvalBatches,
+        token_bytes: Int[Tensor, " vocab"],
+        at_start: bool = False,
     ) -> None:
-        self.part, self.whole, self.token_bytes = part, whole, token_bytes
+        self.part, self.whole, self.token_bytes, self.at_start = part, whole, token_bytes, at_start
         self.measured: Measurement | None = None  # of `part`
 
     def on_start(self, trainer: Trainer) -> None:
@@ -100,8 +105,8 @@ class Evaluation(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         state = trainer.state
-        is_due = state.evaluated != state.step and trainer.is_due(trainer.config.eval_every)
-        if trainer.stop_signal or not is_due:
+        is_due = trainer.is_due(trainer.config.eval_every) and (state.step > 0 or self.at_start)
+        if trainer.stop_signal or not is_due or state.evaluated == state.step:
             return
         measured = self._measure(trainer, self.part)
         if measured is None:

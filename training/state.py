@@ -21,8 +21,7 @@ class TrainState:
     seconds: wall-clock time of training, over all its sessions.
     best_val_loss: the lowest of the evaluations, in nats per token, over `best_val_tokens` tokens,
         after `best_step` steps.
-    evaluated: the step of the last evaluation: 0 before the first, but None if the initial weights
-        are worth one, since they come from another run.
+    evaluated: the step of the last evaluation, if there was one.
     bad_steps: how many steps were skipped because the loss or the gradient was not finite;
         bad_in_a_row: those since the last step that was applied.
     """
@@ -33,7 +32,7 @@ class TrainState:
     best_val_loss: float | None = None
     best_val_tokens: int | None = None
     best_step: int | None = None
-    evaluated: int | None = 0
+    evaluated: int | None = None
     bad_steps: int = 0
     bad_in_a_row: int = 0
 

@@ -119,6 +119,7 @@ def trainer(
     observers: Sequence[Callback] = (),
     optimizer: OptimizerConfig = ADAMW,
     device: str = "cpu",
+    has_weights: bool = False,
 ) -> tuple[Trainer, Diary]:
     """A trainer with the callbacks of train.py, and with a diary as the first observer."""
     torch.manual_seed(0)
@@ -139,8 +140,8 @@ def trainer(
         Metrics(TOKEN_BYTES),
         diary,
         *observers,
-        Checkpointing(checkpoints),
-        Evaluation(part, whole, TOKEN_BYTES),
+        Checkpointing(checkpoints, has_weights),
+        Evaluation(part, whole, TOKEN_BYTES, has_weights),
     ]
     batches = Batches(tokens(), config.batch_size, CONTEXT, seed=5)
     ranks = Ranks(torch.device(device))
@@ -697,8 +698,7 @@ def test_a_stop_before_the_first_step_of_a_resumed_run(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_run_whose_loss_is_not_finite(tmp_path: Path) -> None:
-    made, _ = trainer(tmp_path)
-    made.state.evaluated = None  # as with init_from
+    made, _ = trainer(tmp_path, has_weights=True)
     with torch.no_grad():
         made.model.get_parameter("final_norm.weight").fill_(3e38)
     with pytest.raises(Diverged, match="training diverged at step 0"):
