@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # How many tales, or as many windows of another corpus: fewer of a larger model, so that one look
 # takes about as long as this many products of a weight with a token.
-FEWEST, MOST, PRODUCTS = 8, 32, 3 * 10**9
+FEWEST, MOST, PRODUCTS = 4, 16, 10**9
 ROWS = 8  # that are read together: the logits of a large vocabulary take much memory
 N_COUNTED = 10**6  # tokens of the training split, from which frequencies are known
 WORD = re.compile(rb"[\w\x80-\xff]+")
@@ -83,9 +83,9 @@ def target_bits(model: GPT, texts: ScoredTexts) -> Float[np.ndarray, "text token
     found = []
     with torch.no_grad(), evaluating(model):
         for x, y in zip(*map(_parts, (texts.inputs, texts.targets)), strict=True):
-            logits = model.logits(model.hidden(x.to(device))).float()
-            nats = F.cross_entropy(logits.mT, y.to(device), ignore_index=UNSCORED, reduction="none")
-            found.append(nats.double().cpu().numpy() / math.log(2))
+            logits = model.logits(model.hidden(x.to(device))).flatten(0, 1).float()
+            nats = F.cross_entropy(logits, y.to(device).flatten(), reduction="none")
+            found.append(nats.view(y.shape).double().cpu().numpy() / math.log(2))
     return np.concatenate(found)
 
 

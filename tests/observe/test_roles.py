@@ -29,7 +29,7 @@ from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics
 
 TALES = Tales(preset("data", "tales"))
-N_TALES = 32  # as many as are read for a small model
+N_TALES = 16  # as many as are read for a small model
 
 
 def tales_context(folder: Path, context_length: int) -> RunContext:
