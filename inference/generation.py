@@ -21,8 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from errors import check_range
-from model import GPT, KVCache
-from model.gpt import evaluating
+from model import GPT, KVCache, evaluating
 
 MAX_NEW_TOKENS = 10**6
 

@@ -14,7 +14,7 @@ from model.cache import KVCache
 from model.config import ModelConfig
 from model.edits import ablate, ablate_each_head, patch
 from model.explain import explain_score
-from model.gpt import GPT
+from model.gpt import GPT, evaluating
 from model.loss import cross_entropy, linear_cross_entropy
 from model.recording import record_attention
 
@@ -28,6 +28,7 @@ __all__ = [
     "causal_mask",
     "cross_entropy",
     "document_mask",
+    "evaluating",
     "explain_score",
     "explicit_attention",
     "fused_attention",

@@ -21,7 +21,7 @@ from torch import Tensor
 from data.batches import UNSCORED
 from data.mentions import tale_texts
 from data.tokenizer import Tokenizer
-from model import GPT, record_attention
+from model import GPT, evaluating, record_attention
 from observe.importance import held_out, importance
 from tensorboard_attention.scores import SCORES, measure
 
@@ -50,11 +50,8 @@ def maps_of(
     model: GPT, tokens: Int[Tensor, "batch token"]
 ) -> list[Float[Tensor, "batch head query key"]]:
     """The attention maps of every layer on the CPU, in float32, without dropout."""
-    was_training = model.training
-    model.eval()
-    with torch.no_grad(), record_attention(model) as maps:
+    with torch.no_grad(), evaluating(model), record_attention(model) as maps:
         model.hidden(tokens.to(next(model.parameters()).device))
-    model.train(was_training)
     return [weights.float().cpu() for weights in maps]
 
 

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from data.batches import UNSCORED, EvalBatches
 from data.roles import ROLES, tale_roles
-from model import GPT
-from model.gpt import evaluating
+from model import GPT, evaluating
 
 if TYPE_CHECKING:
     from observe.context import RunContext

@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from data.batches import EvalBatches
+from model import evaluating
 from training.callback import Callback, EvalMetrics, Summary
 from training.device import autocast
 from training.guard import diverged
@@ -62,10 +63,8 @@ def measure(
 
     `token_bytes` is the number of bytes of each token.
     """
-    was_training = model.training
-    model.eval()
     nats, tokens, n_bytes = 0.0, 0, 0
-    try:
+    with evaluating(model):
         for inputs, targets in batches:
             with autocast:
                 loss = model(inputs.to(device), targets=targets.to(device), reduction="sum")
@@ -73,8 +72,6 @@ def measure(
             scored = targets[targets >= 0]
             tokens += scored.numel()
             n_bytes += int(token_bytes[scored].sum())
-    finally:
-        model.train(was_training)
     return Measurement(nats, tokens, n_bytes)
 
 
