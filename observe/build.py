@@ -9,6 +9,7 @@ from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
 from observe.embeddings import Embeddings
 from observe.histograms import Histograms, HistogramsConfig
+from observe.losses_file import LossesFile
 from observe.metrics_file import MetricsFile
 from observe.profile import Profile, ProfileConfig
 from observe.tensorboard import TensorBoard
@@ -43,6 +44,7 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
     if config.tensorboard and config.attention.is_on:
         yield AttentionMaps(config.attention, context)
     if config.tensorboard:
+        yield LossesFile(context)
         yield Embeddings(context)
     if config.tensorboard and config.histograms.every:
         yield Histograms(config.histograms, context)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from data import Corpus, Dataset
@@ -53,7 +53,7 @@ class RunContext:
     gives_hints: bool
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _samples: dict[int, str] = field(default_factory=dict)
-    _losses: dict[int, dict[str, float]] = field(default_factory=dict)
+    _bits: dict[int, Float[np.ndarray, "text token"]] = field(default_factory=dict)
 
     def sample(self, step: int) -> str:
         """The text of the model, which has taken `step` steps; several observers show the same."""
@@ -65,14 +65,17 @@ class RunContext:
     def losses(self, step: int) -> dict[str, float]:
         """The losses of the model, which has taken `step` steps, by what the next token is: by the
         tags of `observe.roles`."""
-        if step not in self._losses:
+        return self.scored_texts.by_group(self.target_bits(step))
+
+    def target_bits(self, step: int) -> Float[np.ndarray, "text token"]:
+        """The losses of all targets of `scored_texts`, in bits."""
+        if step not in self._bits:
             with self.stopwatch:
-                texts = self._scored_texts
-                self._losses = {step: texts.by_group(target_bits(self.model, texts))}
-        return self._losses[step]
+                self._bits = {step: target_bits(self.model, self.scored_texts)}
+        return self._bits[step]
 
     @cached_property
-    def _scored_texts(self) -> ScoredTexts:
+    def scored_texts(self) -> ScoredTexts:
         return scored_texts(self)
 
     def logs_sample(self, step: int) -> bool:

@@ -57,6 +57,11 @@ class ScoredTexts(NamedTuple):
     floor: Float[np.ndarray, "text token"] | None = None
     n_tales: int = 0
 
+    @property
+    def unit(self) -> str:
+        """Of what `by_group` returns."""
+        return "bits per token" if self.floor is None else "bits per tale above the floor"
+
     def by_group(self, bits: Float[np.ndarray, "text token"]) -> dict[str, float]:
         """What is logged of the loss of every target, in bits."""
         if self.floor is not None:

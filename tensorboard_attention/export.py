@@ -27,6 +27,7 @@ MODULES = [
             "panel",
             "scores",
             "headcurves",
+            "learned",
             "notes",
             "theme",
             "keys",

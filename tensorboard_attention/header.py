@@ -71,7 +71,7 @@ def read_header(strings: Sequence[bytes]) -> Header:
 def _read(header: dict[str, Any]) -> Header:
     """Raises one of many errors if the header is not in the format: a single one that the page
     cannot show would stop the whole tab."""
-    if not all(_fits(header[name], kind) for name, kind in FIELDS.items() if name in header):
+    if not all(fits(header[name], kind) for name, kind in FIELDS.items() if name in header):
         raise ValueError("a field has another type")
     scores, heads, tokens = header["scores"], header["heads"], header["tokens"]
     keys = header.get("keys", tokens)
@@ -93,12 +93,12 @@ def _read(header: dict[str, Any]) -> Header:
     return Header(columns, values.tobytes(), text, header.get("last_step", 0))
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def fits(value: Any, kind: Any) -> bool:
     """Whether a value of JSON has this type, as in FIELDS."""
     if isinstance(kind, tuple):
-        return _fits(value, list) and len(value) == len(kind) and all(map(_fits, value, kind))
+        return fits(value, list) and len(value) == len(kind) and all(map(fits, value, kind))
     if isinstance(kind, list):
-        return _fits(value, list) and all(_fits(item, kind[0]) for item in value)
+        return fits(value, list) and all(fits(item, kind[0]) for item in value)
     if isinstance(kind, dict):
-        return _fits(value, dict) and all(_fits(item, kind[str]) for item in value.values())
+        return fits(value, dict) and all(fits(item, kind[str]) for item in value.values())
     return isinstance(value, kind)

@@ -5,5 +5,6 @@ RECORD_BYTES = 64_000_000  # of one event; parsed, many empty parts can take 45 
 HEADER_BYTES = 4_000_000  # of JSON; parsed, it can take 25 times as much
 MEMORY_BYTES = 150_000_000  # for the steps of all runs
 CURVE_BYTES = 48_000_000  # of the scores in one response
+LOSSES_BYTES = 32_000_000  # of the losses of a run
 PAGE_BYTES = 256_000_000  # of a live page
 MOST_NOTES = 100  # on what is skipped, of one file and of all

@@ -2,8 +2,11 @@
 
     runs                  JSON: steps {run: {tag: [step, ...]}}; newest, the run that was logged
                           last; versions {run: text}, where a run's version changes when its old
-                          steps change; live [run], those with a live page; notes [text], what is
-                          not shown and why; complete, false if some of the log is still to be read
+                          steps change; live [run], those with a live page; losses {run: text},
+                          those with losses, where the text changes with them; notes [text], what
+                          is not shown and why; complete, false if some of the log is still to be
+                          read
+    losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     live?run=             the live page of a run, with a policy that lets it request nothing
     maps?run=&tag=&step=  header and maps in the format of summary.py
     scores?run=&tag=      JSON with names, steps, texts (for each step the same number for the same
@@ -29,6 +32,7 @@ from werkzeug import Request, Response
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.index import Index
 from tensorboard_attention.live import HEADERS, find_pages, read_page
+from tensorboard_attention.losses import find_losses, read_losses
 from tensorboard_attention.summary import PLUGIN_NAME
 
 ENTRY = "index.js"
@@ -58,6 +62,7 @@ class AttentionPlugin(TBPlugin):
         entry = script() + without_imports((STATIC / ENTRY).read_text("utf-8"))
         apps = {f"/{STYLE}": _text(style, "text/css"), f"/{ENTRY}": _text(entry, "text/javascript")}
         apps["/runs"] = Request.application(self._runs)
+        apps["/losses"] = Request.application(self._losses)
         apps["/live"] = Request.application(self._live)
         apps["/maps"], apps["/scores"] = _framed(self._maps), _framed(self._scores)
         return apps
@@ -69,10 +74,18 @@ class AttentionPlugin(TBPlugin):
             "newest": self._index.newest(),
             "versions": self._index.versions(),
             "live": find_pages(self._index.folders().items()),
+            "losses": find_losses(self._index.folders().items()),
             "notes": self._index.notes(),
             "complete": complete,
         }
         return Respond(request, json.dumps(found), "application/json")
+
+    def _losses(self, request: Request) -> Response:
+        try:
+            text = read_losses(self._index.folders()[request.args["run"]])
+        except (LookupError, OSError, ValueError):
+            return Respond(request, "no losses", "text/plain", code=404)
+        return Respond(request, text, "application/json")
 
     def _live(self, request: Request) -> Response:
         try:

@@ -5,6 +5,7 @@
     .hydra/          what Hydra composed, for tools that read it
     train.log        events of the run, as plain lines
     metrics.jsonl    one line per measurement
+    losses.json      losses of tokens, for TensorBoard's Attention tab
     summary.json     the result
     data.json        a checksum of the tokens, to detect a changed text
     tokenizer/       the complete tokenizer: opening a run needs no network
@@ -44,7 +45,15 @@ from training.checkpoint import Checkpoints
 from training.stored import flat
 
 RUNS = Path("runs")
-FILES = ("config.yaml", "resumed.yaml", "data.json", "train.log", "metrics.jsonl", "summary.json")
+FILES = (
+    "config.yaml",
+    "resumed.yaml",
+    "data.json",
+    "train.log",
+    "metrics.jsonl",
+    "losses.json",
+    "summary.json",
+)
 FOLDERS = (".hydra", "tokenizer", "checkpoints", "profile")
 RARE = ("resumed.yaml", "profile")  # most runs never have them
 

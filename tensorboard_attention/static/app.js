@@ -6,6 +6,7 @@ import { countViews, nearest, readLink, restore } from "./state.js";
 import { Picker, copyLink, showPickers } from "./controls.js";
 import { emptyNotice } from "./panel.js";
 import { HeadCurves } from "./headcurves.js";
+import { Learned } from "./learned.js";
 import { Scores, leading } from "./scores.js";
 import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
@@ -77,6 +78,7 @@ class App extends Inspector {
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
+    this.learned = new Learned();
     this.headCurves = new HeadCurves((head) => this.turnTo(head));
     this.compare = new Compare(this);
     this.live = new LiveLink();
@@ -115,6 +117,7 @@ class App extends Inspector {
           this.scores.node,
         ),
       )),
+      this.learned.node,
     );
     this.listen({ c: () => this.compare.toggle(), d: () => this.compare.toggleDifference() });
   }
@@ -215,6 +218,8 @@ class App extends Inspector {
     if (!this.scores.leading.childElementCount) draw([null, null]);
     const come = await curves;
     if (turn === this.turn) draw(come);
+    const losses = await this.store.learned(views[0].run).catch(() => null);
+    if (turn === this.turn) this.learned.show(losses);
   }
 
   step(by) {
@@ -228,14 +233,14 @@ class App extends Inspector {
   // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
-    const known = JSON.stringify([this.runs, this.source.versions, this.source.live]);
+    const state = () => [this.source.versions, this.source.live, this.source.losses];
+    const known = JSON.stringify([this.runs, ...state()]);
     let lost = "";
     const runs = await this.source.runs().catch((error) => void (lost = error.message));
     if (lost !== this.lost) this.say(lost);
     this.lost = lost;
     if (runs) this.notes.show(this.source.notes);
-    const { versions, live } = this.source;
-    if (!runs || JSON.stringify([runs, versions, live]) === known) return;
+    if (!runs || JSON.stringify([runs, ...state()]) === known) return;
     const before = this.runs;
     this.runs = runs;
     if (!this.state || !Object.keys(runs).length) return location.reload(); // the first runs appeared, or all are gone

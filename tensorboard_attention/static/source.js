@@ -8,6 +8,7 @@ export class Logs {
 
   versions = {}; // by run; a version changes when old steps of the run change
   live = []; // runs that have a live page
+  losses = {}; // by run that has losses of tokens: a text that changes with them
   notes = []; // what is not shown, and why
   complete = true; // false if some of the log is still to be read
 
@@ -26,10 +27,17 @@ export class Logs {
     const [header, rest] = framed(await (await ask("scores", { run, tag })).arrayBuffer());
     return { ...header, values: new Float32Array(rest.slice().buffer) };
   }
+
+  // What a run learned when (losses.py), or null.
+  async learned(run) {
+    return Object.hasOwn(this.losses, run) ? (await ask("losses", { run })).json() : null;
+  }
 }
 
 export class Embedded {
   follows = false;
+  losses = {};
+  learned = async () => null;
   versions = {};
   live = [];
   notes = [];
@@ -87,6 +95,7 @@ const MOST_BYTES = 256e6;
 export class Store {
   #maps = new Map(); // least recently used first
   #scores = new Map();
+  #learned = null;
   #bytes = 0;
 
   constructor(source) {
@@ -118,6 +127,13 @@ export class Store {
       this.#scores.set(key, { state, answer });
     }
     return this.#scores.get(key).answer;
+  }
+
+  // What a run learned when. Loaded again if that has changed.
+  learned(run) {
+    const state = JSON.stringify([run, this.source.losses[run]]);
+    if (this.#learned?.state !== state) this.#learned = { state, answer: this.source.learned(run) };
+    return this.#learned.answer;
   }
 
   async #count(bytes) {

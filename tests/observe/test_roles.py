@@ -21,9 +21,11 @@ from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
 from model import GPT
 from observe.context import RunContext
+from observe.losses_file import LossesFile
 from observe.metrics_file import MetricsFile
 from observe.roles import SEEN, scored_texts, target_bits, times_seen
 from observe.tensorboard import TensorBoard
+from tensorboard_attention.losses import read_losses
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics
@@ -98,6 +100,36 @@ def test_how_often_a_word_was_seen():
         b" \xc3\xa9t",
     ]
     assert times_seen(tokens).tolist() == [0, -1, 0, 1, 1, -1, 2, 2, 0]
+
+
+def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
+    context = tales_context(tmp_path, 60)
+    file = LossesFile(context)
+    file.on_start(trainer_at(context, 0))
+    for step in (10, 20):
+        file.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60, 0.5))
+    found = json.loads(read_losses(tmp_path))
+    texts, bits = context.scored_texts, context.target_bits(20)
+    assert [*found["steps"]] == ["10", "20"]
+    assert found["steps"]["20"]["values"] == pytest.approx(context.losses(20), abs=1e-4)
+    for row, (tokens, floor, seen) in enumerate(
+        zip(found["texts"], found["floor"], found["steps"]["20"]["bits"], strict=True)
+    ):
+        scored = texts.targets[row] != UNSCORED
+        assert "".join(tokens).encode() == bytes(texts.targets[row][scored].tolist())
+        assert seen == pytest.approx(bits[row][scored].tolist(), abs=1e-3)
+        assert texts.floor is not None
+        assert floor == pytest.approx(texts.floor[row][scored].tolist(), abs=1e-3)
+        for tag, places in found["groups"].items():
+            assert places[row] == np.flatnonzero(texts.groups[tag][row][scored]).tolist()
+    resumed = LossesFile(context)
+    resumed.on_start(trainer_at(context, 10))
+    resumed.on_eval(trainer_at(context, 15), EvalMetrics(1.5, 0.55, 60, 0.5))
+    assert [*json.loads(read_losses(tmp_path))["steps"]] == ["10", "15"]
+    resumed.path.write_text("damaged")
+    resumed = LossesFile(context)
+    resumed.on_start(trainer_at(context, 15))
+    assert resumed.steps == {}
 
 
 def test_they_are_in_metrics_jsonl_and_in_tensorboard(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""What a run learned when: `losses.json` in the folder of its event files, if there is one.
+
+unit     of the values
+texts    the tokens of each text
+groups   by name: for each text, the places of its tokens in this group
+floor    for each text, the bits of its tokens that no model can beat; null if they are unknown
+steps    by step: "values" by group, and "bits", the loss of each token of each text
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tensorboard_attention.header import fits
+from tensorboard_attention.limits import LOSSES_BYTES
+from tensorboard_attention.records import open_regular
+
+NAME = "losses.json"
+
+
+def find_losses(folders: Iterable[tuple[str, Path]]) -> dict[str, str]:
+    """For each run, given with its folder, that has the file: a text that changes with it."""
+    found = {}
+    for run, folder in folders:
+        with suppress(OSError):  # it was deleted meanwhile
+            if _is_there(folder / NAME):
+                found[run] = str((folder / NAME).stat().st_mtime_ns)
+    return found
+
+
+def read_losses(folder: Path) -> str:
+    """The file of a run, as JSON. Raises OSError if there is none, or no file that can be one, and
+    ValueError if it is not in the format."""
+    path = folder / NAME
+    if not _is_there(path):
+        raise OSError(0, "there is no such file")
+    with open_regular(path) as file:
+        data = file.read(LOSSES_BYTES + 1)
+    if len(data) > LOSSES_BYTES:
+        raise ValueError("it is too large")
+    try:
+        found = json.loads(data)
+        _check(found)
+        return json.dumps(found, allow_nan=False)  # which the page could not read
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise ValueError("it is not in the format") from None
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _check(found: dict[str, Any]) -> None:
+    """Raises one of many errors if the file is not in the format."""
+    texts, groups, steps = found["texts"], found["groups"], found["steps"]
+    bits = [step["bits"] for step in steps.values()]
+    floors = [] if found["floor"] is None else [found["floor"]]
+    values = [step["values"] for step in steps.values()]
+    number = float | int
+    if not (
+        fits(found["unit"], str)
+        and fits(texts, [[str]])
+        and fits(groups, {str: [[int]]})
+        and fits([*bits, *floors], [[[number]]])
+        and fits(values, [{str: number}])
+        and all(step.isdecimal() for step in steps)
+        and groups
+    ):
+        raise ValueError
+    lengths = [len(text) for text in texts]
+    if any([len(row) for row in numbers] != lengths for numbers in (*bits, *floors)):
+        raise ValueError
+    for rows in groups.values():
+        for row, length in zip(rows, lengths, strict=True):
+            if row and not 0 <= min(row) <= max(row) < length:
+                raise ValueError

@@ -1,0 +1,150 @@
+"""What a run learned when: the file, what is refused, and what the tab shows of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright import sync_api
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client, TestResponse
+
+from tensorboard_attention.losses import NAME, find_losses, read_losses
+from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.tests.conftest import HOSTILE, Tab, log
+from tensorboard_attention.tests.test_live import REFRESH
+
+LOSSES: dict[str, Any] = {
+    "unit": "bits per tale above the floor",
+    "texts": [["Ida", " sang", HOSTILE], [" Tom"]],
+    "groups": {"excess/names again": [[0], [0]], "excess/song": [[1, 2], []]},
+    "floor": [[1.0, 0.0, 2.0], [3.0]],
+    "steps": {
+        "100": {
+            "values": {"excess/names again": 20.0, "excess/song": 4.0},
+            "bits": [[9.0, 8.0, 2.0], [3.5]],
+        },
+        "20": {
+            "values": {"excess/names again": 30.0, "excess/song": 8},
+            "bits": [[9.5, 8.0, 4.0], [7.0]],
+        },
+    },
+}
+
+
+def changed(*keys: str | int, to: Any) -> dict[str, Any]:
+    found = json.loads(json.dumps(LOSSES))
+    part = found
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = to
+    return found
+
+
+def write(folder: Path, found: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / NAME).write_text(json.dumps(found))
+    return folder
+
+
+def test_a_file_in_the_format_is_read(tmp_path: Path) -> None:
+    assert json.loads(read_losses(write(tmp_path, LOSSES))) == LOSSES
+    unknown = changed("floor", to=None)
+    assert json.loads(read_losses(write(tmp_path, unknown))) == unknown
+    assert [*find_losses([("a", tmp_path), ("b", tmp_path / "none")])] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [],
+        {},
+        changed("unit", to=1),
+        changed("texts", to=["Ida"]),
+        changed("texts", 0, 0, to=3),
+        changed("groups", to={}),
+        changed("groups", "excess/song", to=[[1, 3], []]),
+        changed("groups", "excess/song", to=[[-1], []]),
+        changed("groups", "excess/song", to=[[1]]),
+        changed("floor", to=[[1.0, 0.0, 2.0]]),
+        changed("floor", 1, 0, to="3"),
+        changed("steps", "x", to=LOSSES["steps"]["20"]),
+        changed("steps", "20", "bits", to=[[1.0], [1.0]]),
+        changed("steps", "20", "bits", 1, 0, to=float("nan")),
+        changed("steps", "20", "values", to={"excess/song": float("inf")}),
+    ],
+    ids=str,
+)
+def test_anything_else_is_refused(tmp_path: Path, found: object) -> None:
+    with pytest.raises(ValueError, match="it is not in the format"):
+        read_losses(write(tmp_path, found))
+
+
+def test_links_and_what_is_too_large_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = write(tmp_path / "own", LOSSES)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / NAME).symlink_to(own / NAME)
+    assert find_losses([("other", tmp_path / "other")]) == {}
+    with pytest.raises(OSError, match="there is no such file"):
+        read_losses(tmp_path / "other")
+    monkeypatch.setattr("tensorboard_attention.losses.LOSSES_BYTES", 100)
+    with pytest.raises(ValueError, match="too large"):
+        read_losses(own)
+
+
+def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    log(logs / "learned", 0, 100)
+    write(logs / "learned", changed("steps", to={"20": LOSSES["steps"]["20"]}))
+    tab = open_tab(run="learned")
+    cells = tab[".learned td button"]
+    sync_api.expect(cells).to_have_count(2)
+    write(logs / "learned", LOSSES)
+    tab.page.clock.run_for(REFRESH)
+    sync_api.expect(cells).to_have_count(4)
+    labels = cells.evaluate_all("all => all.map((one) => one.title)")
+    assert labels == [
+        *("step 20, names again: 30.0", "step 100, names again: 20.0"),
+        *("step 20, song: 8.000", "step 100, song: 4.000"),
+    ]
+    colours = cells.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
+    assert len({*colours}) == 4
+    said = tab[".learned p[role=status]"]
+    unit = LOSSES["unit"]
+    cells.nth(3).click()
+    sync_api.expect(said).to_have_text(f"Step 100, song: 4.000 of 24.0 {unit}")
+    tab.page.keyboard.press("ArrowLeft")
+    tab.page.keyboard.press("ArrowUp")
+    sync_api.expect(said).to_have_text(f"Step 20, names again: 30.0 of 38.0 {unit}")
+    tokens = tab[".learned .token"]
+    seen = tokens.evaluate_all(
+        "all => all.map((one) => [one.title, one.classList.contains('other'),"
+        " one.style.getPropertyValue('--loss')])"
+    )
+    assert seen == [
+        ["9.50 bits, floor 1.00", False, "100.0%"],
+        ["8.00 bits, floor 0.00", True, "100.0%"],
+        ["4.00 bits, floor 2.00", True, "25.0%"],
+        ["7.00 bits, floor 3.00", False, "50.0%"],
+    ]
+    tab[".picker select >> nth=0"].select_option("trained")
+    sync_api.expect(cells).to_have_count(0)
+
+
+def test_the_server_answers_with_them(tmp_path: Path) -> None:
+    for run in ("one", "two"):
+        log(tmp_path / run, 0)
+    write(tmp_path / "one", LOSSES)
+    write(tmp_path / "two", [])
+    apps = AttentionPlugin(TBContext(logdir=str(tmp_path))).get_plugin_apps()
+    assert {*json.loads(Client(apps["/runs"]).get().data)["losses"]} == {"one", "two"}
+
+    def ask(run: str) -> TestResponse:
+        return Client(apps["/losses"]).get(query_string={"run": run})
+
+    assert json.loads(ask("one").data) == LOSSES
+    assert [ask(run).status_code for run in ("two", "three", "..")] == [404] * 3
