@@ -32,6 +32,7 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
         ".hydra",
         "train.log",
         "metrics.jsonl",
+        "losses.json",
         "summary.json",
         "tokenizer",
         "checkpoints",
