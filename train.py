@@ -71,49 +71,49 @@ def train(settings: Settings) -> float | None:
         run, state, checkpoint = start
         if checkpoint:
             load_weights(model, checkpoint)
-        watched = ranks.full_copy(model, config.trainer.parallel)  # looked at, and sampled from
+        observed_model = ranks.full_copy(model, config.trainer.parallel)
         if config.trainer.activation_checkpointing:
             model.checkpoint_activations()
-        parallel_model = ranks.parallelize(model, config.trainer.parallel)
+        wrapped = ranks.parallelize(model, config.trainer.parallel)
         optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
         if checkpoint:
             load_optimizer(optimizer, checkpoint)
         if ranks.is_main:
             record_start(settings, start, dataset, pretrained)
         data = training_data(dataset, config)
-        writer = Writer(watched, dataset.tokenizer, config.data.document_end)
+        writer = Writer(observed_model, dataset.tokenizer, config.data.document_end)
         context = RunContext(
             folder=run.path,
             config=config,
             varied=varied(overridden()),
-            model=watched,
+            model=observed_model,
             corpus=corpus,
             dataset=dataset,
             write_sample=lambda: writer.write(config.observe.samples),
             first_step=state.step,
-            has_page=is_possible(watched, dataset.tokenizer),
+            has_page=is_possible(observed_model, dataset.tokenizer),
             gives_hints=is_first(HydraConfig.get()),
         )
-        observe = config.observe
+        observe, at_start = config.observe, config.init_from is not None
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.
-        has_weights = config.init_from is not None  # that are worth a checkpoint, before any step
         callbacks = [
             StopOnSignal(),
             NonFiniteGuard(),
             Metrics(data.token_bytes),
-            FullCopy(watched, observe.look_at, observe.histograms.every),
+            FullCopy(observed_model, observe.is_observed, observe.histograms.every),
             *(build_observers(observe, context) if ranks.is_main else []),
-            Checkpointing(run.checkpoints, has_weights),
-            Evaluation(data.validation, data.final_validation, data.token_bytes, has_weights),
+            Checkpointing(run.checkpoints, at_start),
+            Evaluation(data.validation, data.final_validation, data.token_bytes, at_start),
         ]
-        parts = (parallel_model, optimizer, data.batches, state)
-        trainer = Trainer(config.trainer, *parts, config.seed, ranks, callbacks)
+        trainer = Trainer(
+            config.trainer, wrapped, optimizer, data.batches, state, config.seed, ranks, callbacks
+        )
         with run.in_place():
             summary = trainer.fit()
             if summary and ranks.is_main:
                 run.write_summary(summary)
-        log.info("maps, scores, samples, embeddings and histograms took %s", context.stopwatch)
+        log.info("looking at the model took %s", context.stopwatch)
     if summary is None:
         exit_stopped(trainer, run.path)
     return summary.val_bpb

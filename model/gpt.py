@@ -170,15 +170,15 @@ class GPT(nn.Module):
     def init_weights(self) -> None:
         """Random weights, normal with mean 0; biases are 0, gains 1.
 
-        Matrices have std 0.02, and those that write to the residual stream std 0.02 / sqrt(2
-        n_layers), so that its variance does not grow with depth (Radford et al. 2019, section 2.3).
+        Matrices have std 0.02, and the last ones of MLPs std 0.02 / sqrt(2 n_layers), so that the
+        variance of the residual stream does not grow with depth (Radford et al. 2019, section 2.3).
         Two things differ from GPT-2, since a small model then learns far sooner to copy words
         (benchmarks/NOTES.md):
 
         - Embeddings have std `EMBEDDING_STD`. Where they are also the output matrix, the gain of
           the final norm is so much smaller, and the first logits are those of std 0.02.
         - Value matrices have std 1 / sqrt(d_model), and a layer's output matrix begins as their
-          transpose: a head begins by passing on what it reads.
+          transpose, divided by sqrt(2 n_layers): a head begins by passing on what it reads.
         """
         std, depth = 0.02, math.sqrt(2 * self.config.n_layers)
         for name, parameter in self.named_parameters():
@@ -202,7 +202,7 @@ class GPT(nn.Module):
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, and the mode of before afterwards."""
+    """Put the model in eval mode, and in its mode of before on exit."""
     was_training = model.training
     model.eval()
     try:

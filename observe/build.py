@@ -27,11 +27,12 @@ class ObserversConfig:
     histograms: HistogramsConfig
     profile: ProfileConfig
 
-    def look_at(self, step: int, last: int) -> bool:
-        """Whether an observer looks at the model after `step` steps of a run of `last` steps."""
+    def is_observed(self, step: int, last: int) -> bool:
+        """Whether an observer reads the model after `step` steps of a run of `last` steps, beside
+        those that do at an evaluation or a checkpoint."""
         maps, every = self.attention, self.histograms.every
         has_maps = maps.is_on and (maps.has_maps(step, last) or maps.has_images(step, last))
-        return has_maps or (every > 0 and (step == last or step % every == 0))
+        return self.tensorboard and (has_maps or (every > 0 and step % every == 0))
 
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:

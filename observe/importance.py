@@ -35,8 +35,7 @@ def held_out(context: RunContext) -> Batch:
     targets: the windows of medium length, which are whole documents where the corpus has any."""
     dataset, model = context.dataset, context.model
     heads = model.config.n_layers * model.config.n_heads
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    n_tokens = min(MOST, max(FEWEST, PRODUCTS // (heads * weights)))
+    n_tokens = min(MOST, max(FEWEST, PRODUCTS // (heads * model.n_parameters)))
     starts = context.document_starts(dataset.val)
     length = model.config.context_length
     if starts is None:

@@ -1,5 +1,5 @@
-"""How much time a run spends looking at its model: its maps, scores, samples, embeddings and
-histograms."""
+"""How much time a run spends looking at its model: its maps, scores, losses, samples,
+embeddings and histograms."""
 
 from __future__ import annotations
 

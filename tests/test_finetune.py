@@ -221,7 +221,7 @@ BREAK: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "one tensor more": (
         lambda run: rewrite(run, lambda each: each.update(extra=torch.ones(2))),
-        "extra is not a part of the model",
+        "extra is not expected",
     ),
 }
 

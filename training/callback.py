@@ -68,7 +68,7 @@ class Callback:
     """Follows a run. Does nothing; subclasses override the methods that they need.
 
     `trainer.state` says how far the run has come. Every event is sent to all callbacks in the order
-    of `trainer.callbacks`.
+    of `trainer.callbacks`, on every rank; only `on_checkpoint` on the main process alone.
     """
 
     def on_start(self, trainer: Trainer) -> None:

@@ -50,7 +50,7 @@ STEP = re.compile(r"step-(\d{6,})")
 UNFINISHED = re.compile(r"\.step-\d+\.[0-9a-f]{16}")  # of a process that was killed; see `files`
 WRITTEN = "written.json"
 
-Parts = Mapping[str, Mapping[str, Tensor]]  # tensors by their names, by the file of a checkpoint
+TensorFiles = Mapping[str, Mapping[str, Tensor]]  # tensors by their names, by their file
 
 
 class Checkpoints:
@@ -60,7 +60,7 @@ class Checkpoints:
     def __init__(self, folder: Path, check: Callable[[], None] = lambda: None) -> None:
         self.folder, self._check = folder, check
 
-    def save(self, parts: Parts, state: TrainState, is_best: bool, keep: int) -> Path:
+    def save(self, files: TensorFiles, state: TrainState, is_best: bool, keep: int) -> Path:
         """Write a checkpoint, point `last` (and `best`) to it, and delete all but the newest `keep`
         and the best; returns its folder.
 
@@ -74,8 +74,8 @@ class Checkpoints:
             remove(target / EVALUATED)  # of the step before a resume from earlier
             self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
             with replace_folder(target) as temporary:
-                for part, values in parts.items():
-                    write_tensors(temporary / part, values)
+                for file, values in files.items():
+                    write_tensors(temporary / file, values)
                 (temporary / STATE).write_text(state.as_json(), encoding="utf-8")
                 write_sums(temporary, FILES)
                 self._record({*self._written(), state.step})  # before the folder has its name

@@ -18,8 +18,8 @@ log = logging.getLogger("training")
 
 class Checkpointing(Callback):
     """Saves every `trainer.checkpoint_every` steps, at the end, on request, where the run stops,
-    and where an evaluation is the best so far. A step that was skipped is not saved: the checkpoint
-    waits for the next one that is not.
+    and where an evaluation is the best so far. After a step that was skipped, the checkpoint waits
+    for the next one that is not, or for the end.
 
     at_start: also before the first step: the initial weights are those of another run, which may be
         deleted or trained on.
@@ -37,8 +37,8 @@ class Checkpointing(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         state, config = trainer.state, trainer.config
-        trainer.save_requested |= trainer.is_due(config.checkpoint_every)
-        if not trainer.save_requested or trainer.stop_signal:
+        trainer.checkpoint_pending |= trainer.is_due(config.checkpoint_every)
+        if not trainer.checkpoint_pending or trainer.stop_signal:
             return
         if state.bad_in_a_row and state.step < config.max_steps:
             log.warning("step %d: checkpoint postponed, because the step was skipped", state.step)
@@ -63,13 +63,13 @@ class Checkpointing(Callback):
             if not parameter.isfinite().all():
                 raise diverged(trainer, f"{name} has values that are not finite")
         weights: dict[str, Tensor] = dict(trainer.model.named_parameters())
-        parts = {MODEL: weights, OPTIMIZER: trainer.optimizer.state_tensors()}
+        files = {MODEL: weights, OPTIMIZER: trainer.optimizer.state_tensors()}
         is_main = trainer.ranks.is_main
         tensors = {
-            part: {name: _full(tensor, is_main) for name, tensor in values.items()}
-            for part, values in parts.items()
+            file: {name: _full(tensor, is_main) for name, tensor in values.items()}
+            for file, values in files.items()
         }
-        self.saved_step, trainer.save_requested = trainer.state.step, False
+        self.saved_step, trainer.checkpoint_pending = trainer.state.step, False
         if is_main:
             keep = trainer.config.keep_checkpoints
             path = self.checkpoints.save(tensors, trainer.state, is_best, keep)

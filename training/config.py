@@ -57,8 +57,9 @@ class TrainerConfig:
     def scored_tokens(self, tokens_per_step: int) -> int | None:
         """How many tokens an evaluation during training scores; None: all.
 
-        `auto` keeps evaluations below a twentieth of the time of a run. A step is a forward and a
-        backward pass, which takes twice as long as the forward pass of an evaluation. With
+        `auto` keeps evaluations below a twentieth of the time of a run. A step over T tokens takes
+        as long as an evaluation of 3 T: a forward pass, and a backward pass twice as long. So E
+        tokens are scored where E / (3 T + E) = 1/20, that is E = 3 T / 19. With
         `eval_every`, a run that is extended scores the same tokens as before, so that its `best`
         stays comparable.
         """

@@ -188,13 +188,13 @@ class FullCopy(Callback):
     where an observer looks at it; and its gradients every `gradients_every` steps (0: never). Does
     nothing if `model` is the model in training.
 
-    look_at(step, last): whether an observer looks at the model after `step` of `last` steps.
+    is_observed(step, last): whether an observer reads the model after `step` of `last` steps.
     """
 
     def __init__(
-        self, model: nn.Module, look_at: Callable[[int, int], bool], gradients_every: int
+        self, model: nn.Module, is_observed: Callable[[int, int], bool], gradients_every: int
     ) -> None:
-        self.model, self.look_at, self.gradients_every = model, look_at, gradients_every
+        self.model, self.is_observed, self.gradients_every = model, is_observed, gradients_every
 
     def on_start(self, trainer: Trainer) -> None:
         self._gather(trainer)
@@ -202,15 +202,15 @@ class FullCopy(Callback):
     def on_gradients(self, trainer: Trainer) -> None:
         if self.model is trainer.model:
             return
-        if self.gradients_every and trainer.is_due(self.gradients_every):
+        if self.gradients_every and trainer.state.step % self.gradients_every == 0:
             for name, sharded in trainer.model.named_parameters():
                 own = self.model.get_parameter(name)
                 if sharded.grad is not None:
                     own.grad = full_tensor(sharded.grad).to(own.device)
 
     def on_step(self, trainer: Trainer) -> None:
-        is_saved = trainer.save_requested or trainer.is_due(trainer.config.checkpoint_every)
-        if is_saved or self.look_at(trainer.state.step, trainer.config.max_steps):
+        is_saved = trainer.checkpoint_pending or trainer.is_due(trainer.config.checkpoint_every)
+        if is_saved or self.is_observed(trainer.state.step, trainer.config.max_steps):
             self._gather(trainer)
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:

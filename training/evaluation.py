@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from data.batches import EvalBatches
+from data.batches import UNSCORED, EvalBatches
 from model import evaluating
 from training.callback import Callback, EvalMetrics, Summary
 from training.device import autocast
@@ -69,7 +69,7 @@ def measure(
             with autocast:
                 loss = model(inputs.to(device), targets=targets.to(device), reduction="sum")
             nats += loss.item()  # in float64: a long split has millions of terms
-            scored = targets[targets >= 0]
+            scored = targets[targets != UNSCORED]
             tokens += scored.numel()
             n_bytes += int(token_bytes[scored].sum())
     return Measurement(nats, tokens, n_bytes)
@@ -154,7 +154,7 @@ class Evaluation(Callback):
         # Under fsdp all ranks must call the model equally often: each evaluates all batches.
         share = ranks.world_size if trainer.config.parallel == "ddp" else 1
         precision = autocast(ranks.device, trainer.config.precision)
-        mine = self._watched(trainer, batches, share)
+        mine = self._own_batches(trainer, batches, share)
         sums = measure(trainer.model, mine, self.token_bytes, ranks.device, precision)
         trainer.seconds_paused += time.perf_counter() - began
         if trainer.stop_signal:
@@ -162,11 +162,13 @@ class Evaluation(Callback):
         if share > 1:
             nats, tokens, n_bytes = ranks.sum([sums.nats, sums.tokens, sums.bytes])
             sums = Measurement(nats, int(tokens), int(n_bytes))
+        elif ranks.world_size > 1:
+            sums = ranks.broadcast(sums)  # so that all decide alike which is the best
         if not math.isfinite(sums.nats):
             raise diverged(trainer, f"the validation loss is {sums.nats}")
         return replace(sums, bits=batches.bits)
 
-    def _watched(
+    def _own_batches(
         self, trainer: Trainer, batches: EvalBatches, share: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's batches, up to a signal to stop. All ranks report equally many: they look at

@@ -40,7 +40,7 @@ class NonFiniteGuard(Callback):
         self._unread.append(torch.stack([trainer.loss, trainer.grad_norm]))
         limit = min(MAX_UNREAD, config.max_bad_steps - trainer.state.bad_in_a_row)
         intervals = (config.log_every, config.eval_every, config.checkpoint_every)
-        is_due = trainer.save_requested or any(map(trainer.is_due, intervals))
+        is_due = trainer.checkpoint_pending or any(map(trainer.is_due, intervals))
         if is_due or len(self._unread) >= limit:
             self._read(trainer)
 

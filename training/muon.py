@@ -55,8 +55,8 @@ class Muon:
                 full = result if parameter.shape == shape else result.mT
                 weight = local_tensor(parameter)
                 weight.mul_(decay)
-                step = local_tensor(shard_as(full * is_finite, parameter))
-                weight.add_(step, alpha=-lr * 0.2 * math.sqrt(max(shape)))
+                change = local_tensor(shard_as(full * is_finite, parameter))
+                weight.add_(change, alpha=-lr * 0.2 * math.sqrt(max(shape)))
 
     def _update(
         self, parameter: nn.Parameter, is_finite: Bool[Tensor, ""]

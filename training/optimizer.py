@@ -7,8 +7,9 @@ SGD with momentum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool
@@ -27,8 +28,8 @@ class OptimizerConfig:
     name: str = field(metadata={"fixed": True})
     lr: float
     weight_decay: float
-    beta1: float
-    beta2: float
+    beta1: float | None
+    beta2: float | None
     warmup_steps: int
     decay_fraction: float
     adamw_lr: float | None
@@ -36,10 +37,8 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, OPTIMIZERS)
-        for name in ("adamw_lr", "momentum"):
-            users = [
-                optimizer for optimizer, (_, settings) in OPTIMIZERS.items() if name in settings
-            ]
+        for name in ("beta1", "beta2", "adamw_lr", "momentum"):
+            users = [kind for kind, recipe in OPTIMIZERS.items() if name in recipe.settings]
             if getattr(self, name) is None and self.name in users:
                 raise ValueError(f"{name}: is null; give a number for {self.name}")
             if getattr(self, name) is not None and self.name not in users:
@@ -144,9 +143,19 @@ Rule = AdamW | Muon | SGD
 Parameters = list[nn.Parameter]
 
 
+class Recipe(NamedTuple):
+    """How an optimizer is built: `rules` returns one or more for the matrices inside the blocks,
+    the embedding matrices, and the norms and biases. settings: those of all that may be null which
+    it needs."""
+
+    rules: Callable[[OptimizerConfig, Parameters, Parameters, Parameters], list[Rule]]
+    settings: tuple[str, ...]
+
+
 def _adamw(
     config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
 ) -> list[Rule]:
+    assert config.beta1 is not None and config.beta2 is not None
     lr, betas = config.lr, (config.beta1, config.beta2)
     return [
         AdamW(matrices + embeddings, lr, config.weight_decay, betas),
@@ -158,6 +167,7 @@ def _muon(
     config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
 ) -> list[Rule]:
     assert config.momentum is not None and config.adamw_lr is not None
+    assert config.beta1 is not None and config.beta2 is not None
     betas = (config.beta1, config.beta2)
     return [
         Muon(matrices, config.lr, config.weight_decay, config.momentum),
@@ -176,12 +186,10 @@ def _sgd(
     ]
 
 
-# The rules for matrices inside the blocks, embedding matrices, and norms and biases; and which of
-# the settings that may be null it uses.
 OPTIMIZERS = {
-    "adamw": (_adamw, ()),
-    "muon": (_muon, ("adamw_lr", "momentum")),
-    "sgd": (_sgd, ("momentum",)),
+    "adamw": Recipe(_adamw, ("beta1", "beta2")),
+    "muon": Recipe(_muon, ("beta1", "beta2", "adamw_lr", "momentum")),
+    "sgd": Recipe(_sgd, ("momentum",)),
 }
 
 
@@ -190,17 +198,16 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, max_steps: int) -> None:
         self.config, self.max_steps = config, max_steps
-        build, _ = OPTIMIZERS[config.name]
-        self.rules = build(config, *_sort_parameters(model))
+        self.rules = OPTIMIZERS[config.name].rules(config, *_group_parameters(model))
         self._names = {parameter: name for name, parameter in model.named_parameters()}
 
-    def step(self, step: int, is_finite: Bool[Tensor, ""]) -> float:
-        """Update the parameters at the rates of step 1..max_steps; change nothing unless
-        `is_finite`, which the host does not wait for.
+    def step(self, number: int, is_finite: Bool[Tensor, ""]) -> float:
+        """Update the parameters at the rates of step `number`, which is 1 to `max_steps`; change
+        nothing unless `is_finite`, which the host does not wait for.
 
         Returns the rate of the first rule: that of `optimizer.lr`.
         """
-        scale = lr_scale(step, self.max_steps, self.config)
+        scale = lr_scale(number, self.max_steps, self.config)
         for rule in self.rules:
             rule.step(scale, is_finite)
         return self.rules[0].lr * scale
@@ -220,9 +227,7 @@ class Optimizer:
         }
 
 
-def _sort_parameters(
-    model: nn.Module,
-) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+def _group_parameters(model: nn.Module) -> tuple[Parameters, Parameters, Parameters]:
     """Matrices inside the blocks; embedding matrices; norms and biases."""
     matrices, embeddings, vectors = [], [], []
     for name, parameter in model.named_parameters():

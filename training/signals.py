@@ -50,7 +50,7 @@ class StopOnSignal(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.stop_signal, save = trainer.ranks.max([self._stop, self._save])
-        trainer.save_requested |= bool(save)
+        trainer.checkpoint_pending |= bool(save)
         self._save = 0
 
     def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ log = logging.getLogger("training")
 log.addHandler(logging.NullHandler())  # until a run has a log file
 
 # Maps the number of completed steps to the inputs and targets of the next step.
-Batches = Callable[[int], tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]
+BatchOfStep = Callable[[int], tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]
 
 
 class Trainer:
@@ -49,7 +50,7 @@ class Trainer:
         config: TrainerConfig,
         parallel_model: nn.Module,
         optimizer: Optimizer,
-        batches: Batches,
+        batches: BatchOfStep,
         state: TrainState,
         seed: int,
         ranks: Ranks | None = None,
@@ -63,13 +64,13 @@ class Trainer:
         self.forward = torch.compile(parallel_model) if config.compile else parallel_model
         self.autocast = autocast(self.ranks.device, config.precision, self.model)
         self.stop_signal = 0  # a number ends the loop after the step
-        self.save_requested = False
+        self.checkpoint_pending = False  # one is due, or was requested by a signal
         self.seconds_paused = 0.0  # in evaluations
-        self.summary: Summary | None = None
+        self.summary: Summary | None = None  # set by `Evaluation.on_finish`
 
     def fit(self) -> Summary | None:
-        """Train from the current state to `max_steps`; return the result, or None after a signal to
-        stop. Raises what callbacks raise."""
+        """Train from the current state to `max_steps`; return the `summary`, which is None after a
+        signal to stop. Raises what the first callback raised."""
         first, last = self.state.step, self.config.max_steps
         log.info("training on %s from step %d to %d", self.ranks.device, first, last)
         try:
@@ -78,26 +79,40 @@ class Trainer:
                 self.step(*self.batches(self.state.step))
                 self.call("on_step")
             self.call("on_stop" if self.stop_signal else "on_finish")
-        finally:
-            self.call("on_end")
+        except BaseException:
+            with suppress(Exception):
+                self._end()
+            raise
+        self._end()
         return self.summary
+
+    def _end(self) -> None:
+        """Call `on_end` of all callbacks, also after one has raised; then raise that."""
+        errors = []
+        for callback in self.callbacks:
+            try:
+                callback.on_end(self)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def step(self, inputs: Int[Tensor, "batch query"], targets: Int[Tensor, "batch query"]) -> None:
         """One optimizer step over one batch, of which each rank takes its share."""
         config, state, ranks = self.config, self.state, self.ranks
         torch.manual_seed(_mix(self.seed, state.step + 1, ranks.rank))
-        parts = [
+        micro_batches = [
             _send(ranks.shard_batch(tensor), ranks.device).chunk(config.grad_accumulation)
             for tensor in (inputs, targets)
         ]
 
         loss = torch.zeros((), device=ranks.device)
-        for i, (x, y) in enumerate(zip(*parts, strict=True), 1):
+        for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
             ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
             with self.autocast:
-                part = self.forward(x, targets=y) / config.grad_accumulation
-            part.backward()
-            loss += part.detach()
+                micro_loss = self.forward(x, targets=y) / config.grad_accumulation
+            micro_loss.backward()
+            loss += micro_loss.detach()
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
         self.targets = targets
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)

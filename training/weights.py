@@ -55,7 +55,7 @@ def _load(file: Path, tensors: Mapping[str, Tensor]) -> None:
         with safe_open(path, "pt") as stored:
             names = {*stored.keys()}
         for name in sorted(names ^ tensors.keys()):
-            what = "missing" if name in tensors else "not a part of the model"
+            what = "missing" if name in tensors else "not expected"
             raise ValueError(f"{name:.80} is {what}")
         for name, tensor in tensors.items():
             full = read_tensor(path, name)

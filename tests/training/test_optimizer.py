@@ -168,3 +168,12 @@ def test_the_schedule_by_hand() -> None:
     scales = [lr_scale(step, 10, ADAMW) for step in range(1, 11)]
     expected = [0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]
     assert scales == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("sgd", "beta1"), ("sgd", "beta2"), ("adamw", "momentum")]
+)
+def test_a_setting_of_another_optimizer_is_refused(kind: str, name: str) -> None:
+    preset("optimizer", kind)
+    with pytest.raises(ValueError, match=f"^{name}: does not apply to {kind}"):
+        preset("optimizer", kind, **{name: 0.5})

@@ -705,6 +705,27 @@ def test_weights_of_another_run_whose_loss_is_not_finite(tmp_path: Path) -> None
         made.fit()
 
 
+def test_all_callbacks_end_and_the_first_error_is_raised(tmp_path: Path) -> None:
+    class FailsAtTheEnd(Callback):
+        def on_end(self, trainer: Trainer) -> None:
+            raise OSError("at the end")
+
+    class FailsInAStep(Callback):
+        def on_step(self, trainer: Trainer) -> None:
+            raise UserError("in a step")
+
+    made, diary = trainer(tmp_path / "one", observers=[FailsInAStep()])
+    made.callbacks.insert(0, FailsAtTheEnd())
+    with pytest.raises(UserError, match="in a step"):
+        made.fit()
+    assert diary.events[-1] == ("end", 1)
+    made, diary = trainer(tmp_path / "two")
+    made.callbacks.insert(0, FailsAtTheEnd())
+    with pytest.raises(OSError, match="at the end"):
+        made.fit()
+    assert diary.events[-1] == ("end", CONFIG.max_steps)
+
+
 def test_what_starts_also_ends(tmp_path: Path) -> None:
     class Fails(Callback):
         def on_start(self, trainer: Trainer) -> None:
