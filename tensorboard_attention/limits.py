@@ -7,4 +7,5 @@ MEMORY_BYTES = 150_000_000  # for the steps of all runs
 CURVE_BYTES = 48_000_000  # of the scores in one response
 LOSSES_BYTES = 32_000_000  # of the losses of a run
 PAGE_BYTES = 256_000_000  # of a live page
+MOST_PRODUCTS = 10**9  # of a weight with one of another head, of two maps that are compared
 MOST_NOTES = 100  # on what is skipped, of one file and of all

@@ -9,6 +9,9 @@
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     live?run=             the live page of a run, with a policy that lets it request nothing
     maps?run=&tag=&step=  header and maps in the format of summary.py
+    twins?run=&tag=&step=&run2=&tag2=&step2=
+                          JSON: [layer, head, layer, head of its twin, overlap] of each head of two
+                          maps of the same text
     scores?run=&tag=      JSON with names, steps, texts (for each step the same number for the same
                           text) and heads; then float32 (step, score, head)
 
@@ -22,6 +25,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,6 +38,7 @@ from tensorboard_attention.index import Index
 from tensorboard_attention.live import HEADERS, find_pages, read_page
 from tensorboard_attention.losses import find_losses, read_losses
 from tensorboard_attention.summary import PLUGIN_NAME
+from tensorboard_attention.twins import match_logged
 
 ENTRY = "index.js"
 
@@ -62,6 +67,7 @@ class AttentionPlugin(TBPlugin):
         entry = script() + without_imports((STATIC / ENTRY).read_text("utf-8"))
         apps = {f"/{STYLE}": _text(style, "text/css"), f"/{ENTRY}": _text(entry, "text/javascript")}
         apps["/runs"] = Request.application(self._runs)
+        apps["/twins"] = Request.application(self._twins)
         apps["/losses"] = Request.application(self._losses)
         apps["/live"] = Request.application(self._live)
         apps["/maps"], apps["/scores"] = _framed(self._maps), _framed(self._scores)
@@ -86,6 +92,19 @@ class AttentionPlugin(TBPlugin):
         except (LookupError, OSError, ValueError):
             return Respond(request, "no losses", "text/plain", code=404)
         return Respond(request, text, "application/json")
+
+    def _twins(self, request: Request) -> Response:
+        maps = []
+        try:
+            for which in ("", "2"):
+                run, tag, step = (request.args[name + which] for name in ("run", "tag", "step"))
+                header, packed = self._index.maps(run, tag, int(step))
+                maps.append((json.loads(header), packed))
+            found = match_logged(*maps)
+        except (LookupError, OSError, ValueError, zlib.error):
+            return Respond(request, "no twins", "text/plain", code=404)
+        rows = [[*twin.head, *twin.twin, round(twin.overlap, 4)] for twin in found]
+        return Respond(request, json.dumps(rows), "application/json")
 
     def _live(self, request: Request) -> Response:
         try:

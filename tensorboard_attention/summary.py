@@ -164,6 +164,21 @@ def encode(
     return [json.dumps(header).encode(), packed]
 
 
+def decode(header: Mapping[str, Any], packed: bytes) -> list[np.ndarray]:
+    """The logged maps, up to the rounding of `encode`: an array of shape (1, head, query, key) for
+    each layer. Raises ValueError if they do not fit their header."""
+    n, heads = len(header["tokens"]), header["heads"]
+    m = len(header.get("keys", header["tokens"]))
+    rows, columns = np.tril_indices(n) if header["causal"] else np.indices((n, m)).reshape(2, -1)
+    size = sum(heads) * len(rows)
+    data = zlib.decompressobj().decompress(packed, size + 1)  # few bytes can inflate to many
+    if len(data) != size:
+        raise ValueError("the maps do not fit their header")
+    weights = np.zeros((sum(heads), n, m), np.float32)
+    weights[:, rows, columns] = np.frombuffer(data, np.uint8).reshape(sum(heads), -1) / 255
+    return [layer[None] for layer in np.split(weights**2, np.cumsum(heads)[:-1])]
+
+
 def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) -> dict[str, str]:
     """Where the given scores were measured, by name."""
     places = dict.fromkeys(given, measured) if isinstance(measured, str) else dict(measured or {})

@@ -156,7 +156,7 @@ class LivePage extends Inspector {
     this.main.classList.toggle("differing", state.view === "change");
     this.panels[0].title.textContent = `L${layer}H${head}${isOff(layer, head) ? " (off)" : ""}`;
     this.switches.show(state.off, layer, head, maps.header.heads[layer]);
-    this.scores.show([{ maps, step: state.step, steps: 1, curves: null }], layer, head);
+    this.scores.show([{ maps, layer, head, step: state.step, steps: 1, curves: null }]);
     const { losses, before, tokens } = reading;
     const worst = Math.log(this.data.config.vocab_size);
     this.surprise.show(tokens, losses, before?.losses, worst, state.place);

@@ -94,6 +94,7 @@ class App extends Inspector {
         ...this.pickers.map(({ node }) => node),
         el("div", { class: "line centred" }, ...this.compare.parts, copy, this.live.node, this.copied),
       ),
+      this.compare.told,
       this.notice,
       (this.columns = el(
         "div",
@@ -131,9 +132,10 @@ class App extends Inspector {
   async show() {
     const turn = ++this.turn;
     const views = showPickers(this.pickers, this.state, this.runs);
-    let maps;
+    let maps, twins;
     try {
       maps = await Promise.all(views.map((view) => this.store.maps(view)));
+      twins = await this.compare.find(views, maps);
     } catch (error) {
       if (turn === this.turn) this.#fail(error);
       return;
@@ -141,6 +143,7 @@ class App extends Inspector {
     if (turn !== this.turn) return;
     this.say(this.lost);
     this.maps = maps;
+    this.compare.twins = twins;
     this.opening.settle(this.state, maps[0]);
     this.choice.settle(maps[0]);
     this.kept = structuredClone(this.state);
@@ -178,9 +181,16 @@ class App extends Inspector {
       const { one, two } = this.state;
       const probe = two && one.tag !== two.tag ? `, ${view.tag}` : "";
       const which = two ? ` · ${view.run}${probe}, step ${view.step}` : "";
-      title.textContent = `L${layer}H${head}${which}`;
+      const [l, h] = this.#headOf(i);
+      title.textContent = `L${l}H${h}${which}`;
     });
     this.drawHead();
+  }
+
+  // The head that a view shows: that of the second can be the twin of that of the first.
+  #headOf(view) {
+    const { layer, head } = this.state;
+    return view ? this.compare.twinOf(layer, head) : [layer, head];
   }
 
   // The parts that depend on the token in focus.
@@ -189,12 +199,12 @@ class App extends Inspector {
     const { focus, cell } = this.choice.marked(token);
     this.buttons.show(this.viewport);
     this.maps.forEach((maps, i) =>
-      this.panels[i].show(maps, layer, head, focus, cell, this.palette),
+      this.panels[i].show(maps, ...this.#headOf(i), focus, cell, this.palette),
     );
     const { one, two, difference } = this.state;
     this.difference.node.hidden = this.maps.length < 2 || !difference;
     if (!this.difference.node.hidden)
-      this.difference.show(this.maps, names(one, two), this.state, focus, cell, this.palette);
+      this.difference.show(this.maps, names(one, two), this.state, this.#headOf(1), focus, cell, this.palette);
   }
 
   // Curves need the scores of every step, so they are drawn after the maps.
@@ -206,10 +216,9 @@ class App extends Inspector {
       this.headCurves.show(this.maps[0], curves[0], name, this.state, views[0].step);
       this.scores.show(
         views.map(({ step }, i) => {
-          return { maps: this.maps[i], step, steps: steps[i].length, curves: curves[i] };
+          const [l, h] = this.#headOf(i);
+          return { maps: this.maps[i], layer: l, head: h, step, steps: steps[i].length, curves: curves[i] };
         }),
-        layer,
-        head,
       );
     };
     const curves = Promise.all(

@@ -1,10 +1,12 @@
 // Comparing two views: showing their difference, and moving both together.
 
-import { Difference } from "./difference.js";
+import { Difference, haveSameText } from "./difference.js";
 import { el } from "./dom.js";
 import { nearest } from "./state.js";
 
 export class Compare {
+  twins = [];
+
   constructor(app) {
     this.app = app;
     const button = (text, title, onclick) => el("button", { type: "button", title, onclick }, text);
@@ -17,7 +19,33 @@ export class Compare {
     });
     const both = "When one view moves by some steps, the other moves by as many";
     this.both = el("label", { class: "both line centred", title: both }, this.together, "Move both");
-    this.parts = [this.button, this.difference, this.both];
+    this.follow = el("input", { type: "checkbox", oninput: () => app.set({ twins: this.follow.checked }) });
+    const alike = "Show the head of the other view whose map overlaps most";
+    this.alike = el("label", { class: "both line centred", title: alike }, this.follow, "Twins");
+    this.parts = [this.button, this.difference, this.both, this.alike];
+    this.told = el("p", { class: "note small", role: "status" });
+  }
+
+  // The twins of the heads of two views, if they show the same text.
+  async find(views, maps) {
+    return maps.length === 2 && haveSameText(...maps) ? this.app.store.twins(...views) : [];
+  }
+
+  // Whether the second view follows the twin: by default that of another run. In the same run, a head
+  // stays the same.
+  get follows() {
+    const { one, two, twins } = this.app.state;
+    return this.twins.length > 0 && (twins ?? one.run !== two.run);
+  }
+
+  // The head of the second view beside a head of the first.
+  twinOf(layer, head) {
+    const twin = this.follows ? this.#find(layer, head) : null;
+    return twin ? twin.slice(2, 4) : [layer, head];
+  }
+
+  #find(layer, head) {
+    return this.twins.find((twin) => twin[0] === layer && twin[1] === head);
   }
 
   // possible: whether there is another view to compare with.
@@ -27,12 +55,19 @@ export class Compare {
     this.difference.setAttribute("aria-pressed", difference);
     this.together.checked = together;
     this.difference.hidden = this.both.hidden = !two;
+    this.alike.hidden = !two || !this.twins.length;
+    this.follow.checked = !!two && this.follows;
+    const { layer, head } = this.app.state;
+    const twin = two && this.#find(layer, head);
+    this.told.textContent = twin
+      ? `L${layer}H${head} here is L${twin[2]}H${twin[3]} there (${twin[4].toFixed(2)} of the attention is the same).`
+      : "";
   }
 
   // Makes room for one view, for two, or for the difference of two.
   arrange(maps) {
     const { layer, head, difference } = this.app.state;
-    const differ = maps.length === 2 && difference && !Difference.obstacle(...maps, layer, head);
+    const differ = maps.length === 2 && difference && !Difference.obstacle(...maps, this.twinOf(layer, head));
     this.app.main.classList.toggle("comparing", maps.length === 2);
     this.app.main.classList.toggle("differing", differ);
   }

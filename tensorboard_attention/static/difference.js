@@ -18,6 +18,9 @@ export class Difference {
     Object.assign(this, { one, two, tokens, keys, texts, cross, n, m });
   }
 
+  // The head of the second view that is compared with a head of the first.
+  twinOf = (layer, head) => [layer, head];
+
   query(token) {
     return this.one.query(token);
   }
@@ -27,20 +30,18 @@ export class Difference {
   }
 
   // Why two views have no difference, or "".
-  static obstacle(one, two, layer, head) {
-    const texts = ({ tokens, keys }) => JSON.stringify([tokens, keys]);
-    if (texts(one) !== texts(two))
-      return "Only maps of the same text have a difference.";
+  static obstacle(one, two, [layer, head]) {
+    if (!haveSameText(one, two)) return "Only maps of the same text have a difference.";
     return head < (two.header.heads[layer] ?? 0) ? "" : "The other model does not have this head.";
   }
 
   // Of both, as the two may have other heads before this one.
   headIndex(layer, head) {
-    return [this.one, this.two].map((maps) => maps.headIndex(layer, head));
+    return [this.one.headIndex(layer, head), this.two.headIndex(...this.twinOf(layer, head))];
   }
 
   isFinite(layer, head) {
-    return [this.one, this.two].every((maps) => maps.isFinite(layer, head));
+    return this.one.isFinite(layer, head) && this.two.isFinite(...this.twinOf(layer, head));
   }
 
   // Null for later keys in causal maps; NaN where a weight was not finite.
@@ -104,6 +105,11 @@ export class Difference {
   }
 }
 
+export function haveSameText(one, two) {
+  const texts = ({ tokens, keys }) => JSON.stringify([tokens, keys]);
+  return texts(one) === texts(two);
+}
+
 // Where a difference is on its scale, from 0 to 1: by the root, as weights are on theirs.
 export function onScale(value) {
   return (1 + Math.sign(value) * Math.sqrt(Math.abs(value))) / 2;
@@ -127,11 +133,13 @@ export class DifferencePanel {
     this.node = el("section", { class: "panel difference" }, this.view);
   }
 
-  // names: how the two views are told apart.
-  show([one, two], names, { layer, head }, focus, cell, palette) {
-    this.title.textContent = `L${layer}H${head} · ${names[0]} minus ${names[1]}`;
-    const obstacle = Difference.obstacle(one, two, layer, head);
+  // names: how the two views are told apart. twin: the head of the second view.
+  show([one, two], names, { layer, head }, twin, focus, cell, palette) {
+    const other = twin[0] === layer && twin[1] === head ? "" : ` L${twin[0]}H${twin[1]} ·`;
+    this.title.textContent = `L${layer}H${head} · ${names[0]} minus${other} ${names[1]}`;
+    const obstacle = Difference.obstacle(one, two, twin);
     if (this.maps?.one !== one || this.maps.two !== two) this.maps = new Difference(one, two);
+    this.maps.twinOf = () => twin;
     this.note.textContent = obstacle || (this.maps.isFinite(layer, head) ? "" : UNKNOWN);
     this.shown.hidden = obstacle !== "";
     this.save?.allow(!obstacle);

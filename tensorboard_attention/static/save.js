@@ -33,8 +33,9 @@ export class SaveMenu extends FileMenu {
 // What is saved of a view (0 or 1), or of the difference of both (2): maps, or what has their face;
 // heads, the index of the head in them; title; name of the file, and of that of scores; views, with the
 // maps that have the scores; palette.
-export function subject({ state, maps, palette, difference }, which) {
-  const { layer, head, one, two } = state;
+export function subject({ state, maps, palette, difference, compare }, which) {
+  const { one, two } = state;
+  const [layer, head] = which === 1 ? compare.twinOf(state.layer, state.head) : [state.layer, state.head];
   const view = which === 1 ? two : one;
   const scored = maps[which % 2];
   const shown = which === 2 ? difference.maps : scored;

@@ -20,18 +20,19 @@ export class Scores {
     this.node = el("section", { class: "told", "aria-label": "Scores of the head" }, this.leading, folded);
   }
 
-  // views: one or two of {maps, step, steps, curves}; steps are how many there are, curves null until
-  // they are loaded.
-  show(views, layer, head) {
+  // views: one or two of {maps, layer, head, step, steps, curves}; steps are how many there are, curves
+  // null until they are loaded.
+  show(views) {
     const [first] = views;
+    const { layer, head } = first;
     const names = Object.keys(first.maps.header.scores);
     const same = views.every(({ maps }) => sameTokens(maps.tokens, first.maps.tokens));
     const leads = leading(first.maps, layer, head);
     const card = (name) => {
         const values = views
-          .map(({ maps }) => formatNumber(maps.score(name, layer, head)))
+          .map(({ maps, layer, head }) => formatNumber(maps.score(name, layer, head)))
           .join(" | ");
-        const having = views.filter(({ maps }) => has(maps, name, layer, head));
+        const having = views.filter((view) => has(view, name));
         return el(
           "div",
           { class: "score", "data-score": name },
@@ -42,19 +43,19 @@ export class Scores {
             el("small", {}, views.length > 1 ? "" : rank(first.maps, name, layer, head)),
             el("b", {}, values),
           ),
-          ...about(having, name, same, first.maps, layer, head),
-          ...this.#chart(views, name, layer, head, values),
-          ...suddenRises(views, name, layer, head),
+          ...about(having, name, same, first.maps),
+          ...this.#chart(views, name, values),
+          ...suddenRises(views, name),
         );
     };
     this.leading.replaceChildren(...leads.map(card));
     this.others.replaceChildren(...names.filter((name) => !leads.includes(name)).map(card));
   }
 
-  #chart(views, name, layer, head, values) {
+  #chart(views, name, values) {
     if (views.every(({ steps }) => steps < 2)) return [];
     const curves = views
-      .map(({ maps, curves, step }) =>
+      .map(({ maps, layer, head, curves, step }) =>
         curves ? { step, ...curve(curves, name, layer, head, placeOf(maps, name)) } : null,
       )
       .filter(Boolean);
@@ -65,7 +66,7 @@ export class Scores {
     const [low, high] = scaleOf(views, name, finite);
     const [from, to] = bounds(finite).map(formatNumber);
     const now = views
-      .map(({ maps, step }) => `${formatNumber(maps.score(name, layer, head))} at step ${step}`)
+      .map(({ maps, layer, head, step }) => `${formatNumber(maps.score(name, layer, head))} at step ${step}`)
       .join(", ");
     const [first, last] = bounds(curves.flatMap((each) => each.steps));
     const x = (step) => (last > first ? ((step - first) / (last - first)) * WIDE : WIDE / 2);
@@ -146,8 +147,8 @@ export function piecesOf({ steps, values, cuts }) {
 }
 
 // Of each view, between which steps a share rose suddenly.
-function suddenRises(views, name, layer, head) {
-  const texts = views.map(({ maps, curves }) => {
+function suddenRises(views, name) {
+  const texts = views.map(({ maps, layer, head, curves }) => {
     const { units } = maps.header; // older logs do not say which scores are shares
     if (!curves || !units || Object.hasOwn(units, name)) return "";
     return suddenRise(name, piecesOf(curve(curves, name, layer, head, placeOf(maps, name))));
@@ -173,7 +174,7 @@ function suddenRise(name, pieces) {
   return `${name} rose from ${from} to ${to} between steps ${before} and ${after}`;
 }
 
-function has(maps, name, layer, head) {
+function has({ maps, layer, head }, name) {
   return !Number.isNaN(maps.score(name, layer, head));
 }
 
@@ -184,7 +185,7 @@ export function placeOf({ header: { measured = {} } }, name) {
 
 // What a score means and where it was measured. Of two views that have it, whether it can be
 // compared. Where its curve is cut.
-function about(views, name, sameText, first, layer, head) {
+function about(views, name, sameText, first) {
   const places = views.map(({ maps }) => placeOf(maps, name));
   const [place] = places;
   const differ = places.some((each) => each !== place);
@@ -195,7 +196,7 @@ function about(views, name, sameText, first, layer, head) {
     : views.length > 1 && place === "this text" && !sameText
       ? "not comparable, each measured on its own text"
       : "";
-  const cuts = views.flatMap(({ curves }, i) =>
+  const cuts = views.flatMap(({ layer, head, curves }, i) =>
     curves ? curve(curves, name, layer, head, places[i]).cuts : [],
   );
   const cut = cuts.length ? `cut ${atSteps(cuts)}, where the text changes` : "";

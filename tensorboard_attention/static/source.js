@@ -28,6 +28,12 @@ export class Logs {
     return { ...header, values: new Float32Array(rest.slice().buffer) };
   }
 
+  // [layer, head, layer, head of its twin, overlap] of each head of two views.
+  async twins(one, two) {
+    const query = { ...one, run2: two.run, tag2: two.tag, step2: two.step };
+    return (await ask("twins", query)).json();
+  }
+
   // What a run learned when (losses.py), or null.
   async learned(run) {
     return Object.hasOwn(this.losses, run) ? (await ask("losses", { run })).json() : null;
@@ -38,6 +44,7 @@ export class Embedded {
   follows = false;
   losses = {};
   learned = async () => null;
+  twins = async () => [];
   versions = {};
   live = [];
   notes = [];
@@ -96,6 +103,7 @@ export class Store {
   #maps = new Map(); // least recently used first
   #scores = new Map();
   #learned = null;
+  #twins = null;
   #bytes = 0;
 
   constructor(source) {
@@ -127,6 +135,14 @@ export class Store {
       this.#scores.set(key, { state, answer });
     }
     return this.#scores.get(key).answer;
+  }
+
+  // The twins of two views of the same text; none if they cannot be had.
+  twins(one, two) {
+    const state = JSON.stringify([one, two, this.source.versions[one.run], this.source.versions[two.run]]);
+    if (this.#twins?.state !== state)
+      this.#twins = { state, answer: this.source.twins(one, two).catch(() => []) };
+    return this.#twins.answer;
   }
 
   // What a run learned when. Loaded again if that has changed.

@@ -6,6 +6,7 @@
 //   key           the key of the selected cell, in the row of the token; undefined for none
 //   difference    whether the difference of two views is shown
 //   together      whether the steps of two views move together
+//   twins         whether the second of two views shows the twin of the head; undefined: of another run
 //   zoom          [zoom, x, y] of the visible part of the map, undefined for the whole
 //   sort, rising  the order of heads: a score's name, or "" for layer by layer; smallest first or not
 
@@ -33,6 +34,7 @@ export function linkHash(state, steps = [state.one.step, state.two?.step]) {
   if (sort) Object.assign(parts, { sort, rising: Number(rising) });
   if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: steps[1] });
   for (const name of ["difference", "together"]) if (two && state[name]) parts[name] = 1;
+  if (two && state.twins !== undefined) parts.twins = Number(state.twins);
   if (state.key !== undefined) parts.key = state.key;
   if (state.zoom) parts.zoom = state.zoom.map((each) => +each.toFixed(4)).join();
   return (
@@ -58,6 +60,7 @@ export function restore(link, runs) {
     rising: link.rising === "1",
     difference: link.difference === "1",
     together: link.together === "1",
+    twins: { 0: false, 1: true }[link.twins],
     zoom: readZoom(link.zoom),
   };
 }

@@ -1,0 +1,126 @@
+"""Twins of heads: the assignment against all permutations, overlaps against a loop."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from playwright import sync_api
+from tensorboard.plugins.base_plugin import TBContext
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+from werkzeug.test import Client, TestResponse
+
+from tensorboard_attention import add_attention, encode, match_heads
+from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.summary import decode
+from tensorboard_attention.tests.conftest import Tab, causal_maps
+from tensorboard_attention.twins import assign
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 5), (3, 6), (6, 3)])
+def test_the_sum_is_the_largest_of_all_assignments(shape: tuple[int, int]) -> None:
+    for seed in range(20):
+        values = np.random.default_rng(seed).normal(size=shape).round(seed % 3)  # with ties
+        pairs = assign(values)
+        assert len(pairs) == min(shape)
+        assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
+        wide = values if shape[0] <= shape[1] else values.T
+        best = max(
+            sum(wide[row, column] for row, column in enumerate(chosen))
+            for chosen in permutations(range(wide.shape[1]), wide.shape[0])
+        )
+        assert sum(values[pair] for pair in pairs) == pytest.approx(best)
+
+
+def test_permuted_heads_find_each_other() -> None:
+    maps = causal_maps(3, layers=2, heads=3, n=9)
+    order = torch.randperm(6, generator=torch.Generator().manual_seed(0)).tolist()
+    flat = [maps[place // 3][:, place % 3] for place in order]
+    moved = [torch.stack(flat[:3], 1), torch.stack(flat[3:], 1)]
+    twins = match_heads(maps, moved)
+    assert len(twins) == 6
+    for (layer, head), (other_layer, other_head), overlap in twins:
+        assert order[3 * other_layer + other_head] == 3 * layer + head
+        assert overlap == pytest.approx(1, abs=1e-6)
+
+
+def test_the_overlap_of_two_heads_by_hand() -> None:
+    one, two = (causal_maps(seed, layers=1, heads=1, n=5) for seed in (1, 2))
+    ((head, twin, overlap),) = match_heads(one, two)
+    total = 0.0
+    for query in range(1, 5):
+        for key in range(query + 1):
+            total += min(one[0][0, 0, query, key].item(), two[0][0, 0, query, key].item())
+    assert (head, twin) == ((0, 0), (0, 0)) and overlap == pytest.approx(total / 4)
+
+
+def test_models_with_other_numbers_of_heads() -> None:
+    small, large = causal_maps(1, layers=1, heads=2, n=6), causal_maps(1, layers=3, heads=2, n=6)
+    assert len(match_heads(small, large)) == len(match_heads(large, small)) == 2
+    with pytest.raises(ValueError, match="not of the same text"):
+        match_heads(small, causal_maps(1, layers=1, heads=2, n=7))
+
+
+def permuted(maps: list[Tensor]) -> list[Tensor]:
+    """The same heads, each in another place."""
+    return [layer.flip(1) for layer in reversed(maps)]
+
+
+def test_the_tab_follows_the_twin_in_another_run(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    tokens, maps = [f" w{i}" for i in range(24)], causal_maps(6)
+    for name, logged in (("one", maps), ("two", permuted(maps))):
+        writer = SummaryWriter(str(logs / name))
+        add_attention(writer, "attention", logged, tokens, 6)
+        writer.close()
+    link = {"run": "one", "run2": "two", "layer": 0, "head": 1}
+    tab = open_tab(**link, difference=1)
+    titles = tab[".panel:not([hidden]) h2"]
+    told = tab["p[role=status] >> nth=0"]
+    sync_api.expect(titles.nth(1)).to_have_text("L1H0 · two, step 6")
+    sync_api.expect(titles.nth(2)).to_have_text("L0H1 · one, step 6 minus L1H0 · two, step 6")
+    sync_api.expect(told).to_have_text(
+        "L0H1 here is L1H0 there (1.00 of the attention is the same)."
+    )
+    assert "L1H0" in tab.saved("Map (SVG)", ".panel:not(.difference) >> nth=1")
+    tab["label:has-text('Twins') input"].uncheck()
+    sync_api.expect(titles.nth(1)).to_have_text("L0H1 · two, step 6")
+    tab.page.reload()
+    sync_api.expect(titles.nth(1)).to_have_text("L0H1 · two, step 6")
+    steps = open_tab(run="trained", run2="trained", step2=0, layer=0, head=1)
+    sync_api.expect(steps[".panel:not([hidden]) h2 >> nth=1"]).to_contain_text("L0H1")
+
+
+def test_the_server_matches_what_was_logged(tmp_path: Path) -> None:
+    tokens, maps = list("abcdefgh"), causal_maps(1, n=8)
+    for name, logged, texts in (
+        ("one", maps, tokens),
+        ("two", permuted(maps), tokens),
+        ("other", maps, tokens[::-1]),
+    ):
+        writer = SummaryWriter(str(tmp_path / name))
+        add_attention(writer, "probe", logged, texts, 0)
+        writer.close()
+    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
+    apps = plugin.get_plugin_apps()
+    Client(apps["/runs"]).get()
+
+    def ask(two: str) -> TestResponse:
+        query = {"run": "one", "tag": "probe", "step": 0, "run2": two, "tag2": "probe", "step2": 0}
+        return Client(apps["/twins"]).get(query_string=query)
+
+    found = {tuple(row[:2]): tuple(row[2:4]) for row in json.loads(ask("two").data)}
+    assert found == {(layer, head): (1 - layer, 1 - head) for layer in (0, 1) for head in (0, 1)}
+    assert ask("other").status_code == ask("none").status_code == 404
+    header, packed = encode(maps, tokens)
+    for layer, decoded in zip(maps, decode(json.loads(header), packed), strict=True):
+        assert np.abs(np.sqrt(layer.numpy()) - np.sqrt(decoded)).max() <= 0.5 / 255 + 1e-6
+    for damaged in (packed[:-9], zlib.compress(bytes(10**6))):
+        with pytest.raises((ValueError, zlib.error)):
+            decode(json.loads(header), damaged)
