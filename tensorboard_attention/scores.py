@@ -272,7 +272,7 @@ RULES = (
         "induction",
         "looks at what followed earlier occurrences of the same token",
         "induction",
-        ("continues repeats", "continue repeats"),
+        ("continues repeats (induction)", "continue repeats (induction)"),
         1,
         lambda ids, _: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
         counted=" from tokens that occurred before",

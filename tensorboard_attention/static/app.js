@@ -90,7 +90,8 @@ class App extends Inspector {
     this.main.replaceChildren(
       el(
         "header",
-        { class: "line" },
+        // A page of one view has nothing to choose.
+        { class: "line", hidden: !this.source.follows && countViews(this.runs) < 2 },
         ...this.pickers.map(({ node }) => node),
         el("div", { class: "line centred" }, ...this.compare.parts, copy, this.live.node, this.copied),
       ),
