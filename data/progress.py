@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import (
@@ -17,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from data.sources import Source, Stream
+Stream: TypeAlias = Any  # a binary file to read: those of fsspec and Python share no class
 
 
 class Reading:
@@ -30,14 +31,14 @@ class Reading:
         self._task = progress.add_task("Encoding", total=total or None, text=0)
 
     @contextmanager
-    def follow(self, source: Source, stored: Stream) -> Iterator[None]:
+    def follow(self, stored: Stream, size: int | None) -> Iterator[None]:
         """Follow a file that has been opened, until the end of the block."""
-        self._current = stored, source.size or 0
+        self._current = stored, size or 0
         try:
             yield
         finally:  # the file is closed
             self._current = None
-        self.skip(source.size or 0)
+        self.skip(size or 0)
 
     def skip(self, n_bytes: int) -> None:
         """Count stored bytes that need not be read."""

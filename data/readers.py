@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections import deque
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
-from data.progress import Reading
-from data.sources import BLOCK, NotText, Source, Stream, readable, require
+from data.progress import Reading, Stream
+from data.sources import BLOCK, NotText, Source, require
 from errors import UserError
 
 ROWS = 1024
@@ -28,20 +26,17 @@ def read_documents(
     the next text is asked for.
 
     Of a plain text that is not UTF-8, none: the reason is added to `skipped`, under the name of the
-    file. Raises UserError for what is damaged, and for a remote text that begins as UTF-8 and does
-    not go on so.
+    file. Raises UserError for what is damaged.
     """
-    with readable(source.name), source.open() as stored:
-        with reading.follow(source, stored) if reading else nullcontext():
-            try:
-                if reader := READERS.get(source.suffixes[0]):
-                    yield from (iter([text]) for text in reader(source, stored, field) if text)
-                else:
-                    yield from _plain(source, stored, separator)
-            except NotText as error:
-                if skipped is not None:
-                    skipped[source.name] = str(error)
-        source.check_unchanged()
+    with source.open(reading) as stored:
+        try:
+            if reader := READERS.get(source.suffixes[0]):
+                yield from (iter([text]) for text in reader(source, stored, field) if text)
+            else:
+                yield from _plain(source, stored, separator)
+        except NotText as error:
+            if skipped is not None:
+                skipped[source.name] = str(error)
 
 
 def _lines(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
@@ -104,28 +99,13 @@ READERS = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}
 
 def _plain(source: Source, stored: Stream, separator: str | None) -> Iterator[Iterator[str]]:
     """The documents of a plain text. Raises NotText before the first."""
-    if source.files is None:  # a remote file is not fetched twice
-        with source.open() as checked:
-            deque(decoded(source.stream(checked)), maxlen=0)
-    texts = decoded(source.stream(stored))
-    if (first := next(texts, None)) is None:
-        return
-    texts = _rest(source, first, texts)
-    if separator is None:
-        yield texts
-    else:
-        yield from (iter([text]) for text in _divided(texts, separator))
-
-
-def _rest(source: Source, first: str, texts: Iterator[str]) -> Iterator[str]:
-    yield first
-    try:
-        yield from texts
-    except NotText as error:
-        raise UserError(
-            f"data.path: {source.name} is not UTF-8 text ({error}); convert it, or leave it out "
-            "with data.exclude"
-        ) from error
+    with source.seekable(stored) as file:
+        is_empty = not sum(map(len, decoded(file)))
+        file.seek(0)
+        if separator is not None:
+            yield from (iter([text]) for text in _divided(decoded(file), separator))
+        elif not is_empty:
+            yield decoded(file)
 
 
 def decoded(stream: Any, accepts_zeros: bool = False) -> Iterator[str]:

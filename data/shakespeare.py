@@ -68,7 +68,8 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
 
 def _read(path: str, val_fraction: float) -> Text:
     with readable(path):
-        return Text(local_source(Path(path).expanduser()), path, val_fraction)
+        source = local_source(Path(path).expanduser())
+    return Text(source, path, val_fraction)
 
 
 def _download(url: str, sha256: str) -> bytes:

@@ -17,20 +17,20 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any
 
+from data.progress import Reading, Stream
 from errors import UserError
 from files import real_path
 
 BLOCK = 1 << 22  # bytes that are read at a time
 COMPRESSED = (".gz", ".zst")
-Stream: TypeAlias = Any  # a binary file to read: those of fsspec and Python share no class
 
 
 class NotText(Exception):  # noqa: N818
@@ -44,6 +44,7 @@ class Source:
     name: its path or URL. size: the bytes that are stored; None if a server does not say.
     fingerprint: changes when the file changes. files: fsspec's file system; None for a local file.
     has_ranges: whether any place can be read without what is before it.
+    copy: the temporary file that this is, which is deleted with the source.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Source:
     fingerprint: str
     files: Any = field(default=None, compare=False, repr=False)
     has_ranges: bool = True
+    copy: Any = field(default=None, compare=False, repr=False)
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -59,11 +61,24 @@ class Source:
         compression = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
         return (PurePosixPath(path.stem) if compression else path).suffix.lower(), compression
 
-    def open(self) -> Stream:
-        """The stored bytes. Raises what the disk or the file system raises."""
-        if self.files is None:
-            return Path(self.name).open("rb")
-        return self.files.open(self.files._strip_protocol(self.name), "rb", block_size=BLOCK)
+    @contextmanager
+    def open(self, reading: Reading | None = None) -> Iterator[Stream]:
+        """The stored bytes, which `reading` follows. Raises UserError if they cannot be read, or if
+        a local file has changed since it was found."""
+        with readable(self.name):
+            self._check_unchanged()
+            if self.files is None:
+                stored = Path(self.name).open("rb")  # noqa: SIM115
+            else:
+                path = self.files._strip_protocol(self.name)
+                stored = self.files.open(path, "rb", block_size=BLOCK)
+            with stored, reading.follow(stored, self.size) if reading else nullcontext():
+                yield stored
+            self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        if self.files is None and local_source(Path(self.name)).fingerprint != self.fingerprint:
+            raise UserError(f"data.path: {self.name} changed while it was read; try again")
 
     def stream(self, stored: Stream) -> Stream:
         """The content, decompressed, of `stored`, which `open` has opened."""
@@ -83,18 +98,9 @@ class Source:
         copy."""
         if self.has_ranges and not self.suffixes[1]:
             yield stored
-            return
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(self.stream(stored), copy, BLOCK)
-            copy.seek(0)
-            yield copy
-
-    def check_unchanged(self) -> None:
-        """Raises UserError if a local file has changed since it was found."""
-        if self.files is None:
-            path = Path(self.name)
-            if not path.exists() or local_source(path).fingerprint != self.fingerprint:
-                raise UserError(f"data.path: {self.name} changed while it was read; try again")
+        else:
+            with copied(self.stream(stored)).open() as copy:
+                yield copy
 
 
 def find(path: str, exclude: str | None = None) -> list[Source]:
@@ -122,6 +128,14 @@ def local_source(path: Path) -> Source:
     about = path.stat()
     version = json.dumps([os.path.realpath(path), about.st_size, about.st_mtime_ns])
     return Source(str(path), about.st_size, version)
+
+
+def copied(stream: Stream) -> Source:
+    """A temporary copy of a stream."""
+    copy = tempfile.NamedTemporaryFile()  # noqa: SIM115
+    shutil.copyfileobj(stream, copy, BLOCK)
+    copy.flush()
+    return replace(local_source(Path(copy.name)), copy=copy)
 
 
 def _find_local(path: str, globs: Sequence[str]) -> list[Path]:

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from rich.filesize import decimal
 
 from data.corpus import Corpus, Document
 from data.documents import Documents, TextConfig, list_skipped, note_on_json
-from data.progress import Reading
+from data.progress import Reading, Stream
 from data.readers import READERS, decoded
 from data.sources import (
     BLOCK,
     NotText,
     Source,
-    Stream,
+    copied,
     find,
     is_url,
     local_path,
-    local_source,
     readable,
 )
 from errors import UserError
@@ -53,14 +49,18 @@ def open_text(config: TextConfig) -> Corpus:
             raise UserError(
                 "data.path: - reads standard input, which is a terminal; pipe the text into it"
             )
-        return Text(sys.stdin.buffer, "standard input", config.val_fraction)
+        return Text(copied(sys.stdin.buffer), "standard input", config.val_fraction)
     if is_pipe:
         with local_path(path).open("rb") as pipe:
-            return Text(pipe, path, config.val_fraction)
+            return Text(copied(pipe), path, config.val_fraction)
     sources = _find_files(config)
     if single := _single_text(config, sources):
         others = [source.name for source in sources if source is not single]
-        return Text(single, single.name, config.val_fraction, others)
+        local = single
+        if single.files or single.suffixes[1]:
+            with single.open() as stored:
+                local = copied(single.stream(stored))
+        return Text(local, single.name, config.val_fraction, others)
     return Documents(config, sources)
 
 
@@ -104,7 +104,7 @@ def _single_text(config: TextConfig, sources: Sequence[Source]) -> Source | None
 
 def _is_text(source: Source) -> bool:
     """Whether a file is UTF-8 to its end, and not empty."""
-    with readable(source.name), source.open() as stored:
+    with source.open() as stored:
         try:
             return sum(map(len, decoded(source.stream(stored)))) > 0
         except NotText:
@@ -114,10 +114,8 @@ def _is_text(source: Source) -> bool:
 class Text:
     """One plain text, of which `val_fraction` of the bytes, at the end, are for validation.
 
-    source: a file, or a stream that is read to its end. Its text is needed several times: that of a
-        stream, or of a file that is remote or compressed, is copied to a temporary file, which is
-        deleted with the corpus.
-    name: of the text in messages. others: the names of files beside it that are not text.
+    source: a local file that is not compressed. name: of the text in messages. others: the names of
+        files beside it that are not text.
 
     Raises UserError, naming `data.path`, for a text that is empty or not UTF-8.
     sha256: of the text, without a byte order mark.
@@ -128,51 +126,32 @@ class Text:
 
     def __init__(
         self,
-        source: Source | Stream,
+        source: Source,
         name: str,
         val_fraction: float,
         others: Sequence[str] = (),
     ) -> None:
         self.source, self.name, self.val_fraction = source, name, val_fraction
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        with readable(name):
-            self._file = self._local_copy()
-            self.sha256, self._start, end = self._check()
+        with source.open() as file:
+            self.sha256, self._start, end = self._check(file)
             self.n_bytes = end
             cut = self._start + int((end - self._start) * (1 - val_fraction))
-            with self._file.open("rb") as file:
-                file.seek(max(cut - 3, 0))
-                before = file.read(cut + 1 - file.tell())
+            file.seek(max(cut - 3, 0))
+            before = file.read(cut + 1 - file.tell())
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
             before, cut = before[:-1], cut - 1
         self._bounds = {"train": (self._start, cut), "val": (cut, end)}
         files = f"reading 1 file, {decimal(end)}; {list_skipped(others)}" if others else ""
         self.description = (files + note_on_json([name])).lstrip() or None
 
-    def _local_copy(self) -> Path:
-        if isinstance(self.source, Source):
-            if self.source.files is None and not self.source.suffixes[1]:
-                return Path(self.source.name)
-            with self.source.open() as stored:
-                return self._spool(self.source.stream(stored))
-        return self._spool(self.source)
-
-    def _spool(self, stream: Stream) -> Path:
-        self._folder = tempfile.TemporaryDirectory()
-        with (spool := Path(self._folder.name, "text")).open("wb") as copy:
-            shutil.copyfileobj(stream, copy, BLOCK)
-        self.source = local_source(spool)
-        return spool
-
-    def _check(self) -> tuple[str, int, int]:
+    def _check(self, file: Stream) -> tuple[str, int, int]:
         """The SHA-256 of the text, and where it begins and ends in the file."""
         digest, length = hashlib.sha256(), 0
         try:
-            with self._file.open("rb") as file:
-                for text in decoded(file, accepts_zeros=True):
-                    data = text.encode()
-                    digest.update(data)
-                    length += len(data)
+            for text in decoded(file, accepts_zeros=True):
+                data = text.encode()
+                digest.update(data)
+                length += len(data)
         except NotText as error:
             raise UserError(
                 f"data.path: {self.name} is not UTF-8 ({error}); convert it, or choose other files"
@@ -181,7 +160,7 @@ class Text:
             raise UserError(
                 f"data.path: {self.name} is empty; give a text with at least one character"
             )
-        end = self._file.stat().st_size
+        end = file.tell()
         return digest.hexdigest(), end - length, end
 
     def fingerprint(self) -> str:
@@ -206,12 +185,8 @@ class Text:
 
     def _read(self, start: int, stop: int, reading: Reading | None = None) -> Iterator[str]:
         """The text between two places of the file. Raises UserError if the file has changed."""
-        assert isinstance(self.source, Source)
         decoder = codecs.getincrementaldecoder("utf-8")()
-        with readable(self.name), self._file.open("rb") as file:
-            self.source.check_unchanged()
-            with reading.follow(self.source, file) if reading else nullcontext():
-                file.seek(start)
-                while block := file.read(min(BLOCK, stop - file.tell())):
-                    yield decoder.decode(block)
-            self.source.check_unchanged()
+        with self.source.open(reading) as file:
+            file.seek(start)
+            while block := file.read(min(BLOCK, stop - file.tell())):
+                yield decoder.decode(block)
