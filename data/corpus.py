@@ -50,11 +50,9 @@ class Corpus(Protocol):
     def shards(self) -> Sequence[Corpus]:
         """The parts that are encoded one after the other, each into files of its own."""
 
-    def documents(
-        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
-    ) -> Iterator[Document]:
-        """All documents. `reading` follows the files; to `skipped` are added the names of files
-        that are not text, and why."""
+    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
+        """All documents. `reading` follows the files, and keeps the names of those that are not
+        text."""
 
     def training_text(self) -> Iterator[str]:
         """What a tokenizer is trained on, in parts of moderate size."""

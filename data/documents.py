@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as _field
@@ -84,29 +85,23 @@ class Documents:
     def shards(self) -> Sequence[Documents]:
         """A shard for each file; small ones can share one. Adding a file changes at most one shard,
         unless the number of small files reaches the next power of two."""
-        small = [
-            source for source in self.sources if source.size is not None and source.size < SMALL
-        ]
-        groups = [[source] for source in self.sources]
-        if len(small) > ALONE:
-            groups = [
-                [source] for source in self.sources if source.size is None or source.size >= SMALL
-            ]
-            n_shared = 1 << (len(small) // ALONE).bit_length()
-            shared: list[list[Source]] = [[] for _ in range(n_shared)]
-            for source in small:  # by its own name: the folder may be moved
-                shared[hash_of(Path(source.name).name) % n_shared].append(source)
-            groups += filter(None, shared)
-        return [Documents(self.config, group) for group in groups]
+        is_small = [source.size is not None and source.size < SMALL for source in self.sources]
+        n_small = sum(is_small)
+        n_shared = 1 << (n_small // ALONE).bit_length()
+        groups: defaultdict[tuple[bool, int], list[Source]] = defaultdict(list)
+        for index, source in enumerate(self.sources):
+            if is_shared := n_small > ALONE and is_small[index]:
+                # By its own name: the folder may be moved.
+                index = hash_of(Path(source.name).name) % n_shared
+            groups[is_shared, index].append(source)
+        return [Documents(self.config, group) for _, group in sorted(groups.items())]
 
-    def documents(
-        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
-    ) -> Iterator[Document]:
+    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         """Those of which the hash of the beginning is below `val_fraction` are for validation."""
         field, separator = self.config.field, self.config.divider
         limit = int(self.config.val_fraction * (1 << 64))
         for source in self.sources:
-            for parts in read_documents(source, field, separator, reading, skipped):
+            for parts in read_documents(source, field, separator, reading):
                 first = ""  # a server can send small parts
                 while len(first) < FIRST and (part := next(parts, None)) is not None:
                     first += part

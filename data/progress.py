@@ -23,10 +23,14 @@ Stream: TypeAlias = Any  # a binary file to read: those of fsspec and Python sha
 
 class Reading:
     """Follows the files that are read: their stored bytes, of which there are `total`, and the
-    bytes of text in them, which can be compressed or only one column."""
+    bytes of text in them, which can be compressed or only one column.
+
+    skipped: the names of files that are not text.
+    """
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self.text, self._done = progress, 0, 0
+        self.skipped: list[str] = []
         self._current: tuple[Stream, int] | None = None
         self._task = progress.add_task("Encoding", total=total or None, text=0)
 

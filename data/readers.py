@@ -16,17 +16,13 @@ ROWS = 1024
 
 
 def read_documents(
-    source: Source,
-    field: str,
-    separator: str | None,
-    reading: Reading | None = None,
-    skipped: dict[str, str] | None = None,
+    source: Source, field: str, separator: str | None, reading: Reading | None = None
 ) -> Iterator[Iterator[str]]:
     """The texts of one file that are not empty, in order, each in parts that must be read before
     the next text is asked for.
 
-    Of a plain text that is not UTF-8, none: the reason is added to `skipped`, under the name of the
-    file. Raises UserError for what is damaged.
+    Of a plain text that is not UTF-8, none: `reading` keeps its name. Raises UserError for what is
+    damaged.
     """
     with source.open(reading) as stored:
         try:
@@ -34,9 +30,9 @@ def read_documents(
                 yield from (iter([text]) for text in reader(source, stored, field) if text)
             else:
                 yield from _plain(source, stored, separator)
-        except NotText as error:
-            if skipped is not None:
-                skipped[source.name] = str(error)
+        except NotText:
+            if reading:
+                reading.skipped.append(source.name)
 
 
 def _lines(source: Source, stored: Stream, field: str) -> Iterator[str | None]:

@@ -108,10 +108,11 @@ def write_shard(
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     ending = np.array(_ending(corpus, tokenizer), np.uint32)
     encode = partial(_encode, tokenizer, ending, dtype)
-    about: dict[str, Any] = {"key": shard_key(corpus, tokenizer), "dtype": dtype, "skipped": {}}
+    reading.skipped = []
+    about: dict[str, Any] = {"key": shard_key(corpus, tokenizer), "dtype": dtype}
     for split in SPLITS:
         about[split] = {"tokens": 0, "documents": 0, "bytes": 0}
-    pieces = _pieces(corpus.documents(reading, about["skipped"]))
+    pieces = _pieces(corpus.documents(reading))
     with publish(folder, setting) as temporary, ThreadPoolExecutor(THREADS) as pool:
         writers = {split: _Writer(temporary, split, about[split]) for split in SPLITS}
         for encoded in prefetch(pool, encode, pieces):
@@ -121,6 +122,7 @@ def write_shard(
         for writer in writers.values():
             writer.close()
         bits = corpus.document_bits()
+        about["skipped"] = reading.skipped
         about["has_bits"] = bits is not None
         np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
         (temporary / META).write_text(json.dumps(about) + "\n", encoding="utf-8")

@@ -252,9 +252,7 @@ class Tales:
     def shards(self) -> Sequence[Corpus]:
         return [self]
 
-    def documents(
-        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
-    ) -> Iterator[Document]:
+    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         """Two, one for each split: the mark between tales is a part of the text."""
         return (Document(split, self.pieces(split)) for split in SPLITS)
 

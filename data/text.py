@@ -169,9 +169,7 @@ class Text:
     def shards(self) -> Sequence[Corpus]:
         return [self]
 
-    def documents(
-        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
-    ) -> Iterator[Document]:
+    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         for split, (start, stop) in self._bounds.items():
             if start < stop:
                 yield Document(split, self._read(start, stop, reading))

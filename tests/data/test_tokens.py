@@ -55,9 +55,7 @@ class StubCorpus:
     def shards(self) -> list[Corpus]:
         return [self]
 
-    def documents(
-        self, reading: Reading | None = None, skipped: dict[str, str] | None = None
-    ) -> Iterator[Document]:
+    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         self.reads += 1
         for split, text in self.texts.items():
             if text:
