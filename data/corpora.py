@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from data.corpus import SPLITS, Corpus
 from data.documents import TextConfig
-from data.prepared import Prepared, is_prepared
+from data.prepared import is_prepared, open_prepared
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.sources import is_url, local_path
 from data.tales import Tales, TalesConfig
 from data.text import open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
-from data.tokens import Dataset, prepare
+from data.tokens import Dataset, check_length, prepare
 from errors import UserError, check_choice, printable
 
 MOST_BYTES = 10**9  # of tales that are generated without the user's own word
@@ -85,9 +85,8 @@ def load_dataset(
     path = local_path(getattr(config, "path", None) or "-")
     corpus = None
     if isinstance(config, TextConfig) and is_prepared(path):
-        prepared = Prepared(config, path)
-        say(prepared.description)
-        dataset = prepared.open(tokenizer, context_length, splits)
+        dataset = open_prepared(config, path, tokenizer, say)
+        check_length(dataset, context_length, splits)
     else:
         corpus = open_corpus(config, trusted)
         if corpus.description:

@@ -10,9 +10,9 @@ A shard depends on no other shard. Writing it again does nothing unless its file
 from __future__ import annotations
 
 import json
+import os
 import shlex
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,13 +21,11 @@ from typing import Any
 import filelock
 from rich.filesize import decimal
 
-from data.cache import publish
 from data.documents import Documents, TextConfig, hash_of
-from data.progress import show_reading
-from data.shards import Shard, find_shards, shard_key, write_shard
+from data.shards import encode_shards, find_shards
 from data.sources import Source
 from data.tokenizer import Tokenizer, TokenizerConfig
-from data.tokens import Dataset, check_length, join_shards, make_tokenizer
+from data.tokens import Dataset, join_shards, stored_tokenizer
 from errors import UserError, counted
 from files import read_json, remove, replace_text
 
@@ -37,100 +35,92 @@ MANIFEST_BYTES = 1 << 27
 
 def is_prepared(path: Path) -> bool:
     """Whether this is a folder of prepared shards."""
-    try:
-        return (path / MANIFEST).is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path / MANIFEST)  # noqa: PTH113 (raises nothing, unlike Path's own)
 
 
-class Prepared:
-    """The prepared shards in `folder`.
+def open_prepared(
+    config: TextConfig,
+    folder: Path,
+    tokenizer: TokenizerConfig | Tokenizer,
+    say: Callable[[str], object],
+) -> Dataset:
+    """The prepared shards in `folder`. say: is called with what is read.
 
-    Raises UserError, naming `data.path`, if a shard is missing or damaged, or naming a setting of
-    `config` that has no effect on them.
+    Raises UserError, naming `data.path`, if a shard is missing or damaged, or naming a setting that
+    has no effect on them.
     """
-
-    def __init__(self, config: TextConfig, folder: Path) -> None:
-        self.config, self.folder = config, folder
-        try:
-            about = read_json(folder / MANIFEST, MANIFEST_BYTES)
-            self.count = int(about["shards"])
-            self.tokenizer_config = TokenizerConfig(**about["tokenizer"])
-            field, divider, fraction = about["rules"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"data.path: {folder / MANIFEST} is damaged ({error}); prepare the folder again"
-            ) from error
-        if config.val_fraction not in (fraction, 1):
-            raise UserError(
-                f"data.val_fraction: the shards in {folder} were prepared with {fraction}; give "
-                f"data.val_fraction={fraction}"
-            )
-        for name, value, known in (
-            ("field", config.field, ("text", field)),
-            ("separator", config.divider, (None, divider)),
-            ("exclude", config.exclude, (None,)),
-        ):
-            if value not in known:
-                raise UserError(
-                    f"data.{name}: has no effect on the shards in {folder}; prepare.py decided it; "
-                    "leave it out"
-                )
-        self.description = f"reading {counted(self.count, 'prepared shard')} in {folder}"
-
-    def open(
-        self, tokenizer: TokenizerConfig | Tokenizer, context_length: int, splits: tuple[str, ...]
-    ) -> Dataset:
-        """The dataset, if it was encoded by this tokenizer. See `data.tokens.prepare`."""
-        dataset = join_shards(
-            self._shards(),
-            self._check_tokenizer(tokenizer),
-            self.config.deduplicate,
-            self.config.val_fraction,
-            has_report=True,
+    count, prepared_with = _read_manifest(config, folder)
+    say(f"reading {counted(count, 'prepared shard')} in {folder}")
+    shards = find_shards([folder / _name(number, count) for number in range(count)])
+    if missing := [str(n) for n, shard in enumerate(shards) if shard is None]:
+        raise UserError(
+            f"data.path: {folder} lacks {len(missing)} of {count} shards; these are "
+            f"missing or damaged: {', '.join(missing[:20])}; write them with python prepare.py "
+            f"to={shlex.quote(str(folder))} {_settings(prepared_with)} "
+            f"shards={count} shard=NUMBER and the same data"
         )
-        check_length({split: len(getattr(dataset, split)) for split in splits}, context_length)
-        return dataset
+    own = _check_tokenizer(tokenizer, prepared_with, folder)
+    whole = [shard for shard in shards if shard]
+    return join_shards(whole, own, config.deduplicate, config.val_fraction, has_report=True)
 
-    def _shards(self) -> list[Shard]:
-        folders = [self.folder / _name(number, self.count) for number in range(self.count)]
-        shards = find_shards(folders)
-        if missing := [str(n) for n, shard in enumerate(shards) if shard is None]:
-            raise UserError(
-                f"data.path: {self.folder} lacks {len(missing)} of {self.count} shards; these are "
-                f"missing or damaged: {', '.join(missing[:20])}; write them with python prepare.py "
-                f"to={shlex.quote(str(self.folder))} {self._tokenizer_settings} "
-                f"shards={self.count} shard=NUMBER and the same data"
-            )
-        return [shard for shard in shards if shard]
 
-    def _check_tokenizer(self, tokenizer: TokenizerConfig | Tokenizer) -> Tokenizer:
-        try:
-            own = Tokenizer.load(self.folder / "tokenizer")
-        except UserError as error:
-            raise UserError(
-                f"data.path: {self.folder} has no intact tokenizer ({error}); write it again with "
-                "prepare.py and the same settings"
-            ) from error
-        if isinstance(tokenizer, Tokenizer):
-            if (tokenizer.digest, tokenizer.eos_ids) != (own.digest, own.eos_ids):
-                raise UserError(
-                    f"data.path: {self.folder} was prepared with another tokenizer than that of "
-                    "the run; give the files themselves"
-                )
-        elif tokenizer != self.tokenizer_config:
-            raise UserError(
-                f"tokenizer: {self.folder} was prepared with another one; give "
-                f"{self._tokenizer_settings}"
-            )
-        return own
-
-    @property
-    def _tokenizer_settings(self) -> str:
-        size = self.tokenizer_config.vocab_size
-        return f"tokenizer={self.tokenizer_config.name}" + (
-            "" if size is None else f" tokenizer.vocab_size={size}"
+def _read_manifest(config: TextConfig, folder: Path) -> tuple[int, TokenizerConfig]:
+    """The number of shards, and their tokenizer. Raises UserError for a setting that has no effect
+    on them."""
+    try:
+        about = read_json(folder / MANIFEST, MANIFEST_BYTES)
+        count, prepared_with = int(about["shards"]), TokenizerConfig(**about["tokenizer"])
+        field, divider, fraction = about["rules"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"data.path: {folder / MANIFEST} is damaged ({error}); prepare the folder again"
+        ) from error
+    if config.val_fraction not in (fraction, 1):
+        raise UserError(
+            f"data.val_fraction: the shards in {folder} were prepared with {fraction}; give "
+            f"data.val_fraction={fraction}"
         )
+    for name, value, known in (
+        ("field", config.field, ("text", field)),
+        ("separator", config.divider, (None, divider)),
+        ("exclude", config.exclude, (None,)),
+    ):
+        if value not in known:
+            raise UserError(
+                f"data.{name}: has no effect on the shards in {folder}; prepare.py decided it; "
+                "leave it out"
+            )
+    return count, prepared_with
+
+
+def _check_tokenizer(
+    tokenizer: TokenizerConfig | Tokenizer, prepared_with: TokenizerConfig, folder: Path
+) -> Tokenizer:
+    """The tokenizer of the shards. Raises UserError if it is not the one that is asked for."""
+    try:
+        own = Tokenizer.load(folder / "tokenizer")
+    except UserError as error:
+        raise UserError(
+            f"data.path: {folder} has no intact tokenizer ({error}); write it again with "
+            "prepare.py and the same settings"
+        ) from error
+    if isinstance(tokenizer, Tokenizer):
+        if (tokenizer.digest, tokenizer.eos_ids) != (own.digest, own.eos_ids):
+            raise UserError(
+                f"data.path: {folder} was prepared with another tokenizer than that of the run; "
+                "give the files themselves"
+            )
+    elif tokenizer != prepared_with:
+        raise UserError(
+            f"tokenizer: {folder} was prepared with another one; give {_settings(prepared_with)}"
+        )
+    return own
+
+
+def _settings(tokenizer: TokenizerConfig) -> str:
+    """A tokenizer on the command line."""
+    size = "" if tokenizer.vocab_size is None else f" tokenizer.vocab_size={tokenizer.vocab_size}"
+    return f"tokenizer={tokenizer.name}{size}"
 
 
 def write_shards(
@@ -145,30 +135,23 @@ def write_shards(
     for source, number in zip(corpus.sources, shard_of, strict=True):
         if number in files:
             files[number].append(source)
-    parts = {number: Documents(corpus.config, sources) for number, sources in files.items()}
-    tokenizer = _shared_tokenizer(corpus, config, folder)
-    with show_reading(sum(part.n_bytes for part in parts.values())) as reading:
-        for number, part in parts.items():
-            target, began = folder / _name(number, count), time.perf_counter()
-            (shard,) = find_shards([target])
-            if shard and shard.about["key"] == shard_key(part, tokenizer):
-                reading.skip(part.n_bytes)
-                done = "prepared before"
-            else:
-                remove(target)
-                shard = write_shard(part, tokenizer, target, reading, "to")
-                size = shard.total("bytes")
-                done = f"{size / 1e6 / (time.perf_counter() - began):.1f} MB/s"
-            yield f"shard {number} of {count}: {_summary(part.sources, shard, done)}"
-
-
-def _summary(files: Sequence[Source], shard: Shard, done: str) -> str:
-    if not files:
-        return "no files, since there are fewer files than shards"
-    return (
-        f"{counted(len(files), 'file')}, {counted(shard.total('documents'), 'document')}, "
-        f"{decimal(shard.total('bytes'))} of text ({done})"
-    )
+    parts = {
+        folder / _name(number, count): Documents(corpus.config, sources)
+        for number, sources in files.items()
+    }
+    with filelock.FileLock(folder / ".lock"):  # one process trains it while the others wait
+        tokenizer = stored_tokenizer(corpus, config, folder / "tokenizer", "to")
+    encoded = encode_shards(parts, tokenizer, "to")
+    for (number, sources), (shard, seconds) in zip(files.items(), encoded, strict=True):
+        found = "no files, since there are fewer files than shards"
+        if sources:
+            size = shard.total("bytes")
+            speed = f"{size / 1e6 / seconds:.1f} MB/s" if seconds else "prepared before"
+            documents = counted(shard.total("documents"), "document")
+            found = (
+                f"{counted(len(sources), 'file')}, {documents}, {decimal(size)} of text ({speed})"
+            )
+        yield f"shard {number} of {count}: {found}"
 
 
 def assign(sources: Sequence[Source], count: int) -> list[int]:
@@ -224,15 +207,3 @@ def _check_manifest(
             f"to: {folder} cannot be written ({error.strerror}); give another folder"
         ) from error
     return own["shard_of"]
-
-
-def _shared_tokenizer(corpus: Documents, config: TokenizerConfig, folder: Path) -> Tokenizer:
-    """The tokenizer of all shards. One process trains it while the others wait."""
-    target = folder / "tokenizer"
-    with filelock.FileLock(folder / ".lock"):
-        with suppress(UserError):  # it is missing or damaged
-            return Tokenizer.load(target)
-        tokenizer = make_tokenizer(corpus, config)
-        with publish(target, "to") as temporary:
-            tokenizer.save(temporary)
-        return tokenizer

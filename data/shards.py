@@ -19,8 +19,10 @@ import json
 import os
 import re
 import struct
+import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -31,7 +33,7 @@ from jaxtyping import UInt64
 
 from data.cache import publish
 from data.corpus import SPLITS, Corpus, Document
-from data.progress import Reading
+from data.progress import Reading, show_reading
 from data.tokenizer import Tokenizer
 from files import SUMS, find_damage, read_json, read_text, write_sums
 
@@ -98,13 +100,30 @@ def _find_shard(folder: Path) -> Shard | None:
     return Shard(folder, read_json(folder / META))
 
 
-def write_shard(
-    corpus: Corpus, tokenizer: Tokenizer, folder: Path, reading: Reading, setting: str = "cache_dir"
-) -> Shard:
-    """Encode all documents of a corpus into `folder`.
+def encode_shards(
+    parts: Mapping[Path, Corpus], tokenizer: Tokenizer, setting: str = "cache_dir"
+) -> Iterator[tuple[Shard, float | None]]:
+    """Encode parts of a corpus, each into its folder; yields the shards, and the seconds that each
+    took: None for one that was found there.
 
     Raises UserError for a file that cannot be read, and, naming `setting`, if the disk refuses.
     """
+    with show_reading(sum(part.n_bytes for part in parts.values())) as reading:
+        for (folder, part), shard in zip(parts.items(), find_shards(parts), strict=True):
+            if shard and shard.about["key"] == shard_key(part, tokenizer):
+                reading.skip(part.n_bytes)
+                yield shard, None
+                continue
+            if shard is None and folder.exists():
+                print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
+            began = time.perf_counter()
+            shard = _write_shard(part, tokenizer, folder, reading, setting)
+            yield shard, time.perf_counter() - began
+
+
+def _write_shard(
+    corpus: Corpus, tokenizer: Tokenizer, folder: Path, reading: Reading, setting: str
+) -> Shard:
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     ending = np.array(_ending(corpus, tokenizer), np.uint32)
     encode = partial(_encode, tokenizer, ending, dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,7 @@ from data.cache import publish
 from data.corpus import SPLITS, Corpus
 from data.documents import list_skipped
 from data.patterns import BPE
-from data.progress import show_reading
-from data.shards import BITS, Shard, cache_key, cut, find_shards, shard_key, write_shard
+from data.shards import BITS, Shard, cache_key, cut, encode_shards, find_shards, shard_key
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError, counted
 from files import remove
@@ -69,8 +67,14 @@ def prepare(
     cache, new = Path(cache_dir).expanduser(), list[Path]()
     missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
     try:
-        tokenizer = find_tokenizer(corpus, tokenizer, cache, new)
-        shards = _encode(corpus, tokenizer, cache, new)
+        tokenizer = _find_tokenizer(corpus, tokenizer, cache, new)
+        keys = {shard_key(part, tokenizer): part for part in corpus.shards()}
+        parts = {cache / f"tokens-{key}": part for key, part in keys.items()}
+        shards = []
+        for shard, seconds in encode_shards(parts, tokenizer):
+            shards.append(shard)
+            if seconds is not None:
+                new.append(shard.folder)
         dataset = join_shards(
             shards, tokenizer, corpus.deduplicate, corpus.val_fraction, corpus.adds_eos
         )
@@ -83,7 +87,7 @@ def prepare(
                 "needs its own; give more documents, a data.separator that is in the text, or a "
                 "plain text, whose end is for validation" + (skipped and f" ({skipped})")
             )
-        check_length({split: len(getattr(dataset, split)) for split in splits}, context_length)
+        check_length(dataset, context_length, splits)
     except UserError:
         if sum(shard.total("bytes") for shard in find_shards(new) if shard) < MUCH:
             for folder in new:
@@ -95,26 +99,35 @@ def prepare(
     return dataset
 
 
-def find_tokenizer(
+def _find_tokenizer(
     corpus: Corpus, tokenizer: TokenizerConfig | Tokenizer, cache: Path, new: list[Path]
 ) -> Tokenizer:
     """The tokenizer of a corpus; adds its folder in the cache to `new` if it had to be trained."""
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
     if tokenizer.name != "bpe":
-        return make_tokenizer(corpus, tokenizer)
+        return _make_tokenizer(corpus, tokenizer)
     key = cache_key(corpus.fingerprint(), str(tokenizer.vocab_size), BPE.tiktoken)
     folder = cache / f"bpe-{key}"
-    with suppress(UserError):  # it is missing or damaged
+    if not folder.exists():
+        new.append(folder)
+    return stored_tokenizer(corpus, tokenizer, folder)
+
+
+def stored_tokenizer(
+    corpus: Corpus, config: TokenizerConfig, folder: Path, setting: str = "cache_dir"
+) -> Tokenizer:
+    """The tokenizer in `folder`; if it is missing or damaged, that of a corpus, which is written
+    there. Raises UserError, naming `setting`, if the disk refuses."""
+    with suppress(UserError):
         return Tokenizer.load(folder)
-    found = make_tokenizer(corpus, tokenizer)
-    new.append(folder)
-    with publish(folder) as temporary:
+    found = _make_tokenizer(corpus, config)
+    with publish(folder, setting) as temporary:
         found.save(temporary)
     return found
 
 
-def make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
+def _make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
     """The tokenizer of a corpus, with a token that ends documents if they are marked. Raises
     UserError if it is not available."""
     if config.name != "bpe":
@@ -125,23 +138,6 @@ def make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
         size = config.vocab_size - corpus.adds_eos
         found = train_bpe(cut(corpus.training_text()), size)
     return found.with_eos() if corpus.adds_eos else found
-
-
-def _encode(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path]) -> list[Shard]:
-    """All shards of a corpus; adds to `new` the folders of those that had to be written."""
-    parts, shards = corpus.shards(), list[Shard]()
-    folders = [cache / f"tokens-{shard_key(part, tokenizer)}" for part in parts]
-    with show_reading(sum(part.n_bytes for part in parts)) as reading:
-        for part, folder, shard in zip(parts, folders, find_shards(folders), strict=True):
-            if shard:
-                reading.skip(part.n_bytes)
-            else:
-                if folder.exists():
-                    print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
-                new.append(folder)
-                shard = write_shard(part, tokenizer, folder, reading)
-            shards.append(shard)
-    return shards
 
 
 def join_shards(
@@ -259,12 +255,13 @@ def document_starts(
     return np.insert(starts, 0, 0)
 
 
-def check_length(n_tokens: Mapping[str, int], context_length: int) -> None:
-    """Raise UserError for a split that has less than a window and its targets."""
-    for split, count in n_tokens.items():
+def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -> None:
+    """Raise UserError if one of `splits` has less than a window and its targets."""
+    for split in splits:
+        count = len(getattr(dataset, split))
         if count <= context_length:
             problem, advice = f"data: the {split} split has {counted(count, 'token')}", "more text"
-            if len(n_tokens) == 1:  # to evaluate
+            if len(splits) == 1:  # to evaluate
                 raise UserError(f"{problem}, but needs {context_length + 1}; give {advice}")
             raise UserError(
                 f"{problem}, but model.context_length={context_length} needs {context_length + 1}; "
