@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from data.progress import Reading, Stream
-from data.sources import BLOCK, NotText, Source, require
+from data.sources import BLOCK, NotText, Source
 from errors import UserError
 
 ROWS = 1024
@@ -67,7 +67,9 @@ def _lines(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
 
 
 def _rows(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
-    arrow, parquet = (require(module, "data.path") for module in ("pyarrow", "pyarrow.parquet"))
+    import pyarrow
+    from pyarrow import parquet
+
     # By default Arrow keeps the stored bytes of all row groups in memory.
     streamed = {"pre_buffer": False, "buffer_size": BLOCK}
     with source.seekable(stored) as file, parquet.ParquetFile(file, **streamed) as table:
@@ -79,9 +81,9 @@ def _rows(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
                 f"{', '.join(schema.names)[:200]}"
             )
         kind = schema.field(field).type
-        if arrow.types.is_dictionary(kind):
+        if pyarrow.types.is_dictionary(kind):
             kind = kind.value_type
-        if kind not in (arrow.string(), arrow.large_string(), arrow.string_view()):
+        if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
             raise UserError(
                 f"data.field: the column {field!r} of {source.name} has the type "
                 f"{kind}, and not string; choose another column"

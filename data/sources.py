@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from importlib import import_module
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -86,9 +85,9 @@ class Source:
         if compression == ".gz":
             return gzip.GzipFile(fileobj=stored)
         if compression == ".zst":
-            # Unlike zstandard's own reader, it reports a truncated file.
-            arrow = require("pyarrow", "data.path")
-            plain = arrow.CompressedInputStream(arrow.PythonFile(stored, "r"), "zstd")
+            import pyarrow  # unlike zstandard's own reader, it reports a truncated file
+
+            plain = pyarrow.CompressedInputStream(pyarrow.PythonFile(stored, "r"), "zstd")
             return io.BufferedReader(plain, BLOCK)
         return stored
 
@@ -274,15 +273,3 @@ def _reason_of(error: BaseException) -> str:
         return _reason_of(error.__cause__) if error.__cause__ else "not found"
     text = getattr(error, "strerror", None) or " ".join(str(error).split())
     return text[:200] or type(error).__name__
-
-
-def require(module: str, setting: str) -> Any:
-    """A module of the extra `scale`. Raises UserError, naming `setting`, if it is missing."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        library = module.partition(".")[0]
-        raise UserError(
-            f"{setting}: needs {library}, which is not installed; install it with "
-            'pip install -e ".[scale]"'
-        ) from error
