@@ -56,16 +56,14 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
     """
     if not trusted:
         config = _check_stored(config)
-    path = local_path(getattr(config, "path", None) or "-")
     try:
-        if is_prepared(path):
-            raise UserError(f"data.path: {path} has tokens only; give the files themselves")
         return CORPORA[config.name].open(config)
     except UserError as error:
-        if trusted or os.path.lexists(path) or not isinstance(config, TextConfig):
+        if trusted or not isinstance(config, TextConfig):
             raise
-        moved = "if the text was moved, add data=text data.path=NEW"
-        raise UserError(f"{error}; {moved}") from error
+        if os.path.lexists(local_path(config.path or "-")):
+            raise
+        raise UserError(f"{error}; if the text was moved, add data=text data.path=NEW") from error
 
 
 def load_dataset(
@@ -82,9 +80,8 @@ def load_dataset(
 
     say: is called with what is read, and with what was found in it.
     """
-    path = local_path(getattr(config, "path", None) or "-")
     corpus = None
-    if isinstance(config, TextConfig) and is_prepared(path):
+    if isinstance(config, TextConfig) and is_prepared(path := local_path(config.path or "-")):
         dataset = open_prepared(config, path, tokenizer, say)
         check_length(dataset, context_length, splits)
     else:
