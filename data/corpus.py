@@ -5,8 +5,9 @@ A corpus gives the same text every time. It knows nothing of tokens.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from data.progress import Reading
 
@@ -21,44 +22,43 @@ class Document(NamedTuple):
     parts: Iterable[str]
 
 
-@runtime_checkable
-class Corpus(Protocol):
+class Corpus(ABC):
     """Documents in two splits, "train" and "val".
 
+    val_fraction: how much of the text is for validation; 1: all.
     description: which files are read, if there are several.
     adds_eos: whether a special token ends each document. A text that is not divided has none, and
         tales have a text of their own between them.
     deduplicate: whether only the first of several equal documents is kept.
-    val_fraction: how much of the text is for validation; 1: all.
     n_bytes: of its files as they are stored; 0 if that is unknown.
     """
 
-    @property
-    def description(self) -> str | None: ...
-    @property
-    def adds_eos(self) -> bool: ...
-    @property
-    def deduplicate(self) -> bool: ...
-    @property
-    def val_fraction(self) -> float: ...
-    @property
-    def n_bytes(self) -> int: ...
+    val_fraction: float
+    description: str | None = None
+    adds_eos = False
+    deduplicate = False
+    n_bytes = 0
 
+    @abstractmethod
     def fingerprint(self) -> str:
         """Identifies the text of both splits, if possible without generating it."""
 
-    def shards(self) -> Sequence[Corpus]:
-        """The parts that are encoded one after the other, each into files of its own."""
-
+    @abstractmethod
     def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         """All documents. `reading` follows the files, and keeps the names of those that are not
         text."""
 
+    def shards(self) -> Sequence[Corpus]:
+        """The parts that are encoded one after the other, each into files of its own."""
+        return [self]
+
     def training_text(self) -> Iterator[str]:
         """What a tokenizer is trained on, in parts of moderate size."""
+        return text_of(self, "train")
 
     def document_bits(self) -> Sequence[float] | None:
         """The information of each validation document in bits, where it is known."""
+        return None
 
 
 def text_of(corpus: Corpus, split: str) -> Iterator[str]:

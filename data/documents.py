@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from rich.filesize import decimal
 
-from data.corpus import Document, text_of
+from data.corpus import Corpus, Document, text_of
 from data.imported import repaired
 from data.progress import Reading
 from data.readers import read_documents
@@ -65,7 +65,7 @@ class TextConfig:
         return json.dumps([self.field, self.divider, self.val_fraction])
 
 
-class Documents:
+class Documents(Corpus):
     """The documents of some files. An end token separates them."""
 
     adds_eos = True
@@ -75,7 +75,7 @@ class Documents:
         self.deduplicate, self.val_fraction = config.deduplicate, config.val_fraction
         self.n_bytes = sum(source.size or 0 for source in sources)
         files = f"reading documents of {counted(len(sources), 'file')}, {decimal(self.n_bytes)}"
-        self.description: str | None = files + note_on_json(source.name for source in sources)
+        self.description = files + note_on_json(source.name for source in sources)
 
     def fingerprint(self) -> str:
         """Changes when a file changes, or a setting that decides what a document is."""
@@ -120,9 +120,6 @@ class Documents:
                 left -= len(text)
                 if left < 0:
                     break
-
-    def document_bits(self) -> None:
-        """None: the information of free text is unknown."""
 
 
 def hash_of(text: str) -> int:

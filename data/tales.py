@@ -207,13 +207,8 @@ class TalesConfig:
         check_range("val_fraction", self.val_fraction, above=0, below=1)
 
 
-class Tales:
+class Tales(Corpus):
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
-
-    description = None
-    adds_eos = False
-    deduplicate = False
-    n_bytes = 0
 
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
@@ -249,15 +244,9 @@ class Tales:
         if is_kept:
             self._kept = kept
 
-    def shards(self) -> Sequence[Corpus]:
-        return [self]
-
     def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         """Two, one for each split: the mark between tales is a part of the text."""
         return (Document(split, self.pieces(split)) for split in SPLITS)
-
-    def training_text(self) -> Iterator[str]:
-        return self.pieces("train")
 
     def document_bits(self) -> array[float]:
         """The information of each validation tale in bits (the separators have none)."""

@@ -111,7 +111,7 @@ def _is_text(source: Source) -> bool:
             return False
 
 
-class Text:
+class Text(Corpus):
     """One plain text, of which `val_fraction` of the bytes, at the end, are for validation.
 
     source: a local file that is not compressed. name: of the text in messages. others: the names of
@@ -120,9 +120,6 @@ class Text:
     Raises UserError, naming `data.path`, for a text that is empty or not UTF-8.
     sha256: of the text, without a byte order mark.
     """
-
-    adds_eos = False
-    deduplicate = False
 
     def __init__(
         self,
@@ -166,20 +163,11 @@ class Text:
     def fingerprint(self) -> str:
         return f"text:{self.sha256}:{self._bounds['val'][0] - self._start}"
 
-    def shards(self) -> Sequence[Corpus]:
-        return [self]
-
     def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         for split, (start, stop) in self._bounds.items():
             if start < stop:
                 yield Document(split, self._read(start, stop, reading))
                 reading = None
-
-    def training_text(self) -> Iterator[str]:
-        return self._read(*self._bounds["train"])
-
-    def document_bits(self) -> None:
-        """None: the information of free text is unknown."""
 
     def _read(self, start: int, stop: int, reading: Reading | None = None) -> Iterator[str]:
         """The text between two places of the file. Raises UserError if the file has changed."""

@@ -35,14 +35,10 @@ STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 �
 NASTY = "     \n\naB1\r\t!/'s_é中。😀\u0301\u00a0\u3000\x1c\x85\u200b"
 
 
-class StubCorpus:
+class StubCorpus(Corpus):
     """A corpus with a given text, which counts how often it is read."""
 
-    description = None
-    adds_eos = False
-    deduplicate = False
     val_fraction = 0.1
-    n_bytes = 0
 
     def __init__(self, train: str = STORY, val: str = STORY[:500], bits: list[float] | None = None):
         self.texts = {"train": train, "val": val}
@@ -52,17 +48,11 @@ class StubCorpus:
     def fingerprint(self) -> str:
         return repr(self.texts)
 
-    def shards(self) -> list[Corpus]:
-        return [self]
-
     def documents(self, reading: Reading | None = None) -> Iterator[Document]:
         self.reads += 1
         for split, text in self.texts.items():
             if text:
                 yield Document(split, (text[i : i + 7] for i in range(0, len(text), 7)))
-
-    def training_text(self) -> Iterator[str]:
-        return text_of(self, "train")
 
     def document_bits(self) -> list[float] | None:
         self.reads += 1
