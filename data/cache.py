@@ -6,12 +6,15 @@ content.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from errors import UserError
-from files import replace_folder
+from files import remove, replace_folder
+
+ABANDONED = 24 * 3600  # seconds without a change
 
 
 @contextmanager
@@ -29,3 +32,12 @@ def publish(folder: Path, setting: str = "cache_dir") -> Iterator[Path]:
             f"{setting}: cannot write to {folder.parent} ({error.strerror}); "
             "free some space or choose another folder"
         ) from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary folders of shards that killed processes left in `folder`."""
+    for left in (*folder.glob(".tokens-*"), *folder.glob(".[0-9]*-of-*")):
+        with suppress(OSError):
+            changed = max(path.stat().st_mtime for path in (left, *left.iterdir()))
+            if changed < time.time() - ABANDONED:
+                remove(left)
