@@ -1,11 +1,11 @@
-"""What encodes text for a `data.tokenizer.Tokenizer`: the interface, and tiktoken behind it."""
+"""What encodes text for a `data.tokenizer.Tokenizer` that the project offers: tiktoken."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import tiktoken
@@ -18,9 +18,9 @@ MOST_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
 END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """What encodes text for a `Tokenizer`.
+class Tiktoken:
+    """The engine of the tokenizers that the project offers; `data.imported.HuggingFace` is the
+    other one.
 
     file: the name of the file with its content. about: what else is stored, for JSON; two engines
         of which both are equal give the same tokens.
@@ -28,42 +28,19 @@ class Engine(Protocol):
     tokens: the bytes of all other tokens.
     """
 
-    name: str
-    file: str
-    about: dict[str, Any]
-    special: Mapping[str, int]
-    tokens: Mapping[int, bytes]
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
-        """As `encode`, without the global interpreter lock where that is possible."""
-
-    def content(self) -> str:
-        """What is saved in `file`."""
-
-    def byte_pairs(self) -> BytePairs:
-        """The merges, for programs that encode by themselves. Raises ValueError for a tokenizer
-        that is not byte-level BPE with a pattern of `data.patterns`."""
-
-
-class Tiktoken:
-    """The engine of the tokenizers that the project offers."""
-
     file = "tokenizer.tiktoken"
 
     def __init__(self, encoding: tiktoken.Encoding) -> None:
         self.encoding, self.name = encoding, encoding.name
-        self.special: Mapping[str, int] = encoding._special_tokens
-        self.tokens: Mapping[int, bytes] = {
-            rank: token for token, rank in encoding._mergeable_ranks.items()
-        }
+        self.special = encoding._special_tokens
+        self.tokens = {rank: token for token, rank in encoding._mergeable_ranks.items()}
         self.about: dict[str, Any] = {"pattern": encoding._pat_str, "special_tokens": self.special}
 
     def encode(self, text: str) -> list[int]:
         return self.encoding.encode_ordinary(text)
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
+        """As `encode`, without the global interpreter lock."""
         try:
             return self._for_arrays.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError:  # a lone surrogate
@@ -85,13 +62,15 @@ class Tiktoken:
         )
 
     def content(self) -> str:
-        """tiktoken's own format: a line for each token, its bytes in base64, a space, its rank."""
+        """What is saved in `file`, in tiktoken's own format: a line for each token, its bytes in
+        base64, a space, its rank."""
         return "".join(
             f"{base64.b64encode(token).decode()} {rank}\n"
             for rank, token in sorted(self.tokens.items())
         )
 
     def byte_pairs(self) -> BytePairs:
+        """The merges, for programs that encode by themselves."""
         pattern, ranks = BY_SPELLING[self.encoding._pat_str], self.encoding._mergeable_ranks
         return BytePairs(pattern, ranks, self.special)
 

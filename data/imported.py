@@ -63,11 +63,9 @@ class HuggingFace:
         for left, right in merges:
             if added.get(left + right, {}).get("special"):
                 del added[left + right]
-        self.special: Mapping[str, int] = {
-            name: entry["id"] for name, entry in added.items() if entry["special"]
-        }
+        self.special = {name: entry["id"] for name, entry in added.items() if entry["special"]}
         self.in_text = {name: entry["id"] for name, entry in added.items() if not entry["special"]}
-        self.tokens: Mapping[int, bytes] = {
+        self.tokens = {
             token: name.encode() if name in added else bytes_of(name)
             for name, token in self.library.get_vocab().items()
             if name not in self.special
@@ -117,10 +115,6 @@ class HuggingFace:
     def byte_pairs(self) -> BytePairs:
         """Raises ValueError for anything but byte-level BPE with a known pattern, in which each
         token has the merge that its rank alone would give it."""
-        return self._byte_pairs
-
-    @cached_property
-    def _byte_pairs(self) -> BytePairs:  # 0.3 s for GPT-2's vocabulary
         model = self.json["model"]
         odd = ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix")
         if model["type"] != "BPE" or any(model[key] for key in odd):

@@ -21,7 +21,7 @@ import numpy as np
 import tiktoken
 from jaxtyping import Int64, UInt32
 
-from data.engine import END, MOST_TOKENS, Engine, Tiktoken
+from data.engine import END, MOST_TOKENS, Tiktoken
 from data.imported import HuggingFace
 from data.patterns import BPE, BYTE
 from errors import UserError, check_choice, check_range
@@ -67,7 +67,7 @@ class Tokenizer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Tiktoken | HuggingFace,
         *,
         vocab_size: int | None = None,
         bos_id: int | None = None,
