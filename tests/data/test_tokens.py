@@ -22,17 +22,16 @@ from tokenizers import normalizers
 from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus, Document, text_of
-from data.patterns import BYTE, PATTERNS
 from data.progress import Reading
 from data.shards import cut
 from data.tokenizer import Tiktoken, fixed_tokenizer, train_bpe
 from data.tokens import document_starts
 from errors import UserError
 from tests.data.fast import imported
+from tests.data.strings import NASTY, PATTERNED
 
 ROOT = Path(__file__).parents[2]
 STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 😀  \t end\r\n" * 40
-NASTY = "     \n\naB1\r\t!/'s_é中。😀\u0301\u00a0\u3000\x1c\x85\u200b"
 
 
 class StubCorpus(Corpus):
@@ -59,31 +58,6 @@ class StubCorpus(Corpus):
         return self.bits
 
 
-def nasty_tokenizers() -> dict[str, Tokenizer]:
-    """Return a tokenizer for each pattern in use, with merges that reveal where the pattern splits.
-
-    The merges are trained on the nasty characters without a pattern. Most neighbouring characters
-    therefore become one token unless the pattern separates them.
-    """
-    import rustbpe
-
-    rng = random.Random(0)
-    text = "".join(rng.choices(NASTY, k=30_000))
-    trainer = rustbpe.Tokenizer()
-    trainer.train_from_iterator(iter([text]), 3000, pattern=r"(?s:.{1,40})")
-    ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
-    made = {}
-    for number, pattern in enumerate(PATTERNS):
-        if pattern is BYTE:  # which has no merges
-            continue
-        encoding = tiktoken.Encoding(
-            "nasty", pat_str=pattern.tiktoken, mergeable_ranks=ranks, special_tokens={}
-        )
-        made[str(number)] = Tokenizer(Tiktoken(encoding))
-    return made
-
-
-TOKENIZERS = nasty_tokenizers()
 NORMALIZING = imported(train_bpe([NASTY * 20], 400), normalizer=normalizers.NFC())
 
 
@@ -100,7 +74,7 @@ def test_pieces_encode_to_the_tokens_of_the_whole_text(seed: int, size: int, joi
     pieces = list(cut([text], size))
     assert "".join(pieces) == text
     assert len(pieces) >= len(text) // (2 * size)
-    for name, tokenizer in TOKENIZERS.items():
+    for name, tokenizer in PATTERNED.items():
         joined = [token for piece in pieces for token in tokenizer.encode(piece)]
         assert joined == tokenizer.encode(text), name
 
@@ -108,7 +82,7 @@ def test_pieces_encode_to_the_tokens_of_the_whole_text(seed: int, size: int, joi
 def test_the_nasty_encodings_detect_cuts_in_the_wrong_place() -> None:
     text = "".join(random.Random(1).choices(NASTY, k=400))
     pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
-    for name, tokenizer in TOKENIZERS.items():
+    for name, tokenizer in PATTERNED.items():
         joined = [token for piece in pieces for token in tokenizer.encode(piece)]
         assert joined != tokenizer.encode(text), name
 
@@ -195,31 +169,24 @@ def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
     ("pattern", "content"),
     [
         ("*/train.bin", b"short"),
-        ("*/val.bin", b""),
-        ("*/meta.json", b"{"),
+        ("*/val.bin", None),
+        ("*/val.docs", b""),
         ("*/meta.json", b"{}"),
+        ("tokens-*/SHA256SUMS", b"{}"),
         ("*/tokenizer.json", b"[]"),
         ("*/tokenizer.tiktoken", b""),
     ],
 )
-def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes) -> None:
+def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes | None) -> None:
     config = TokenizerConfig("bpe", 300)
     prepare(StubCorpus(), config, tmp_path, context_length=8)
     (file,) = tmp_path.glob(pattern)
     whole = file.read_bytes()
-    file.write_bytes(content)
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
     dataset = prepare(StubCorpus(), config, tmp_path, context_length=8)
     assert file.read_bytes() == whole
-    assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
-
-
-def test_a_missing_token_file_is_rebuilt_and_leftovers_are_harmless(tmp_path: Path) -> None:
-    config = TokenizerConfig("byte", None)
-    prepare(StubCorpus(), config, tmp_path, context_length=8)
-    (entry,) = tmp_path.glob("tokens-*")
-    (entry / "val.bin").unlink()
-    (tmp_path / f".{entry.name}.0123").mkdir()
-    dataset = prepare(StubCorpus(), config, tmp_path, context_length=8)
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
 
 
@@ -254,7 +221,6 @@ def test_concurrent_processes_all_succeed(tmp_path: Path) -> None:
     ("config", "train", "val", "problem"),
     [
         (TokenizerConfig("byte", None), STORY, "x" * 40, "the val split has 40 tokens, but"),
-        (TokenizerConfig("byte", None), "y" * 12, STORY, "the train split has 12 tokens, but"),
         (TokenizerConfig("bpe", 257), "y" * 12, STORY, "the train split has 6 tokens, but"),
         (TokenizerConfig("bpe", 257), "", STORY, "the train split has 0 tokens, but"),
     ],
@@ -268,12 +234,9 @@ def test_a_split_shorter_than_a_context_is_rejected_and_leaves_nothing(
     assert str(caught.value).startswith(f"data: {problem} model.context_length=40 needs 41; ")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_longer_context_is_rejected_on_a_warm_cache_too(tmp_path: Path) -> None:
-    prepare(StubCorpus(), TokenizerConfig("byte", None), tmp_path, context_length=8)
+    prepare(StubCorpus(), config, tmp_path, context_length=8)
     with pytest.raises(UserError, match=r"model\.context_length=5000 needs 5001"):
-        prepare(StubCorpus(), TokenizerConfig("byte", None), tmp_path, context_length=5000)
+        prepare(StubCorpus(), config, tmp_path, context_length=5000)
 
 
 def test_a_text_used_only_for_validation_has_no_training_tokens(tmp_path: Path) -> None:
@@ -356,10 +319,10 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     assert peaks[1] < peaks[0] + 30_000  # kB; the text alone would be 60 MB more
 
 
-@pytest.mark.parametrize("name", sorted(TOKENIZERS))
+@pytest.mark.parametrize("name", sorted(PATTERNED))
 def test_documents_start_where_their_text_does(name: str) -> None:
     """Unless the mark between two documents ends inside a token."""
-    tokenizer = TOKENIZERS[name]
+    tokenizer = PATTERNED[name]
     documents = ["Once a.\n\n", "\u00e9 b!\n\n", "\n\n", "(c)\n\n", "d"]
     text = "".join(documents)
     tokens = np.array(tokenizer.encode(text), np.uint16)
