@@ -11,6 +11,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from data.arrays import TokenArray
 from data.batches import UNSCORED, Batches, EvalBatches
 
 
@@ -218,22 +219,19 @@ def test_a_part_of_documents_scores_whole_ones_and_has_their_bits(
             assert mismatched.part(n_targets).bits is None
 
 
-def test_memory_mapped_tokens_work_like_arrays(tmp_path: Path) -> None:
-    counting(500).tofile(tmp_path / "tokens.bin")
-    mapped = np.memmap(tmp_path / "tokens.bin", np.uint16, "r")
-    assert torch.equal(Batches(mapped, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])
+def test_tokens_of_files_work_like_arrays(tmp_path: Path) -> None:
+    files = [tmp_path / "a.bin", tmp_path / "b.bin"]
+    for file, part in zip(files, np.split(counting(500), [123]), strict=True):
+        part.tofile(file)
+    stored = TokenArray(files, np.array([[0, 0, 123], [1, 0, 377]]), "<u2")
+    assert torch.equal(Batches(stored, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])
     for ours, theirs in zip(
-        EvalBatches(mapped, 8, 4), EvalBatches(counting(500), 8, 4), strict=True
+        EvalBatches(stored, 8, 4), EvalBatches(counting(500), 8, 4), strict=True
     ):
         assert torch.equal(ours[1], theirs[1])
 
 
-def test_a_batch_of_windows_is_the_one_that_iterating_yields() -> None:
-    windows = EvalBatches(np.arange(100, dtype=np.uint16), 8, 3, np.array([0, 5, 40, 47]))
-    batches = list(windows)
-    assert len(batches) == len(windows)
-    for index, (inputs, targets) in enumerate(batches):
-        one = windows.batch(index)
-        assert torch.equal(one[0], inputs) and torch.equal(one[1], targets)
-    lengths = [inputs.shape[1] for inputs, _ in batches]
+def test_the_longest_windows_come_first() -> None:
+    windows = EvalBatches(counting(100), 8, 3, np.array([0, 5, 40, 47]))
+    lengths = [inputs.shape[1] for inputs, _ in windows]
     assert lengths == sorted(lengths, reverse=True) and lengths[-1] < lengths[0]

@@ -195,13 +195,6 @@ def test_repeated_tales_are_skipped(monkeypatch):
     assert len(pieces) == len(set(pieces)) == 15
 
 
-def test_the_bits_are_those_of_the_parsed_tales():
-    corpus = Tales(preset("data", "tales", n_bytes=20_000, seed=2, val_fraction=0.5))
-    parsed = [derivations(GRAMMAR, each) for each in tales_of("".join(corpus.pieces("val")))]
-    bits = [only.bits for (only,) in parsed]
-    assert list(corpus.document_bits()) == pytest.approx(bits, rel=1e-12)
-
-
 def test_the_default_corpus_has_a_useful_floor_and_size():
     corpus = Tales(preset("data", "tales", n_bytes=200_000))
     text = "".join(corpus.pieces("val"))

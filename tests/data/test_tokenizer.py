@@ -77,12 +77,6 @@ def test_a_character_split_across_tokens_waits_for_its_last_byte() -> None:
     assert stream.flush() == ""
 
 
-def test_text_that_spells_a_special_token_is_plain_text(tokenizer: Tokenizer) -> None:
-    ids = tokenizer.encode(SPECIAL)
-    assert len(ids) > 1
-    assert tokenizer.decode_bytes(ids) == SPECIAL.encode()
-
-
 def test_a_lone_surrogate_is_replaced(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
 
@@ -130,21 +124,15 @@ BYTE_LINES = [base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in rang
         lambda folder: (folder / "tokenizer.tiktoken").unlink(),
         lambda folder: (folder / "tokenizer.json").write_text("{"),
         lambda folder: (folder / "tokenizer.json").write_text("[]"),
-        lambda folder: (folder / "tokenizer.json").write_bytes(b"\xff"),
-        lambda folder: (folder / "tokenizer.tiktoken").write_bytes(b""),
         lambda folder: resign(folder, b"".join(BYTE_LINES[:-1])),
-        lambda folder: resign(folder, b"".join(BYTE_LINES[1:])),
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA 999999999999\n"),
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA 7\n"),
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"no base64! 256\n"),
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA many\n"),
         lambda folder: set_about(folder, pattern="("),
-        lambda folder: set_about(folder, pattern=None),
         lambda folder: set_about(folder, special_tokens=[]),
         lambda folder: set_about(folder, special_tokens={"<end>": 0}),
         lambda folder: set_about(folder, special_tokens={"<end>": 10**12}),
-        lambda folder: set_about(folder, special_tokens={"<end>": "256"}),
-        lambda folder: set_about(folder, special_tokens={"<end>": 256.5}),
     ],
 )
 def test_a_damaged_file_is_rejected_in_one_line(
@@ -233,13 +221,12 @@ def test_gpt2_gives_the_known_tokens() -> None:
     assert tokenizer.decode([15496, 50256, 995]) == "Hello world"
 
 
-@pytest.mark.parametrize("name", ["gpt2", "cl100k_base", "o200k_base"])
-def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, name: str) -> None:
+def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
     script = (
         "from data.tokenizer import fixed_tokenizer\n"
         "from errors import UserError\n"
         "try:\n"
-        f"    fixed_tokenizer({name!r})\n"
+        "    fixed_tokenizer('o200k_base')\n"
         "except UserError as error:\n"
         "    print(error)\n"
     )
@@ -254,7 +241,7 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, name: str) -
     )
     assert result.stderr == ""
     (line,) = result.stdout.splitlines()
-    assert line.startswith(f"tokenizer.name: the vocabulary of {name} could not be downloaded")
+    assert line.startswith("tokenizer.name: the vocabulary of o200k_base could not be downloaded")
     assert "TIKTOKEN_CACHE_DIR" in line
     assert "tokenizer=bpe" in line
     assert list(tmp_path.iterdir()) == []
