@@ -6,7 +6,7 @@ Promises: reading maps the files, and copies only what is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +37,6 @@ class TokenArray:
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
-
-    @cached_property
-    def shape(self) -> tuple[int]:
-        return (len(self),)
 
     def _map(self, file: int) -> np.ndarray:
         return np.memmap(self.files[file], self.dtype, "r")

@@ -180,14 +180,7 @@ class _Piece(NamedTuple):
 
     split: str
     text: str
-    digest: int | None
-
-
-class _Encoded(NamedTuple):
-    split: str
-    tokens: np.ndarray
-    n_bytes: int
-    digest: int | None
+    digest: int | None = None
 
 
 def _pieces(documents: Iterable[Document]) -> Iterator[list[_Piece]]:
@@ -195,32 +188,30 @@ def _pieces(documents: Iterable[Document]) -> Iterator[list[_Piece]]:
     batch: list[_Piece] = []
     size = 0
     for document in documents:
-        digest, pieces = hashlib.blake2b(digest_size=8), cut(document.parts)
-        piece = next(pieces, None)
-        while piece is not None:
-            following = next(pieces, None)
-            digest.update(piece.encode("utf-8", "surrogatepass"))
-            key = int.from_bytes(digest.digest(), "big") if following is None else None
-            batch.append(_Piece(document.split, piece, key))
-            size += len(piece)
+        digest = hashlib.blake2b(digest_size=8)
+        for text in cut(document.parts):
             if size >= PIECE:
                 yield batch
                 batch, size = [], 0
-            piece = following
+            digest.update(text.encode("utf-8", "surrogatepass"))
+            batch.append(_Piece(document.split, text))
+            size += len(text)
+        batch[-1] = batch[-1]._replace(digest=int.from_bytes(digest.digest(), "big"))
     if batch:
         yield batch
 
 
 def _encode(
     tokenizer: Tokenizer, ending: np.ndarray, dtype: str, pieces: list[_Piece]
-) -> list[_Encoded]:
+) -> list[tuple[str, np.ndarray, int, int | None]]:
+    """Of each piece, its split, its tokens, and their number of bytes; and its digest."""
     found = []
     for split, text, digest in pieces:
         tokens = tokenizer.encode_array(text)
         if digest is not None:
             tokens = np.concatenate([tokens, ending])
         n_bytes = int(tokenizer.token_bytes[tokens].sum())
-        found.append(_Encoded(split, tokens.astype(dtype), n_bytes, digest))
+        found.append((split, tokens.astype(dtype), n_bytes, digest))
     return found
 
 
