@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GPT2Config, Qwen3Config
+from transformers import GPT2Config, LlamaConfig, Qwen3Config
 
 from configs.schema import preset
 from exchange.config import from_config, read_config, to_config
@@ -82,11 +82,8 @@ def test_what_no_family_is_names_the_setting(
         ({**LLAMA, "rope_parameters": {"rope_type": "yarn", "factor": 4}}, "rope_parameters"),
         ({**LLAMA, "rope_parameters": {"rope_theta": 1e4, "factor": 4}}, "rope_parameters"),
         ({**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters"),
-        ({**LLAMA, "rope_parameters": [1]}, "rope_parameters"),
         ({**LLAMA, "is_causal": False}, "is_causal"),
         ({**GPT2, "is_causal": False}, "is_causal"),
-        ({**GPT2, "num_attention_heads": 99}, "num_attention_heads"),
-        ({**GPT2, "hidden_size": 99}, "hidden_size"),
         ({**LLAMA, "num_hidden_layers": 0}, "num_hidden_layers"),
         ({**LLAMA, "num_attention_heads": 0}, "num_attention_heads"),
         ({**LLAMA, "num_key_value_heads": -1}, "num_key_value_heads"),
@@ -114,7 +111,6 @@ def test_what_no_family_is_names_the_setting(
         ({**GPT2, "n_positions": 10**30}, "n_positions"),
         ({**GPT2, "vocab_size": -1}, "vocab_size"),
         ({**GPT2, "vocab_size": 10**18}, "vocab_size"),
-        ({**GPT2, "layer_norm_epsilon": 10**400}, "layer_norm_epsilon"),
         ({**GPT2, "layer_norm_epsilon": float("nan")}, "layer_norm_epsilon"),
         ({**GPT2, "tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         ({**LLAMA, "head_dim": 7}, "head_dim"),
@@ -130,14 +126,15 @@ def test_what_cannot_be_represented_is_refused_by_name(
     assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
 
 
-def test_other_names_of_keys(tmp_path: Path) -> None:
-    """As transformers reads them."""
-    aliased = {key: value for key, value in GPT2.items() if key not in ("n_head", "n_layer")}
-    aliased |= {"num_attention_heads": GPT2["n_head"], "num_hidden_layers": GPT2["n_layer"]}
-    ours, _ = from_config(aliased)
-    theirs = GPT2Config(**{key: value for key, value in aliased.items() if key != "model_type"})
-    assert (ours.n_heads, ours.n_layers) == (theirs.n_head, theirs.n_layer)
-    assert ours == from_config(GPT2)[0]
+@pytest.mark.parametrize("keys", [("n_embd", "n_head"), ("n_layer",), ()])
+def test_other_names_of_keys(keys: tuple[str, ...]) -> None:
+    """As transformers reads them: also beside the keys that mean the same."""
+    values = {key: GPT2[key] for key in ("model_type", *keys)}
+    values |= {"num_attention_heads": 4, "num_hidden_layers": 5, "hidden_size": 24}
+    ours, _ = from_config(values)
+    theirs = GPT2Config.from_dict(values)
+    assert (ours.n_heads, ours.n_layers, ours.d_model) == (4, 5, 24)
+    assert (theirs.n_head, theirs.n_layer, theirs.n_embd) == (4, 5, 24)
 
 
 def test_no_number_of_key_heads_is_that_of_heads() -> None:
@@ -156,8 +153,6 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_missing_keys_have_the_defaults_of_transformers() -> None:
-    from transformers import GPT2Config, LlamaConfig, Qwen3Config
-
     for kind in (GPT2Config, LlamaConfig, Qwen3Config):
         values = kind().to_dict()
         assert from_config({"model_type": values["model_type"]}) == from_config(values)
