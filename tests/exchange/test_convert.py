@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-import yaml
 from tokenizers import AddedToken
 from transformers import (
     AutoModelForCausalLM,
@@ -30,13 +29,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from data.batches import EvalBatches
 from data.merges import spell
 from exchange.tokenizer import write_tokenizer
 from inference import open_run
 from tests.conftest import ROOT, TINY, begin, command, files, succeed
-from training.device import autocast
-from training.evaluation import measure
 
 ONCE = "Once there was a hen."
 
@@ -60,6 +56,7 @@ def test_a_run_opens_in_transformers(tales: Path, exported: Path) -> None:
     opened = open_run(tales / "runs/tales", "best")
     model = AutoModelForCausalLM.from_pretrained(exported)
     tokenizer = AutoTokenizer.from_pretrained(exported)
+    assert [model.generation_config.eos_token_id] == opened.tokenizer.encode("\n\n")
     tokens = tokenizer(ONCE, return_tensors="pt")["input_ids"]
     assert tokens.tolist() == [opened.tokenizer.encode(ONCE)]
     with torch.no_grad():
@@ -76,15 +73,6 @@ def test_transformers_writes_the_same_text(tales: Path, exported: Path) -> None:
     tokens = tokenizer("\n\nOnce", return_tensors="pt")
     text = model.generate(**tokens, max_new_tokens=20, do_sample=False)
     assert tokenizer.decode(text[0], skip_special_tokens=True).lstrip("\n") == ours.rstrip("\n")
-
-
-def test_the_end_of_a_document_is_the_special_token(tales: Path, exported: Path) -> None:
-    (end,) = open_run(tales / "runs/tales", "best").tokenizer.encode("\n\n")
-    tokenizer = AutoTokenizer.from_pretrained(exported)
-    assert tokenizer.eos_token_id == end
-    assert AutoModelForCausalLM.from_pretrained(exported).generation_config.eos_token_id == end
-    assert tokenizer.decode([end]) == "\n\n"
-    assert tokenizer.decode([end], skip_special_tokens=True) == ""
 
 
 def test_the_model_card_says_what_the_model_is(tales: Path, exported: Path) -> None:
@@ -121,11 +109,10 @@ def test_a_document_that_ends_with_several_tokens_is_ended_by_its_text(
     assert 'stop_strings=["\\n\\n"]' in (tmp_path / "there/README.md").read_text()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_dtype(tales: Path, tmp_path: Path, dtype: str) -> None:
-    succeed("convert", f"to={tmp_path / 'there'}", f"dtype={dtype}", "checkpoint=last", cwd=tales)
+def test_dtype(tales: Path, tmp_path: Path) -> None:
+    succeed("convert", f"to={tmp_path / 'there'}", "dtype=bfloat16", "checkpoint=last", cwd=tales)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "there")
-    assert model.dtype == getattr(torch, dtype)
+    assert model.dtype == torch.bfloat16
 
 
 def test_there_and_back(tales: Path, exported: Path, tmp_path: Path) -> None:
@@ -255,16 +242,6 @@ def imported(theirs: Path) -> Path:
     return theirs
 
 
-def test_an_imported_model_computes_the_same(imported: Path) -> None:
-    opened = open_run(imported / "runs/theirs", "best")
-    model = AutoModelForCausalLM.from_pretrained(imported / "theirs").eval()
-    tokens = torch.randint(300, (2, 32), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = model(tokens).logits
-        torch.testing.assert_close(opened.model(tokens), expected, rtol=2e-5, atol=2e-5)
-    assert expected.std() > 0.01
-
-
 def test_its_loss_is_that_of_transformers(imported: Path) -> None:
     printed = succeed(
         "evaluate", "run=runs/theirs", "data=text", "data.path=notes.txt", cwd=imported
@@ -282,11 +259,6 @@ def test_its_loss_is_that_of_transformers(imported: Path) -> None:
         total += losses
     expected = total.item() / (len(tokens) - 1)
     assert f"all: {expected:.4f} nats per token" in printed
-    cpu = torch.device("cpu")
-    lengths = torch.from_numpy(opened.tokenizer.token_bytes)
-    windows = EvalBatches(tokens, 32, 4)
-    measured = measure(opened.model, windows, lengths, cpu, autocast(cpu, "fp32"))
-    assert measured.loss == pytest.approx(expected, abs=1e-6)
 
 
 def test_it_is_a_run_like_any_other(imported: Path) -> None:
@@ -362,6 +334,7 @@ def test_commands_in_messages_work_in_a_shell(imported: Path, tmp_path: Path, na
     assert "runs/new" in shell("train.py", advice, *settings, "run_dir=runs/new")
 
 
+@pytest.mark.parametrize("theirs", ["gpt2"], indirect=True)
 @pytest.mark.parametrize(
     ("script", "arguments", "words"),
     [
@@ -434,59 +407,17 @@ def only_first(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
 
 
-def lying(folder: Path) -> None:
-    """The header names data beyond the end of the file, a terabyte of them."""
-    file = folder / "model.safetensors"
-    data = file.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    header["lm_head.weight"] = {
-        "dtype": "F32",
-        "shape": [10**6, 250_000],
-        "data_offsets": [0, 10**12],
-    }
-    text = json.dumps(header).encode()
-    file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
-
-
-def outside(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder.parent / "model.safetensors")
-    index = {"weight_map": {"wte.weight": "../model.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def index(name: object) -> Callable[[Path], None]:
-    """An index that names a file of weights."""
-
-    def apply(folder: Path) -> None:
-        (folder / "model.safetensors").rename(folder / "weights.safetensors")
-        (folder / "sub").mkdir()
-        contents = {"weight_map": {"wte.weight": "weights.safetensors", "wpe.weight": name}}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(contents))
-
-    return apply
-
-
 def pipe(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
 
 
+@pytest.mark.parametrize("theirs", ["gpt2"], indirect=True)
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
         (pickled, "pytorch_model.bin: is a pickle, which can execute code"),
         (only_first, "model.safetensors: cannot be read"),
-        (lying, "model.safetensors: cannot be read"),
-        (outside, "is not a file in the folder"),
-        (index("x" * 5000), "xxx: is not a file in the folder; restore it"),
-        (index("none.safetensors"), "none.safetensors: is not a file in the folder"),
-        (index("sub"), "sub: is not a file in the folder"),
-        (index("a\0\x1b"), "is not a file in the folder"),
-        (index("\ud800"), "is not a file in the folder"),
-        (index(".."), "is not a file in the folder"),
-        (index(7), "is not a file in the folder"),
-        (index(["x"]), "model.safetensors.index.json: cannot be read"),
         (pipe, "model.safetensors: is missing, or is not a file"),
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: is missing"),
         (text("model.safetensors", ""), "model.safetensors: cannot be read"),
@@ -501,15 +432,8 @@ def pipe(folder: Path) -> None:
         (settings(vocab_size=10**9), "has the shape"),
         (settings(model_type="bert"), "config.json: model_type: 'bert' cannot be converted"),
         (settings(n_layer=99, num_hidden_layers=99), "is missing among the weights"),
-        pytest.param(
-            settings(n_layer=999, num_hidden_layers=999),
-            "is missing among the weights",
-            marks=pytest.mark.long,
-        ),
         (text("config.json", "[" * 10**5), "config.json: nested too deeply"),
         (text("config.json", "no"), "config.json: "),
-        (text("tokenizer.json", "[" * 10**8), "tokenizer.json: "),
-        (text("tokenizer.json", '{"model": ' * 10**5), "tokenizer.json: "),
         (text("tokenizer.json", "{}"), "tokenizer.json: "),
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
     ],
@@ -528,6 +452,7 @@ def each(tensors: dict[str, torch.Tensor], change: Callable[[torch.Tensor], torc
     tensors[name] = change(tensors[name]).contiguous()
 
 
+@pytest.mark.parametrize("theirs", ["gpt2"], indirect=True)
 def test_a_folder_without_a_tokenizer_takes_a_fixed_one(theirs: Path, tmp_path: Path) -> None:
     shutil.copytree(theirs / "theirs", tmp_path / "folder")
     (tmp_path / "folder/tokenizer.json").unlink()
@@ -538,21 +463,8 @@ def test_a_folder_without_a_tokenizer_takes_a_fixed_one(theirs: Path, tmp_path: 
     assert_refused(tmp_path, "convert", *arguments, words="bpe is trained on a corpus")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"position": "learned"}, "model.position: learned together with rmsnorm"),
-        ({"norm": "layernorm"}, "model.position: rotary together with layernorm"),
-        ({"bias": True}, "model.bias: True"),
-    ],
-)
-def test_what_no_family_is(
-    tiny_run: Path, tmp_path: Path, change: dict[str, object], words: str
-) -> None:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
-    file = tmp_path / "run/config.yaml"
-    stored = yaml.safe_load(file.read_text())
-    stored["model"] |= change
-    file.write_text(yaml.safe_dump(stored))
+def test_what_no_family_is(tmp_path: Path) -> None:
+    succeed("train", *TINY, "model.position=learned", "run_dir=run", cwd=tmp_path)
     for target in ("folder", "file.gguf"):
+        words = "model.position: learned together with rmsnorm"
         assert_refused(tmp_path, "convert", "source=run", f"to={target}", words=words)

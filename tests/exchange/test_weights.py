@@ -152,9 +152,16 @@ def test_a_model_without_its_head_and_with_old_buffers_opens(tmp_path: Path) -> 
 def test_weights_in_several_files_open(tmp_path: Path) -> None:
     theirs = make_theirs("llama")
     theirs.save_pretrained(tmp_path / "theirs", max_shard_size=7000)
-    assert len([*(tmp_path / "theirs").glob("model-*.safetensors")]) > 2
+    shards = sorted((tmp_path / "theirs").glob("model-*.safetensors"))
+    assert len(shards) > 2
     ours, _ = load(tmp_path / "theirs")
     assert_same_logits(ours, theirs, 32)
+    shards[0].rename(tmp_path / "theirs/another-of-1.safetensors")
+    with pytest.raises(ValueError, match="is missing among the weights"):
+        load(tmp_path / "theirs")
+    (tmp_path / "theirs/model-1-of-1.safetensors").write_bytes(shards[1].read_bytes())
+    with pytest.raises(ValueError, match="is also in another file"):
+        load(tmp_path / "theirs")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
