@@ -8,14 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from errors import printable
 from files import read_json, read_text
-from inference.opening import RunConfig
+from inference import OpenRun
 from training.run import Run
 from training.state import TrainState, load_state
-from training.stored import read_settings
+from training.stored import flat, read_settings
 
 MOST = 1 << 26  # bytes of metrics.jsonl
+# Settings of the training, apart from the model.
+GROUPS = ("data.", "tokenizer.", "optimizer.")
+SETTINGS = ("trainer.max_steps", "trainer.batch_size", "seed", "init_from", "converted_from")
 
 CARD = """\
 ---
@@ -57,68 +62,65 @@ In training, {end} ended every document, so a prompt that begins with it begins 
 """
 
 
-def model_card(run: Run, config: RunConfig, checkpoint: Path, name: str, end: int | None) -> str:
+def model_card(opened: OpenRun, name: str, end: int | None) -> str:
     """The card as Markdown: what the model is, how good it is, and how to load it. `end` is the
     token that ends a document, if it is one token."""
-    progress, mark = load_state(checkpoint), config.document_end
+    state, mark = load_state(opened.checkpoint), opened.config.document_end
     is_text = mark is not None and end is None  # transformers can only stop at the text
     return CARD.format(
         name=printable(name),
-        origin=f" that glassgpt trained for {progress.step:,} steps" if progress.step else "",
-        results=_results(run, progress),
+        origin=f" that glassgpt trained for {state.step:,} steps" if state.step else "",
+        results=_results(opened, state),
         prompt=json.dumps((mark or "") + "Once"),
         stop=f",\n    stop_strings=[{json.dumps(mark)}], tokenizer=tokenizer" * is_text,
         document="" if mark is None else DOCUMENT.format(end=f"`{json.dumps(mark)}`"),
-        model=_table(asdict(config.model)),
-        training=_table(_training(run, config)),
+        model=_table(asdict(opened.config.model)),
+        training=_table(_training(opened.run)),
     )
 
 
-def _results(run: Run, progress: TrainState) -> str:
-    """The table of the loss of this checkpoint, from summary.json if it is the last one, and
-    otherwise from the evaluation at its step; a sentence if there is none."""
-    rows: dict[str, Any] = {"steps": f"{progress.step:,}", "tokens": f"{progress.tokens:,}"}
+def _results(opened: OpenRun, state: TrainState) -> str:
+    """The table of the loss of this checkpoint; a sentence if it is not known."""
+    rows: dict[str, Any] = {
+        "steps": f"{state.step:,}",
+        "tokens": f"{state.tokens:,}",
+        "parameters": f"{sum(map(torch.numel, opened.model.parameters())):,}",
+    }
     try:
-        summary = read_json(run.summary_file)
-        is_last = summary["steps"] == progress.step
-        found = summary if is_last else _evaluation(run, progress.step)
-        names = {
-            "val_loss": "validation loss (nats per token)",
-            "val_bpb": "bits per byte",
+        found = _evaluation(opened.run, state.step)
+        rows |= {
+            "validation loss (nats per token)": f"{found['val_loss']:.4f}",
+            "bits per byte": f"{found['val_bpb']:.4f}",
+            "measured on validation tokens": f"{found['val_tokens']:,}",
         }
-        rows |= {label: f"{found[name]:.4f}" for name, label in names.items()}
-        if not is_last:
-            rows["measured on validation tokens"] = f"{found['val_tokens']:,}"
-        if summary["floor_bpb"] is not None:
-            rows["floor: bits per byte that no model can beat"] = f"{summary['floor_bpb']:.4f}"
-        rows["parameters"] = f"{summary['parameters']:,}"
-    except (OSError, ValueError, KeyError, TypeError):
-        if not progress.step:
+        if found["floor_bpb"] is not None:
+            rows["floor: bits per byte that no model can beat"] = f"{found['floor_bpb']:.4f}"
+    except (OSError, ValueError, LookupError, TypeError):  # there is none, or a damaged one
+        if not state.step:
             return "Its loss is not known: it was imported."
     return _table(rows)
 
 
 def _evaluation(run: Run, step: int) -> dict[str, Any]:
-    """What metrics.jsonl says of the evaluation at a step."""
+    """The last evaluation at a step: of the whole split, if the run ended there."""
     lines = map(json.loads, read_text(run.path / "metrics.jsonl", MOST).splitlines())
-    return [line for line in lines if line["step"] == step and "val_loss" in line][-1]
+    found = [line for line in lines if line["step"] == step and "val_loss" in line]
+    if run.summary_file.exists() and read_json(run.summary_file)["steps"] == step:
+        found.append(read_json(run.summary_file))
+    return found[-1]
 
 
-def _training(run: Run, config: RunConfig) -> dict[str, Any]:
+def _training(run: Run) -> dict[str, Any]:
     """Corpus and settings of the training, as far as they are stored. Of paths, the last name."""
-    settings = read_settings(run.config_file)
-    data = {} if config.data is None else asdict(config.data)
-    found = {f"data.{name}": value for name, value in data.items()}
-    for name in ("tokenizer", "optimizer"):
-        section = settings.get(name)
-        found |= {f"{name}.{key}": value for key, value in (section or {}).items()}
-    trainer = settings.get("trainer") or {}
-    found |= {f"trainer.{key}": trainer.get(key) for key in ("max_steps", "batch_size")}
-    found |= {key: settings.get(key) for key in ("seed", "init_from", "converted_from")}
+    found = {
+        name: value
+        for name, value in flat(read_settings(run.config_file)).items()
+        if value is not None and (name.startswith(GROUPS) or name in SETTINGS)
+    }
     for name in ("data.path", "init_from", "converted_from"):
-        if isinstance(found.get(name), str):
+        if name in found:
             found[name] = Path(found[name]).name
-    return {name: value for name, value in found.items() if value is not None}
+    return found
 
 
 def _table(values: Mapping[str, Any]) -> str:

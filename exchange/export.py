@@ -15,41 +15,25 @@ from torch import Tensor
 from errors import UserError
 from exchange.card import model_card
 from exchange.config import to_config
-from exchange.gguf import n_rounded, write_gguf
+from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tokenizer import end_token, first_token_of, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
 from files import replace_folder
 from inference import OpenRun, open_run
-from inference.opening import find_run, note_on_documents, read_config
+from inference.opening import note_on_documents
 from model.hugging_face import ARCHITECTURES, family
-from training.stored import readable
 from training.weights import MODEL, write_tensors
 
 
-def open_source(source: Path, checkpoint: str) -> tuple[OpenRun, dict[str, Tensor], str]:
-    """A run, its weights, and the dtype in which they are stored. Raises UserError if it is
-    damaged, or is not a model that others know."""
-    run = find_run(source, "source")
-    try:
-        family(read_config(run).model)
-    except ValueError as error:
-        raise UserError(f"source: {run.path}: {error}") from error
-    opened = open_run(run.path, checkpoint, setting="source")
-    weights = {name: parameter.detach() for name, parameter in opened.model.named_parameters()}
-    with readable(opened.checkpoint / MODEL) as path:
-        return opened, weights, dtype_name(path)
-
-
 def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
-    """Write the folder `target`; returns what to tell the user."""
-    opened, weights, stored_dtype = open_source(source, checkpoint)
+    """Write the folder `target`; returns what to tell the user. Raises UserError."""
+    opened = open_run(source, checkpoint, setting="source")
     model, tokenizer, mark = opened.config.model, opened.tokenizer, opened.config.document_end
-    kind = dtype or stored_dtype
+    kind = dtype or dtype_name(opened.checkpoint / MODEL)
     try:
         with replace_folder(target, is_new=True) as folder:
-            tensors = to_hugging_face(model, weights, kind)
-            write_tensors(folder / WEIGHTS, tensors)
+            write_tensors(folder / WEIGHTS, to_hugging_face(model, _weights(opened), kind))
             end = write_tokenizer(tokenizer, folder, model.context_length, mark)
             is_own = mark is not None
             start = end if is_own or tokenizer.bos_id is None else tokenizer.bos_id
@@ -59,10 +43,10 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             about = to_config(model, tokenizer.vocab_size)
             _write_json(folder / "config.json", about | ids | {"dtype": kind, "torch_dtype": kind})
             _write_json(folder / "generation_config.json", ids)
-            card = model_card(opened.run, opened.config, opened.checkpoint, target.name, end)
+            card = model_card(opened, target.name, end)
             (folder / "README.md").write_text(card, encoding="utf-8")
     except ValueError as error:
-        raise UserError(f"{error}") from error
+        raise UserError(str(error)) from error
     lines = [
         f"Wrote {target}: {ARCHITECTURES[family(model)]}, from {opened.checkpoint}. In Python:",
         f"  AutoModelForCausalLM.from_pretrained({str(target)!r})",
@@ -73,24 +57,25 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
 
 
 def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
-    """Write the file `target`; returns what to tell the user."""
-    opened, weights, stored_dtype = open_source(source, checkpoint)
+    """Write the file `target`; returns what to tell the user. Raises UserError."""
+    opened = open_run(source, checkpoint, setting="source")
     model, tokenizer, mark = opened.config.model, opened.tokenizer, opened.config.document_end
-    kind, name = dtype or stored_dtype, target.stem
+    kind, name = dtype or dtype_name(opened.checkpoint / MODEL), target.stem
     first, end = first_token_of(tokenizer, mark), end_token(tokenizer, mark)
     try:
         cut = pre_tokenizer(tokenizer)
     except ValueError as error:
         raise UserError(f"source: {error}; write a folder for transformers instead") from error
     try:
-        write_gguf(target, model, tokenizer, weights, kind, name=name, first=first, end=end)
+        n_others = write_gguf(
+            target, model, tokenizer, _weights(opened), kind, name=name, first=first, end=end
+        )
     except ValueError as error:
         raise UserError(str(error)) from error
     lines = [f"Wrote {target} ({kind}), from {opened.checkpoint}."]
-    n, of = n_rounded(model, weights, kind)
-    if n < of:
+    if n_others:
         lines.append(
-            f"note: {of - n} of {of} matrices are float32: their rows are not multiples of 32 "
+            f"note: {n_others} of the matrices are float32: their rows are not multiples of 32 "
             "numbers, which q8_0 needs"
         )
     if tokenizer.engine.byte_pairs().is_normalized:
@@ -105,6 +90,10 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     if model.document_mask:
         lines.append(note_on_documents("llama.cpp"))
     return "\n".join(lines)
+
+
+def _weights(opened: OpenRun) -> dict[str, Tensor]:
+    return {name: parameter.detach() for name, parameter in opened.model.named_parameters()}
 
 
 def _write_json(file: Path, contents: Mapping[str, object]) -> None:

@@ -29,7 +29,7 @@ from model import ModelConfig
 from model.hugging_face import family
 
 if TYPE_CHECKING:
-    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf import GGUFWriter
 
 # By our name of a dtype: llama.cpp's names of the type and of a file of it.
 DTYPES = {
@@ -37,12 +37,6 @@ DTYPES = {
     "float16": ("F16", "MOSTLY_F16"),
     "bfloat16": ("BF16", "MOSTLY_BF16"),
     "q8_0": ("Q8_0", "MOSTLY_Q8_0"),
-}
-LARGEST = {
-    "F32": torch.finfo(torch.float32).max,
-    "F16": torch.finfo(torch.float16).max,
-    "BF16": torch.finfo(torch.bfloat16).max,
-    "Q8_0": 127 * torch.finfo(torch.float16).max,  # integers up to 127 and their scale as float16
 }
 MOST_LAYERS = 512  # LLAMA_MAX_LAYERS
 
@@ -79,8 +73,9 @@ def write_gguf(
     name: str,
     end: int | None,
     first: int | None = None,
-) -> None:
-    """Write a model and its tokenizer to a GGUF file, which appears whole or not at all.
+) -> int:
+    """Write a model and its tokenizer to a GGUF file, which appears whole or not at all. Returns
+    how many of its matrices have rows that `dtype` cannot hold, and are float32.
 
     weights: by the names of GPT's parameters.
     dtype: float32, float16, bfloat16 or q8_0, of the matrices: norms, biases, learned positions,
@@ -109,23 +104,12 @@ def write_gguf(
             _add_general(writer, name, dtype)
             _add_sizes(writer, config, tokenizer.vocab_size)
             add_tokenizer(writer, tokenizer, first, end)
-            _write_tensors(writer, tensors, dtype)
+            return _write_tensors(writer, tensors, dtype)
     except OSError as error:
         if error.errno is None and "written" in str(error):  # NumPy's, on a full disk
             full = errno.ENOSPC
             raise OSError(full, os.strerror(full), str(file)) from error
         raise
-
-
-def n_rounded(config: ModelConfig, weights: Mapping[str, Tensor], dtype: str) -> tuple[int, int]:
-    """How many matrices of the model the file holds in `dtype`, and how many it has: q8_0 cannot
-    hold all."""
-    kinds = [
-        _type(name, tensor, dtype).name
-        for name, tensor in gguf_tensors(config, weights).items()
-        if _is_matrix(name, tensor)
-    ]
-    return kinds.count(DTYPES[dtype][0]), len(kinds)
 
 
 def gguf_tensors(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -178,36 +162,32 @@ def _add_sizes(writer: GGUFWriter, config: ModelConfig, vocab_size: int) -> None
         writer.add_rope_freq_base(config.rope_theta)
 
 
-def _write_tensors(writer: GGUFWriter, tensors: Mapping[str, Tensor], dtype: str) -> None:
-    """Write everything: the keys that were added, and the tensors. Raises ValueError for a number
-    that `dtype` does not hold."""
+def _write_tensors(writer: GGUFWriter, tensors: Mapping[str, Tensor], dtype: str) -> int:
+    """Write everything: the keys that were added, and the tensors; returns how many matrices have
+    another type than `dtype`. Raises ValueError for a number that does not fit.
+
+    The types are those that llama.cpp's own converter chooses, except for rows that q8_0 cannot
+    hold, which are float16 there and float32 here.
+    """
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize, quantize
+
+    wanted, n_others = GGMLQuantizationType[DTYPES[dtype][0]], 0
     for name, tensor in tensors.items():
-        kind = _type(name, tensor, dtype)
-        least, most = (value.item() for value in tensor.float().aminmax())
-        if not -LARGEST[kind.name] <= least <= most <= LARGEST[kind.name]:
-            raise ValueError(
-                f"dtype: {name} has values from {least:.6g} to {most:.6g}, which do not fit in "
-                f"{kind.name}; choose another dtype"
-            )
-        writer.add_tensor(name, _encode(tensor, kind), raw_dtype=kind)
+        is_matrix = tensor.dim() == 2 and name != "position_embd.weight"
+        fits = tensor.shape[-1] % GGML_QUANT_SIZES[wanted][0] == 0
+        n_others += is_matrix and not fits
+        kind = wanted if is_matrix and fits else GGMLQuantizationType.F32
+        with np.errstate(all="ignore"):
+            data = quantize(tensor.float().contiguous().numpy(), kind)
+            if not np.isfinite(dequantize(data, kind)).all():
+                raise ValueError(
+                    f"dtype: {name} has values that do not fit in {kind.name}; choose another dtype"
+                )
+        writer.add_tensor(name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
-
-
-def _is_matrix(name: str, tensor: Tensor) -> bool:
-    return tensor.dim() == 2 and name != "position_embd.weight"
-
-
-def _type(name: str, tensor: Tensor, dtype: str) -> GGMLQuantizationType:
-    """What llama.cpp's own converter chooses, except for rows that q8_0 cannot hold, which are
-    float16 there and float32 here."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    kind = GGMLQuantizationType[DTYPES[dtype][0]]
-    if _is_matrix(name, tensor) and tensor.shape[-1] % GGML_QUANT_SIZES[kind][0] == 0:
-        return kind
-    return GGMLQuantizationType.F32
+    return n_others
 
 
 def _pair_up(tensor: Tensor, d_head: int) -> Tensor:
@@ -215,11 +195,3 @@ def _pair_up(tensor: Tensor, d_head: int) -> Tensor:
     a head are here a_0, a_1, ..., b_0, b_1, ..., and there a_0, b_0, a_1, b_1, ..."""
     heads = tensor.unflatten(0, (-1, 2, d_head // 2))
     return heads.transpose(1, 2).reshape(tensor.shape)
-
-
-def _encode(tensor: Tensor, kind: GGMLQuantizationType) -> np.ndarray:
-    from gguf import GGMLQuantizationType, quantize
-
-    if kind == GGMLQuantizationType.BF16:
-        return tensor.contiguous().bfloat16().view(torch.int16).numpy()
-    return quantize(tensor.float().contiguous().numpy(), kind)
