@@ -17,28 +17,12 @@ from typing import Any
 STATIC = Path(__file__).parent / "static"
 STYLE = "style.css"
 # Each imports only those before it.
-MODULES = [
-    f"{name}.js"
-    for name in (
-        *("dom", "colours", "broken", "maps", "source", "state", "controls", "grid", "viewport"),
-        "running",
-        *("files", "drawing", "picture", "table", "text", "words", "opening", "choice", "order"),
-        *(
-            "panel",
-            "scores",
-            "headcurves",
-            "learned",
-            "notes",
-            "theme",
-            "keys",
-            "address",
-            "play",
-            "save",
-            "difference",
-        ),
-        *("inspector", "compare", "app"),
-    )
-]
+NAMES = """
+    dom colours broken maps source state controls grid viewport running files drawing picture table
+    text words opening choice order panel scores headcurves learned notes theme keys address play
+    save difference inspector compare app
+"""
+MODULES = [f"{name}.js" for name in NAMES.split()]
 # The browser refuses any request that the page makes.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src blob:"
 NEEDS = "This page needs JavaScript to draw the maps. Turn it on; the page loads nothing else."
