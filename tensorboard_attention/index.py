@@ -18,7 +18,7 @@ import numpy as np
 
 from tensorboard_attention.folders import find_runs
 from tensorboard_attention.header import Columns, Header, read_header
-from tensorboard_attention.limits import CURVE_BYTES, MEMORY_BYTES, MOST_NOTES
+from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 from tensorboard_attention.run import Budget, LoggedStep, Run
 
@@ -107,11 +107,11 @@ class Index:
         """All scores of all heads: their names, the steps, for each step the same number for the
         same text, and the number of heads per layer; and float32 values (step, score, head), heads
         layer by layer, NaN for missing scores, and for those measured on another text than that of
-        the last step. Raises KeyError if there are none. Of more than CURVE_BYTES bytes, only every
+        the last step. Raises KeyError if there are none. Of more than MEMORY_BYTES, only every
         second (third, ...) step is returned."""
         steps = sorted(self._logged(run, tag).items())
         last = steps[-1][1].header
-        stride = max(1, -(-len(steps) * len(last.scores) // CURVE_BYTES))
+        stride = max(1, -(-len(steps) * len(last.scores) // MEMORY_BYTES))
         steps = steps[(len(steps) - 1) % stride :: stride]  # with the last one
         values = b"".join(_row(logged.header, last.columns) for _, logged in steps)
         texts: dict[int, int] = {}

@@ -3,9 +3,6 @@
 MOST_FOLDERS = 50_000  # folders and event files together
 RECORD_BYTES = 64_000_000  # of one event; parsed, many empty parts can take 45 times as much
 HEADER_BYTES = 4_000_000  # of JSON; parsed, it can take 25 times as much
-MEMORY_BYTES = 150_000_000  # for the steps of all runs
-CURVE_BYTES = 48_000_000  # of the scores in one response
-LOSSES_BYTES = 32_000_000  # of the losses of a run
-PAGE_BYTES = 256_000_000  # of a live page
+MEMORY_BYTES = 150_000_000  # for the steps of all runs, and for the scores in one response
 MOST_PRODUCTS = 10**9  # of a weight with one of another head, of two maps that are compared
 MOST_NOTES = 100  # on what is skipped, of one file and of all

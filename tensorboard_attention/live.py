@@ -6,13 +6,9 @@ nothing: neither the rest of the log, nor anything else.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
-
-from tensorboard_attention.limits import PAGE_BYTES
-from tensorboard_attention.records import open_regular
+from typing import BinaryIO
 
 NAME = "live.html"
 HEADERS = {
@@ -32,25 +28,13 @@ def find_pages(folders: Iterable[tuple[str, Path]]) -> list[str]:
     return [run for run, folder in folders if _is_page(folder / NAME)]
 
 
-def read_page(folder: Path) -> bytes:
-    """The page of a run. Raises OSError if there is none, or no file that can be one."""
-    path = folder / NAME
-    if not _is_page(path):
+def open_page(folder: Path) -> BinaryIO:
+    """The page of a run. Raises OSError if there is none."""
+    if not _is_page(folder / NAME):
         raise OSError(0, "there is no page")
-    about = path.lstat()
-    with open_regular(path) as file:
-        if not os.path.samestat(about, os.fstat(file.fileno())):
-            raise OSError(0, "it was replaced by a link meanwhile")
-        data = file.read(PAGE_BYTES + 1)
-    if len(data) > PAGE_BYTES:
-        raise OSError(0, "it is too large")
-    return data
+    return (folder / NAME).open("rb")
 
 
 def _is_page(path: Path) -> bool:
-    """Whether it is a regular file, and no link, of at most PAGE_BYTES."""
-    try:
-        about = path.lstat()
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISREG(about.st_mode) and about.st_size <= PAGE_BYTES
+    """Whether it is a regular file, and no link to a file elsewhere."""
+    return path.is_file() and not path.is_symlink()

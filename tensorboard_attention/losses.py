@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorboard_attention.header import fits
-from tensorboard_attention.limits import LOSSES_BYTES
+from tensorboard_attention.limits import RECORD_BYTES
 from tensorboard_attention.records import open_regular
 
 NAME = "losses.json"
@@ -39,8 +39,8 @@ def read_losses(folder: Path) -> str:
     if not _is_there(path):
         raise OSError(0, "there is no such file")
     with open_regular(path) as file:
-        data = file.read(LOSSES_BYTES + 1)
-    if len(data) > LOSSES_BYTES:
+        data = file.read(RECORD_BYTES + 1)
+    if len(data) > RECORD_BYTES:
         raise ValueError("it is too large")
     try:
         found = json.loads(data)

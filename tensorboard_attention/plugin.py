@@ -32,10 +32,11 @@ from typing import Any
 from tensorboard.backend.http_util import Respond
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
+from werkzeug.wsgi import wrap_file
 
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.index import Index
-from tensorboard_attention.live import HEADERS, find_pages, read_page
+from tensorboard_attention.live import HEADERS, find_pages, open_page
 from tensorboard_attention.losses import find_losses, read_losses
 from tensorboard_attention.summary import PLUGIN_NAME
 from tensorboard_attention.twins import match_logged
@@ -108,10 +109,11 @@ class AttentionPlugin(TBPlugin):
 
     def _live(self, request: Request) -> Response:
         try:
-            page = read_page(self._index.folders()[request.args["run"]])
+            file = open_page(self._index.folders()[request.args["run"]])
         except (LookupError, OSError):
             return Respond(request, "no such page", "text/plain", code=404)
         # `Respond` would add TensorBoard's own policy, in which its scripts do not run.
+        page = wrap_file(request.environ, file)
         return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
 
     def _maps(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:

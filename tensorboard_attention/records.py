@@ -9,7 +9,6 @@ checksum of the data byte by byte in Python. Here only the checksum of the lengt
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from functools import lru_cache
 from pathlib import Path
@@ -23,17 +22,14 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from tensorboard_attention.limits import RECORD_BYTES
 from tensorboard_attention.summary import PLUGIN_NAME
 
-# Without O_NONBLOCK, opening a named pipe waits until a process writes to it. Windows has no such
-# flag, and no named pipes in folders.
-FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 _length_checksum = lru_cache(4096)(masked_crc32c)
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading without ever waiting. Raises OSError for pipes, devices and such."""
-    if not stat.S_ISREG(path.stat().st_mode):  # opening alone can start a device
+    """Open a file for reading. Raises OSError for pipes, which would wait, devices and such."""
+    if not path.is_file():
         raise OSError(0, "it is not a regular file")
-    return os.fdopen(os.open(path, FLAGS), "rb")
+    return path.open("rb")
 
 
 def record_end(file: BinaryIO, offset: int) -> int | None:

@@ -203,7 +203,7 @@ def test_curves_of_too_many_scores_have_fewer_steps(
     index.refresh()
     header, values = index.scores(".", "probe")
     assert header["steps"] == [*range(10)]
-    monkeypatch.setattr("tensorboard_attention.index.CURVE_BYTES", len(values) // 2 - 1)
+    monkeypatch.setattr("tensorboard_attention.index.MEMORY_BYTES", len(values) // 2 - 1)
     fewer, some = index.scores(".", "probe")
     assert fewer["steps"] == [0, 3, 6, 9]
     rows = np.frombuffer(values, np.uint8).reshape(10, -1)

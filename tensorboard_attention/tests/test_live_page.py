@@ -14,7 +14,6 @@ from playwright import sync_api
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
-from tensorboard_attention.limits import PAGE_BYTES
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, log
 
@@ -78,7 +77,7 @@ def test_only_the_page_of_a_known_run_is_served(tmp_path: Path) -> None:
     assert json.loads(get("/runs")[1])["live"] == ['odd &run="<b>" #1%']
 
 
-@pytest.mark.parametrize("kind", ["link", "broken link", "folder", "pipe", "device", "large"])
+@pytest.mark.parametrize("kind", ["link", "broken link", "folder", "pipe", "device"])
 def test_what_is_no_regular_file_is_not_served(tmp_path: Path, kind: str) -> None:
     secret = tmp_path / "secret.html"
     secret.write_text("secret")
@@ -88,9 +87,6 @@ def test_what_is_no_regular_file_is_not_served(tmp_path: Path, kind: str) -> Non
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
-    elif kind == "large":
-        with path.open("wb") as file:
-            file.truncate(PAGE_BYTES + 1)
     else:
         targets: dict[str, str | Path] = {
             "link": secret,

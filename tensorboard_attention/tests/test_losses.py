@@ -92,7 +92,7 @@ def test_links_and_what_is_too_large_are_not_read(
     assert find_losses([("other", tmp_path / "other")]) == {}
     with pytest.raises(OSError, match="there is no such file"):
         read_losses(tmp_path / "other")
-    monkeypatch.setattr("tensorboard_attention.losses.LOSSES_BYTES", 100)
+    monkeypatch.setattr("tensorboard_attention.losses.RECORD_BYTES", 100)
     with pytest.raises(ValueError, match="too large"):
         read_losses(own)
 
