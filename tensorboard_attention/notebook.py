@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
+from typing import Any
 
 from tensorboard_attention.export import page_text
 from tensorboard_attention.summary import Layers, Tokens, encode
@@ -26,16 +27,14 @@ def show(
     maps: Layers,
     tokens: Tokens,
     scores: Mapping[str, Layers] | None = None,
-    key_tokens: Tokens | None = None,
-    decode: str | None = None,
-    measured: Mapping[str, str] | str | None = None,
+    *,
     title: str = "Attention",
+    **given: Any,
 ) -> Viewer:
     """Display the attention maps of a text as the Attention tab does, in a notebook.
 
         show(outputs.attentions, tokenizer.convert_ids_to_tokens(ids[0]))
 
-    title: the heading. The other arguments, and what is raised, are those of `add_attention`.
+    title: the heading. The other arguments, and what is raised, are those of `encode`.
     """
-    entry = ("text", 0, encode(maps, tokens, scores, key_tokens, decode, measured))
-    return Viewer(page_text([entry], title))
+    return Viewer(page_text([("text", 0, encode(maps, tokens, scores, **given))], title))

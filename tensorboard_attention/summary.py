@@ -80,25 +80,16 @@ def add_attention(
     writer._get_file_writer().add_summary(summary, step)
 
 
-def attention_summary(
-    tag: str,
-    maps: Layers,
-    tokens: Tokens,
-    scores: Mapping[str, Layers] | None = None,
-    key_tokens: Tokens | None = None,
-    decode: str | None = None,
-    measured: Mapping[str, str] | str | None = None,
-    last_step: int | None = None,
-) -> Summary:
-    """The summary that `add_attention` writes, for writers other than torch's."""
+def attention_summary(tag: str, *given: Any, **named: Any) -> Summary:
+    """The summary that `add_attention` writes, for writers other than torch's. The arguments after
+    the tag are those of `encode`."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboard.util.tensor_util import make_tensor_proto
 
     # Without a data class: TensorBoard would keep up to a hundred tensors per tag in memory, but
     # the plugin reads the event files itself.
     metadata = SummaryMetadata(plugin_data={"plugin_name": PLUGIN_NAME, "content": b"1"})
-    encoded = encode(maps, tokens, scores, key_tokens, decode, measured, last_step)
-    tensor = make_tensor_proto(encoded)
+    tensor = make_tensor_proto(encode(*given, **named))
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
@@ -187,7 +178,7 @@ def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) 
             raise ValueError(
                 f"measured: {name} is not a given score with the text it was measured on"
             )
-    return {name: where for name, where in places.items() if isinstance(where, str)}
+    return places
 
 
 def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray], str]:
