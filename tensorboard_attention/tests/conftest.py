@@ -192,18 +192,11 @@ def site(address: tuple[str, Path], browser: sync_api.Browser) -> dict[str, str]
         add_attention(odd, HOSTILE, [maps], tokens, step)
     add_attention(odd, "long", [torch.eye(600).tril()[None, None]], ["word"] * 600, 0)
     odd.close()
-    broken = SummaryWriter(str(logs / "broken"))
-    for step in range(3):
-        add_attention(broken, "probe", [torch.eye(3)[None, None]], list("abc"), step)
-    broken.close()
     # The newest run.
     trained = SummaryWriter(str(logs / "trained"))
     for step in (0, 3, 6):
         add_attention(trained, "attention", causal_maps(step), [f" w{i}" for i in range(24)], step)
     trained.close()
-    (torn,) = (logs / "broken").iterdir()
-    torn.write_bytes(torn.read_bytes()[:-40])
-    (logs / "broken" / "events.out.tfevents.9").write_bytes(bytes(range(256)) * 9)
     return said
 
 

@@ -21,7 +21,7 @@ from tensorboard_attention import add_attention, encode, page, summary
 from tensorboard_attention.index import Index
 from tensorboard_attention.summary import MAX_TOKENS
 from tensorboard_attention.tests.conftest import Tab
-from tensorboard_attention.tests.test_checks import IDS, NEW, bart, letters, t5
+from tensorboard_attention.tests.test_checks import letters, t5
 
 QUERIES, KEYS = ["w0", "w1", "w2", "w3"], [f"k{i}" for i in range(7)]
 
@@ -110,39 +110,34 @@ def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def logged(site: dict[str, str], address: tuple[str, Path]) -> str:
-    """The name of a run with cross attention of two models."""
-    writer = SummaryWriter(str(address[1] / "translated"))
-    for tag, make in {"bart": bart, "t5": t5}.items():
-        torch.manual_seed(0)
-        with torch.no_grad():
-            outputs = make()(IDS, decoder_input_ids=NEW, output_attentions=True)
-        source = [f"s{each}" for each in IDS[0].tolist()]
-        target = [f"t{each}" for each in NEW[0].tolist()]
-        maps = outputs.cross_attentions
-        add_attention(writer, tag, maps, target, 1, key_tokens=source)
-        add_attention(writer, f"{tag} decoder", outputs.decoder_attentions, target, 1)
-    writer.close()
+def logged(logs: Path) -> str:
+    """The name of a run with cross attention, and with attention of its queries to each other."""
+    with SummaryWriter(str(logs / "translated")) as writer:
+        target, source = [f"t{i}" for i in range(4)], [f"s{i}" for i in range(6)]
+        add_attention(writer, "cross", cross_maps(4, 6), target, 1, key_tokens=source)
+        add_attention(writer, "self", cross_maps(4, 4), target, 1)
     return "translated"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("tag", "make"), [("bart", bart), ("t5", t5)])
-def test_cross_attention_of_transformers(
-    logged: str, open_tab: Callable[..., Tab], tag: str, make: Any
-) -> None:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        maps = make()(IDS, decoder_input_ids=NEW, output_attentions=True).cross_attentions
-    tab = open_tab(run=logged, tag=tag, layer=1, head=1, token=2)
-    assert tab.shown() == [[logged, tag, 1]] and tab[".head"].count() == 4
-    weights = maps[1][0, 1]
+def test_a_token_shows_the_logged_weights(logged: str, open_tab: Callable[..., Tab]) -> None:
+    """Of a query; and of a key, whose places come before those of the queries."""
+    weights = cross_maps(4, 6)[1][0, 1]
+    tab = open_tab(run=logged, tag="cross", layer=1, head=1)
+    tokens = tab[".panel:not([hidden]) .token"].all_text_contents()
+    assert tokens == ["s0", "s1", "s2", "s3", "s4", "s5", "t0", "t1", "t2", "t3"]
+    heading = tab[".panel:not([hidden]) .lists h4"]
+    assert "attends to" in heading.inner_text(), "a query is chosen first"
+    tab = open_tab(run=logged, tag="cross", layer=1, head=1, token=2)
+    heading = tab[".panel:not([hidden]) .lists h4"]
     listed = tab.listed("to")
     assert sorted(listed) == [4, 5, 6, 7, 8, 9], "the places of the keys"
     for place, weight in listed.items():
         assert abs(weight - weights[2, place - 4]) < 0.01
-    heading = tab[".panel:not([hidden]) .lists h4"]
-    assert heading.all_text_contents() == ["t1 attends to"]
+    assert heading.all_text_contents() == ["t2 attends to"]
+    lines = tab[".panel:not([hidden]) .lines .to"].count()
+    assert lines == sum(weight > 0.01 for weight in listed.values())
+    assert tab[".panel:not([hidden]) .lines .from"].count() == 0
     tab[".panel:not([hidden]) .token[data-place='5']"].click()  # the second key
     listed = tab.listed("from")
     assert sorted(listed) == [0, 1, 2, 3] and not tab.listed("to")
@@ -152,88 +147,41 @@ def test_cross_attention_of_transformers(
 
 
 @pytest.mark.long
-def test_texts_of_queries_and_keys_are_shown(logged: str, open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run=logged, tag="bart", token=0)
-    tokens = tab[".panel:not([hidden]) .token"].all_text_contents()
-    assert tokens == ["s3", "s1", "s4", "s1", "s5", "s9", "t2", "t7", "t1", "t8"]
-    assert tab[".panel:not([hidden]) .lines .to"].count() == len(tab.listed("to"))
-    assert tab[".panel:not([hidden]) .lines .from"].count() == 0
-
-
-@pytest.mark.long
-def test_a_head_of_cross_attention_has_a_sentence(
-    address: tuple[str, Path], open_tab: Callable[..., Tab]
-) -> None:
-    """The page opens on the head that tells most, at the query of its example."""
-    words, names = [" a", " hen", " was", " there"], [" was", " there", " once", " a", " hen"]
-    same = np.eye(5)[[3, 4, 0, 1]]
-    maps = [np.stack([np.full((4, 5), 1 / 5), same])[None]]
-    with SummaryWriter(str(address[1] / "copied")) as writer:
-        add_attention(writer, "cross", maps, words, 1, key_tokens=names)
-    tab = open_tab(run="copied", tag="cross")
-    sync_api.expect(tab[".sentence:visible"]).to_have_text(
-        re.compile("Mostly looks at the same token in the other text: 1.00 of its attention")
-    )
-    assert tab[".panel h2 >> nth=0"].inner_text() == "L0H1"
-    query = int(tab[".token.focus >> nth=0"].get_attribute("data-place") or -1)
-    assert max(tab.listed("to")) == 4 + [3, 4, 0, 1][query]
-
-
-@pytest.mark.long
 def test_the_map_has_a_row_for_each_query(logged: str, open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run=logged, tag="bart", token=0)
+    tab = open_tab(run=logged, tag="cross", token=0)
     canvas = tab[".panel:not([hidden]) canvas.picture"]
     box = canvas.bounding_box()
     assert box and box["width"] > box["height"]
     readout = tab[".panel:not([hidden]) .readout"]
     canvas.hover(position={"x": box["width"] - 12, "y": box["height"] - 12})
-    sync_api.expect(readout).to_contain_text("3 t8 → 5 s9: 0.")
+    sync_api.expect(readout).to_contain_text("3 t3 → 5 s5: 0.")
     canvas.hover(position={"x": box["width"] - 12, "y": 12})  # a label of the keys
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s5 is attended to by")
     canvas.hover(position={"x": 12, "y": box["height"] - 12})  # a label of the queries
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("t8 attends to")
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("t3 attends to")
     canvas.click(position={"x": box["width"] - 12, "y": 12})
     tab.page.mouse.move(1, 1)
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
-
-
-@pytest.mark.long
-def test_a_square_of_cross_attention_is_no_triangle(
-    site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
-) -> None:
-    writer = SummaryWriter(str(address[1] / "square"))
-    maps = [torch.eye(3)[[0, 0, 1]][None, None]]
-    add_attention(writer, "cross", maps, letters(3), 0, key_tokens=["x", "y", "z"])
-    writer.close()
-    tab = open_tab(run="square", token=0)
-    assert tab.listed("to") == {3: 1.0}
-    assert "2 others" in tab[".lists .rest:visible"].inner_text()
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s5 is attended to by")
 
 
 @pytest.mark.long
 def test_the_keyboard_reaches_the_keys(logged: str, open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run=logged, tag="bart", token=3)
+    tab = open_tab(run=logged, tag="cross", token=3)
     tab.page.keyboard.press("]")
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s3 is attended to by")
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s0 is attended to by")
     for _ in range(9):
         tab.page.keyboard.press("]")
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s9 is attended to by")
-
-
-@pytest.mark.long
-def test_the_last_query_is_chosen_first(logged: str, open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run=logged, tag="bart")
-    assert "attends to" in tab[".lists h4:visible"].inner_text()
+    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s5 is attended to by")
 
 
 @pytest.mark.long
 def test_cross_attention_beside_self_attention(logged: str, open_tab: Callable[..., Tab]) -> None:
-    views = {"tag": "bart", "run2": logged, "tag2": "bart decoder", "step2": 1}
+    views = {"tag": "cross", "run2": logged, "tag2": "self", "step2": 1}
     tab = open_tab(run=logged, token=7, **views)
-    assert tab.shown() == [[logged, "bart", 1], [logged, "bart decoder", 1]]
+    assert tab.shown() == [[logged, "cross", 1], [logged, "self", 1]]
     tab[".panel >> nth=1 >> .token[data-place='1']"].hover()
     titles = tab[".lists h4:visible"].all_text_contents()
-    assert titles == ["t7 attends to", "t7 attends to", "t7 is attended to by"]
+    assert titles == ["t1 attends to", "t1 attends to", "t1 is attended to by"]
 
 
 @pytest.mark.long

@@ -6,8 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote
-from urllib.request import urlopen
 
 import pytest
 from playwright import sync_api
@@ -119,22 +117,3 @@ def test_the_link_opens_a_page_that_can_reach_nothing(
     assert reached == {"worker", "address"} and tried["worker"] == 42, tried
     assert page.title() == "live"
     page.close()
-
-
-@pytest.mark.long
-def test_a_run_without_a_page_has_no_link(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run="trained")
-    assert tab["a:has-text('Live page')"].count() == 1
-    assert not tab["a:has-text('Live page')"].is_visible()
-
-
-@pytest.mark.long
-def test_the_policy_is_sent_with_the_page(logs: Path, site: dict[str, str]) -> None:
-    log(logs / "sent & served", 0)
-    (logs / "sent & served/live.html").write_text("<p>")
-    urlopen(f"{site['url']}data/plugin/attention/runs").close()
-    with urlopen(f"{site['url']}data/plugin/attention/live?run={quote('sent & served')}") as answer:
-        policy = answer.headers.get_all("Content-Security-Policy")
-        assert len(policy) == 1 and policy[0].startswith("sandbox allow-scripts")
-        assert "default-src 'none'" in policy[0] and "connect-src" not in policy[0]
-        assert answer.headers["Content-Type"].startswith("text/html")

@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,15 @@ def test_routes_serve_what_was_logged_and_nothing_else(tmp_path: Path) -> None:
     assert get("/maps")[0] == get("/scores", run="other", tag="probe")[0] == 404
     shutil.rmtree(tmp_path / "run")
     assert get("/maps", run="run", tag="probe", step="3")[0] == 404
+
+
+def test_named_log_folders(tmp_path: Path) -> None:
+    for name in ("one", "two/below", "c"):
+        log(tmp_path / name, [0])
+    spec = f"mine:{tmp_path / 'one'},yours:{tmp_path / 'two'},{tmp_path / 'c'}"
+    plugin = AttentionPlugin(TBContext(logdir="", flags=Namespace(logdir_spec=spec)))
+    found = json.loads(Client(plugin.get_plugin_apps()["/runs"]).get().data)
+    assert {*found["steps"]} == {"mine", "yours/below", str(tmp_path / "c")}
 
 
 @pytest.mark.parametrize("logdir", ["", "nowhere"])

@@ -134,6 +134,7 @@ def test_older_logs_open_on_the_highest_score(see: Callable[..., Tab]) -> None:
     assert max(tab.listed("to").values()) > 0.9
     (meaning,) = [each.meaning for each in SCORES if each.name == "entropy"]
     assert tab["[data-score=entropy] .meaning"].inner_text() == meaning
+    assert rises(tab) == [], "they do not say what is a share"
 
 
 def test_the_grid_says_what_each_head_does_and_three_scores_lead(see: Callable[..., Tab]) -> None:
@@ -288,12 +289,6 @@ def test_sudden_rises_of_two_views_are_told_apart(see: Callable[..., Tab]) -> No
     assert rises(tab)[0] == f"first view: {text}"
     tab = see(run="rising", layer=1, head=0, run2="rising", step2=0)
     assert rises(tab)[0] == text, "both views have the same curve"
-
-
-@pytest.mark.long
-def test_older_logs_do_not_say_what_is_a_share(see: Callable[..., Tab]) -> None:
-    tab = see(run="older log", layer=1, head=0)
-    assert rises(tab) == []
 
 
 @pytest.mark.long

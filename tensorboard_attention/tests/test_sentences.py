@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tensorboard_attention import encode, sentences
 
@@ -248,58 +247,6 @@ def test_texts_longer_than_what_is_shown() -> None:
     n = 600
     ((text, example, _),) = told(np.eye(n)[[max(0, i - 1) for i in range(n)]], tokens=["x"] * n)
     assert "looks" in text and max(example) < 512
-
-
-@pytest.mark.long
-def test_a_really_trained_head() -> None:
-    """Two layers that attend, trained to predict the second half of repeated random tokens: the
-    sentences name the head that was found by an independent measure."""
-    torch.manual_seed(0)
-    vocab, half, width = 12, 8, 32
-    n = 2 * half
-    table, places = torch.nn.Embedding(vocab, width), torch.nn.Embedding(n, width)
-    layers = torch.nn.ModuleList(
-        torch.nn.MultiheadAttention(width, 1, batch_first=True) for _ in range(2)
-    )
-    out = torch.nn.Linear(width, vocab)
-    parts = torch.nn.ModuleList([table, places, layers, out])
-    optimizer = torch.optim.Adam(parts.parameters(), 3e-3)
-    future = torch.ones(n, n).triu(1).bool()
-
-    def run(tokens: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        x, maps = table(tokens) + places.weight, []
-        for layer in layers:
-            more, weights = layer(x, x, x, attn_mask=future, average_attn_weights=False)
-            x = x + more
-            maps.append(weights)
-        return out(x), maps
-
-    for _ in range(400):
-        batch = torch.rand(64, vocab).argsort(-1)[:, :half].repeat(1, 2)
-        logits, _ = run(batch)
-        loss = torch.nn.functional.cross_entropy(
-            logits[:, half:-1].flatten(0, 1), batch[:, half + 1 :].flatten()
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss < 0.5, "it has learned to copy"
-    tokens = torch.rand(1, vocab).argsort(-1)[:, :half].repeat(1, 2)
-    with torch.no_grad():
-        maps = run(tokens)[1]
-    names = [f"t{token}" for token in tokens[0].tolist()]
-    header = json.loads(encode(maps, names)[0])
-    rows = range(half, n)
-    shares = [float(sum(layer[0, 0, q, q - half + 1] for q in rows) / half) for layer in maps]
-    best = int(np.argmax(shares))
-    assert shares[best] > 0.4
-    text, (query, key), _ = header["sentences"][best][0]
-    assert f"followed earlier occurrences of the same token: {shares[best]:.2f}" in text
-    assert key == query - half + 1
-    assert (
-        max(s[2] for layer in header["sentences"] for s in layer)
-        == (header["sentences"][best][0][2])
-    )
 
 
 def test_every_rule_is_about_a_score() -> None:

@@ -170,16 +170,3 @@ def test_a_step_that_cannot_be_shown_hides_the_old_maps(
     sync_api.expect(tab["canvas.picture >> nth=0"]).to_be_hidden()
     tab["input[type=range] >> nth=0"].fill("1")
     sync_api.expect(tab["canvas.picture:visible"]).to_have_count(1)
-
-
-def test_named_log_folders(browser: sync_api.Browser, tmp_path: Path) -> None:
-    for name in ("one", "two/below", "c"):
-        log(tmp_path / name, 0)
-    spec = f"mine:{tmp_path / 'one'},yours:{tmp_path / 'two'},{tmp_path / 'c'}"
-    with serve("--logdir_spec", spec) as (url, _):
-        tab = Tab(browser, f"{url}#attention")
-        runs = tab[".picker select >> nth=0"].locator("option").all_inner_texts()
-        assert sorted(runs) == sorted(["mine", "yours/below", str(tmp_path / "c")])
-        tab[".picker select >> nth=0"].select_option("mine")
-        tab.shown(["mine", "probe", 0])
-        tab.close()
