@@ -24,52 +24,45 @@ def find_runs(roots: Mapping[str, str]) -> tuple[dict[str, list[Path]], list[str
     notes: list[str] = []
     seen: set[tuple[int, int]] = set()
     n_files = 0
-    folders = deque(roots.items())
     # Links are followed last, so that a folder is listed under its own name.
-    links: deque[tuple[str, str]] = deque()
-    while folders or links:
-        run, folder = (folders or links).popleft()
-        if len(seen) + n_files >= MOST_FOLDERS:
-            notes.append(
-                f"{shown(run)} and the folders after it are not searched; the log has more than "
-                f"{MOST_FOLDERS:,} folders and event files"
-            )
-            break
-        try:
-            about = Path(folder).stat()
-            if (about.st_dev, about.st_ino) in seen:
+    starts = deque(roots.items())
+    while starts:
+        start, root = starts.popleft()
+        errors: list[OSError] = []
+        for folder, inside, files in os.walk(root, onerror=errors.append):
+            run = _name(start, root, folder)
+            try:
+                about = Path(folder).stat()
+            except OSError:  # removed meanwhile
                 continue
+            if (about.st_dev, about.st_ino) in seen:
+                inside.clear()
+                continue
+            if len(seen) + n_files >= MOST_FOLDERS:
+                notes.append(
+                    f"{run} and the folders after it are not searched; the log has more than "
+                    f"{MOST_FOLDERS:,} folders and event files"
+                )
+                return runs, notes
             seen.add((about.st_dev, about.st_ino))
-            inside, linked, files = _list(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # removed meanwhile
-        except OSError as error:
-            notes.append(f"{shown(run)}: cannot be read: {error.strerror}")
-            continue
-        for found, names in ((folders, inside), (links, linked)):
-            found.extend(
-                (name if run == "." else f"{run}/{name}", os.path.join(folder, name))  # noqa: PTH118
-                for name in names
-            )
-        if files:
-            n_files += len(files)
-            runs[shown(run)] = [Path(folder, name) for name in files]
+            inside.sort()
+            paths = (Path(folder, name) for name in inside)
+            starts += ((_name(start, root, path), str(path)) for path in paths if path.is_symlink())
+            # Their names start with their time.
+            events = [Path(folder, name) for name in sorted(files) if "tfevents" in name]
+            if events:
+                n_files += len(events)
+                runs[run] = events
+        for error in errors:
+            if not isinstance(error, FileNotFoundError):
+                where = _name(start, root, error.filename)
+                notes.append(f"{where}: cannot be read: {error.strerror}")
     return runs, notes
 
 
-def _list(folder: str) -> tuple[list[str], list[str], list[str]]:
-    """The names, sorted, of the folders, links to folders and event files in a folder. Names of
-    event files start with their time. Raises OSError."""
-    folders, links, files = [], [], []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.name)
-            elif "tfevents" in entry.name:
-                files.append(entry.name)
-            elif entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112
-                links.append(entry.name)
-    return sorted(folders), sorted(links), sorted(files)
+def _name(start: str, root: str, folder: str | Path) -> str:
+    """The run of a folder below `root`, which is that of the run `start`."""
+    return shown(Path(start, os.path.relpath(folder, root)).as_posix())
 
 
 def shown(name: str) -> str:
