@@ -113,16 +113,8 @@ def encode(
     for name, values in given.items():
         if [array.shape for array in values] != [array.shape[1:2] for array in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
-    ids = np.unique(texts, return_inverse=True)[1][None]
-    copied = mentions(ids[0], are_words(texts))[None]
-    known = {*given, *(score.name for score in SCORES if is_cross and not score.cross)}
     places = _places(measured, given)
-    found = {
-        **measure("maps", arrays, known=known),
-        **measure("tokens", arrays, ids, known=known),
-        **({} if is_cross else measure("targets", arrays, copied, known=known)),
-        **given,
-    }
+    found = _measure(arrays, texts, given, is_cross)
     places |= {name: THIS_TEXT for name in found if name not in given}
     meanings = {score.name: score.meaning for score in SCORES if score.name in found}
     layers, note = _shown(arrays, is_cross)
@@ -168,6 +160,22 @@ def decode(header: Mapping[str, Any], packed: bytes) -> list[np.ndarray]:
     weights = np.zeros((sum(heads), n, m), np.float32)
     weights[:, rows, columns] = np.frombuffer(data, np.uint8).reshape(sum(heads), -1) / 255
     return [layer[None] for layer in np.split(weights**2, np.cumsum(heads)[:-1])]
+
+
+def _measure(
+    arrays: Sequence[np.ndarray],
+    texts: Sequence[str],
+    given: Mapping[str, list[np.ndarray]],
+    is_cross: bool,
+) -> dict[str, list[np.ndarray]]:
+    """The given scores, and those that can be measured on the maps of a text."""
+    ids = np.unique(texts, return_inverse=True)[1][None]
+    copied = mentions(ids[0], are_words(texts))[None]
+    found = dict(given)
+    known = {*given, *(score.name for score in SCORES if is_cross and not score.cross)}
+    for needs, inputs in (("maps", ()), ("tokens", (ids,)), ("targets", (copied,))):
+        found |= measure(needs, arrays, *inputs, known=known)
+    return found
 
 
 def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) -> dict[str, str]:

@@ -40,6 +40,7 @@ OLD = {
         {**HEADER, "scores": {"a": [[1, "x"]]}},
         {**HEADER, "scores": {"a": [[1, 10**400]]}},
         {**HEADER, "tokens": [["a"]]},
+        {**HEADER, "tokens": ["x" * 5_000_000, "b", "c"]},
         {**HEADER, "tokens": []},
         {**HEADER, "measured": "x"},
         {**HEADER, "not_finite": [[0]]},
