@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +26,7 @@ from errors import UserError
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from model import GPT, ModelConfig
-from tests.conftest import ROOT, begin, files
+from tests.conftest import files
 from tests.data.fast import imported
 from tests.exchange.families import FAMILIES, TALE, bpe, configs, make_config, make_model
 
@@ -328,35 +327,16 @@ def test_tokens_that_are_spelled_alike_are_refused(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
-STOPPED = """
-import sys, time
-from configs.cli import exit_on_signals
-exit_on_signals()
-from pathlib import Path
-from data.tokenizer import fixed_tokenizer
-from gguf import GGUFWriter
-from exchange.gguf import write_gguf
-from tests.exchange.families import make_config, make_model
-
-def slow(self):
-    print("writing", flush=True)
-    time.sleep(60)
-
-GGUFWriter.write_tensors_to_file = slow
-model = make_model(make_config("llama"), 256)
-weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-write_gguf(Path(sys.argv[1]), model.config, fixed_tokenizer("byte"), weights, "float32", name="x",
-           end=None)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGTERM")
-def test_nothing_is_left_if_the_process_is_stopped(tmp_path: Path) -> None:
-    with begin("-c", STOPPED, str(tmp_path / "x"), cwd=ROOT, PYTHONPATH=str(ROOT)) as process:
-        assert process.stdout and process.stdout.readline() == "writing\n"
+def test_nothing_is_left_if_the_process_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: object) -> None:
         assert files(tmp_path), "the file is being written"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) != 0
+        raise SystemExit(143)  # as a signal does
+
+    monkeypatch.setattr(gguf.GGUFWriter, "write_tensors_to_file", stop)
+    with pytest.raises(SystemExit):
+        write(tmp_path / "x", make_model(make_config("llama"), 256), bpe(), "float32")
     assert files(tmp_path) == {}
 
 
