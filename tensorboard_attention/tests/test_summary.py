@@ -51,7 +51,7 @@ def decode(encoded: list[bytes]) -> tuple[dict, list[np.ndarray]]:
 def test_what_is_logged_comes_back(n: int, heads: list[int], causal: bool, text: str) -> None:
     maps = [make(n, count, causal, seed) for seed, count in enumerate(heads)]
     tokens = [f"{text}{i}" for i in range(n)]
-    header, decoded = decode(encode(maps, tokens))
+    header, decoded = decode(encode(maps, tokens, decode="text"))
     assert header["tokens"] == tokens and header["heads"] == heads and header["note"] == ""
     assert header["causal"] == causal
     for given_maps, layer in zip(maps, decoded, strict=True):
