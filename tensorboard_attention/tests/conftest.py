@@ -22,7 +22,7 @@ from playwright import sync_api
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention
+from tensorboard_attention import add_attention, page
 from tensorboard_attention.export import STATIC
 
 # Tests assert no timings.
@@ -127,11 +127,18 @@ def module(route: sync_api.Route) -> None:
 class Tab:
     """The Attention tab in a new browser page. JavaScript errors fail the test that closes it."""
 
-    def __init__(self, browser: sync_api.Browser, url: str, frame: bool = True, width: int = 1280):
+    def __init__(
+        self,
+        browser: sync_api.Browser,
+        url: str,
+        frame: bool = True,
+        width: int = 1280,
+        height: int = 900,
+    ):
         self.errors: list[str] = []
         self.asked: list[str] = []
         context = browser.new_context(
-            viewport={"width": width, "height": 900}, has_touch=width < 800
+            viewport={"width": width, "height": height}, has_touch=width < 800
         )
         context.clock.install()  # time passes as usual until a test moves it forward
         # Modules that tests import themselves: TensorBoard serves all of them as one.
@@ -206,15 +213,38 @@ def logs(site: dict[str, str], address: tuple[str, Path]) -> Path:
     return address[1]
 
 
-@pytest.fixture
-def open_tab(site: dict[str, str], browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
-    tabs = []
+@contextmanager
+def tabs(browser: sync_api.Browser, url: str) -> Iterator[Callable[..., Tab]]:
+    """Opens tabs of a TensorBoard at a view, and closes them."""
+    opened = []
 
-    def open_it(width: int = 1280, **link: str | int) -> Tab:
+    def open_it(width: int = 1280, height: int = 900, **link: str | int) -> Tab:
         parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
-        tabs.append(Tab(browser, f"{site['url']}#attention{parts}", width=width))
-        return tabs[-1]
+        opened.append(Tab(browser, f"{url}#attention{parts}", width=width, height=height))
+        return opened[-1]
 
     yield open_it
-    for tab in tabs:
+    for tab in opened:
+        tab.close()
+
+
+@pytest.fixture
+def open_tab(site: dict[str, str], browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
+    with tabs(browser, site["url"]) as open_it:
+        yield open_it
+
+
+@pytest.fixture
+def open_page(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Callable[..., Tab]]:
+    """Writes a page to heads.html, opens it, and closes it."""
+    opened = []
+
+    def open_it(entries: list, width: int = 1280, **options: str) -> Tab:
+        page(tmp_path / "heads.html", entries, **options)
+        url = (tmp_path / "heads.html").as_uri()
+        opened.append(Tab(browser, url, frame=False, width=width))
+        return opened[-1]
+
+    yield open_it
+    for tab in opened:
         tab.close()

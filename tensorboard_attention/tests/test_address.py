@@ -11,7 +11,7 @@ import pytest
 from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode, page
+from tensorboard_attention import add_attention, encode
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log
 
 pytestmark = pytest.mark.long
@@ -106,14 +106,13 @@ def test_another_tab_of_tensorboard_keeps_its_address(
 
 @pytest.mark.parametrize(("count", "seconds"), [(120, 2), (30, 5), (3, 20)])
 def test_playing_takes_the_chosen_time(
-    browser: sync_api.Browser, tmp_path: Path, count: int, seconds: int
+    open_page: Callable[..., Tab], count: int, seconds: int
 ) -> None:
     """By the page's own clock; short runs take at most a second for each step."""
     entries = [
         ("probe", step, encode(causal_maps(step, 1, 1, 4), list("abcd"))) for step in range(count)
     ]
-    page(tmp_path / "heads.html", entries)
-    tab = Tab(browser, (tmp_path / "heads.html").as_uri(), frame=False)
+    tab = open_page(entries)
     tab["select.speed >> nth=0"].select_option(str(seconds))
     code = """([count]) => new Promise((resolve) => {
         const began = performance.now();
@@ -129,4 +128,3 @@ def test_playing_takes_the_chosen_time(
     expected = min(seconds, count - 1) * 1000
     assert 0.7 * expected < took < 1.6 * expected + 1500
     sync_api.expect(tab["button.play >> nth=0"]).to_have_text("▶")
-    tab.close()

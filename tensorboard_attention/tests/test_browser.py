@@ -12,7 +12,7 @@ import pytest
 import torch
 from playwright import sync_api
 
-from tensorboard_attention import encode, page
+from tensorboard_attention import encode
 from tensorboard_attention.tests.conftest import HOSTILE, ODD_RUN, Tab, causal_maps
 
 
@@ -203,17 +203,14 @@ def test_a_link_to_missing_views_shows_the_nearest(open_tab: Callable[..., Tab])
     assert tab[".panel h2 >> nth=0"].inner_text() == "L1H1"
 
 
-def test_the_page_loads_nothing_else(browser: sync_api.Browser, tmp_path: Path) -> None:
-    path = tmp_path / "heads.html"
+def test_the_page_loads_nothing_else(open_page: Callable[..., Tab], tmp_path: Path) -> None:
     maps = [torch.eye(3)[[0, 0, 1]][None, None].repeat(1, 2, 1, 1)] * 2
     logged = encode(maps, ["a", HOSTILE, "b"])
-    page(path, [(HOSTILE, step, logged) for step in (10, 2)], title=HOSTILE)
-    tab = Tab(browser, path.as_uri(), frame=False)
+    tab = open_page([(HOSTILE, step, logged) for step in (10, 2)], title=HOSTILE)
     assert tab.shown() == [[".", HOSTILE, 10]] and tab[".head"].count() == 4
     assert tab.page.title() == HOSTILE
     tab["input[type=range] >> nth=0"].fill("0")
     tab.shown([".", HOSTILE, 2])
     tab[".token[data-place='2'] >> nth=0"].click()
     assert tab.listed("to") == {1: 1.0}
-    assert tab["img"].count() == 0 and tab.asked == [path.as_uri()]
-    tab.close()
+    assert tab["img"].count() == 0 and tab.asked == [(tmp_path / "heads.html").as_uri()]

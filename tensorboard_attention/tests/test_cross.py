@@ -17,7 +17,7 @@ from playwright import sync_api
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode, page, summary
+from tensorboard_attention import add_attention, encode, summary
 from tensorboard_attention.index import Index
 from tensorboard_attention.summary import MAX_TOKENS
 from tensorboard_attention.tests.conftest import Tab
@@ -188,18 +188,14 @@ def test_cross_attention_beside_self_attention(logged: str, open_tab: Callable[.
 @pytest.mark.parametrize(("n", "m"), [(2, 300), (300, 2), (40, 40)])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_long_and_narrow_maps_are_drawn(
-    browser: sync_api.Browser, tmp_path: Path, n: int, m: int, width: int
+    open_page: Callable[..., Tab], n: int, m: int, width: int
 ) -> None:
     logged = encode(
         cross_maps(n, m), [f"q{i}" for i in range(n)], key_tokens=[f"key{i}" for i in range(m)]
     )
-    path = tmp_path / "cross.html"
-    page(path, [("cross", 0, logged)])
-    tab = Tab(browser, path.as_uri(), frame=False, width=width)
-    tab.shown()
+    tab = open_page([("cross", 0, logged)], width=width)
     box = tab[".panel:not([hidden]) canvas.picture"].bounding_box()
     assert box and 60 < box["width"] < width and 60 < box["height"] <= 800
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
     for _ in range(3):
         tab.page.keyboard.press("+")
-    tab.close()

@@ -8,7 +8,7 @@ import json
 import math
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,20 +30,6 @@ SEEN = """main => {
 }"""
 
 
-@pytest.fixture
-def opened(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Open]:
-    tabs = []
-
-    def open_page(entries: list, **options: str) -> Tab:
-        page(tmp_path / "heads.html", entries, **options)
-        tabs.append(Tab(browser, (tmp_path / "heads.html").as_uri(), frame=False))
-        return tabs[-1]
-
-    yield open_page
-    for tab in tabs:
-        tab.close()
-
-
 def controls(tab: Tab) -> set[str]:
     """The names of visible buttons, menus and sliders that can be used."""
     names = tab["button, select, input"].evaluate_all(
@@ -54,8 +40,8 @@ def controls(tab: Tab) -> set[str]:
     return {each for each in names if not each.startswith("layer ")}
 
 
-def test_a_page_has_a_heading(opened: Open) -> None:
-    tab = opened(ENTRIES, title=HOSTILE, about=f"A {HOSTILE} model.", run="my run")
+def test_a_page_has_a_heading(open_page: Open) -> None:
+    tab = open_page(ENTRIES, title=HOSTILE, about=f"A {HOSTILE} model.", run="my run")
     assert tab["h1"].inner_text() == HOSTILE
     assert tab[".about p"].inner_text() == f"A {HOSTILE} model."
     assert tab.shown() == [["my run", "probe", 10]]
@@ -63,8 +49,8 @@ def test_a_page_has_a_heading(opened: Open) -> None:
 
 
 @pytest.mark.long
-def test_a_page_with_one_step_has_no_control_that_does_nothing(opened: Open) -> None:
-    tab = opened(ENTRIES[-1:])
+def test_a_page_with_one_step_has_no_control_that_does_nothing(open_page: Open) -> None:
+    tab = open_page(ENTRIES[-1:])
     names = controls(tab)
     assert "Order" in names
     assert not {"Run", "Probe", "Step", "Play through training", "Compare", "Copy link"} & names
@@ -78,8 +64,8 @@ def test_a_page_with_one_step_has_no_control_that_does_nothing(opened: Open) -> 
     assert tab[".play >> nth=0"].get_attribute("aria-label") == "Play through training"
 
 
-def test_a_page_with_several_steps_plays(opened: Open) -> None:
-    tab = opened(ENTRIES, run="my run")
+def test_a_page_with_several_steps_plays(open_page: Open) -> None:
+    tab = open_page(ENTRIES, run="my run")
     names = controls(tab)
     assert {"Step", "Play through training", "Compare"} <= names
     assert not {"Run", "Probe", "Copy link"} & names
@@ -94,8 +80,8 @@ def test_a_page_with_several_steps_plays(opened: Open) -> None:
 
 
 @pytest.mark.long
-def test_a_page_with_several_probes(opened: Open) -> None:
-    tab = opened([*ENTRIES[-1:], ("other", 3, ENTRIES[0][2])])
+def test_a_page_with_several_probes(open_page: Open) -> None:
+    tab = open_page([*ENTRIES[-1:], ("other", 3, ENTRIES[0][2])])
     names = controls(tab)
     assert {"Probe", "Compare"} <= names and not {"Run", "Step"} & names
     tab["select >> nth=1"].select_option("other")
@@ -103,10 +89,10 @@ def test_a_page_with_several_probes(opened: Open) -> None:
 
 
 @pytest.mark.long
-def test_a_page_without_a_name_for_the_run_shows_none(opened: Open) -> None:
-    tab = opened(ENTRIES)
+def test_a_page_without_a_name_for_the_run_shows_none(open_page: Open) -> None:
+    tab = open_page(ENTRIES)
     assert not tab[".field:has-text('Run') >> nth=0"].is_visible()
-    tab = opened(ENTRIES, run="my run")
+    tab = open_page(ENTRIES, run="my run")
     assert tab[".field:has-text('Run') select >> nth=0"].input_value() == "my run"
 
 
@@ -165,7 +151,7 @@ def test_a_page_takes_little_more_than_its_maps(tmp_path: Path) -> None:
     assert (tmp_path / "heads.html").stat().st_size - maps < 80_000
 
 
-def test_headers_are_stored_once_and_come_back(opened: Open, tmp_path: Path) -> None:
+def test_headers_are_stored_once_and_come_back(open_page: Open, tmp_path: Path) -> None:
     """What all steps share is stored once; each step has only the fields of its own."""
     more = {"note": "N" * 500, "something": {"else": ["<", None, 1.5]}, "__proto__": 3}
     entries = []
@@ -173,7 +159,7 @@ def test_headers_are_stored_once_and_come_back(opened: Open, tmp_path: Path) -> 
         header, maps = encode(causal_maps(i % 3, 1, 1, 4), list("abcd"))
         header = json.dumps({**json.loads(header), **(more if i % 2 else {})}).encode()
         entries.append(("probe", i, [header, maps]))
-    tab = opened(entries)
+    tab = open_page(entries)
     text = (tmp_path / "heads.html").read_text("utf-8")
     packed = text.split('id="packed">')[1].split("<")[0]
     assert "N" * 500 not in text

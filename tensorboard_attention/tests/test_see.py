@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention, attention_summary
 from tensorboard_attention.scores import SCORES
-from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, tensorboard
+from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, tabs, tensorboard
 
 TOKENS = [" once", " there", " was", " a", " hen", "."] * 2
 N = len(TOKENS)
@@ -89,16 +89,8 @@ def url(logs: Path) -> Iterator[str]:
 
 @pytest.fixture
 def see(url: str, browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
-    tabs = []
-
-    def open_it(width: int = 1280, **link: str | int) -> Tab:
-        parts = "".join(f"&p.attention.{key}={value}" for key, value in link.items())
-        tabs.append(Tab(browser, f"{url}#attention{parts}", width=width))
-        return tabs[-1]
-
-    yield open_it
-    for tab in tabs:
-        tab.close()
+    with tabs(browser, url) as open_it:
+        yield open_it
 
 
 def heading(tab: Tab) -> str:
@@ -293,7 +285,7 @@ def test_sudden_rises_of_two_views_are_told_apart(see: Callable[..., Tab]) -> No
 
 @pytest.mark.long
 def test_one_step_has_numbers_and_no_charts(see: Callable[..., Tab]) -> None:
-    tab = see(run=r"one%20step", layer=1, head=0)
+    tab = see(run="one step", layer=1, head=0)
     assert tab["[data-score=copy] b"].inner_text() == "0.950"
     assert tab[".chart"].count() == tab[".axis"].count() == 0
 

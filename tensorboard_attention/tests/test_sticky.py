@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode, page
-from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, once, tensorboard
+from tensorboard_attention import add_attention, encode
+from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, once, tabs, tensorboard
 
 pytestmark = pytest.mark.long
 
 TOKENS = [" once", " there", " was", " a", " hen", " that", " hopped", "."] * 6
 STEPS = (0, 5, 10)
-ALONE = "data/plugin_entry.html?name=attention"
-SIZES = [(1280, 800), (1100, 600), (1920, 1080), (1920, 800), (1440, 900)]
+SIZES = [(1280, 800), (1100, 600), (1920, 1080)]
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +28,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             add_attention(writer, "probe", causal_maps(step, n=48), TOKENS, step)
     with tensorboard(logs) as address:
         yield address
+
+
+@pytest.fixture
+def see(url: str, browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
+    with tabs(browser, url) as open_it:
+        yield open_it
 
 
 def check_everywhere(tab: Tab, *shown: str) -> None:
@@ -56,53 +60,41 @@ def check_everywhere(tab: Tab, *shown: str) -> None:
 PARTS = [".panel h2 >> nth=0", ".sentence >> nth=0", "canvas.picture >> nth=0"]
 
 
-@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("run", ["small", "wide"])
 def test_the_map_stays_on_the_screen(
-    url: str, browser: sync_api.Browser, run: str, size: tuple[int, int], alone: bool
+    see: Callable[..., Tab], run: str, size: tuple[int, int]
 ) -> None:
-    place = f"{ALONE}#" if alone else "#"
-    tab = Tab(browser, f"{url}{place}attention&p.attention.run={run}&p.attention.head=0", not alone)
-    tab.page.set_viewport_size({"width": size[0], "height": size[1]})
+    tab = see(*size, run=run, head=0)
     if run == "small" or size == (1280, 800):  # all of the wide one fits a larger screen
         check_everywhere(tab, *PARTS)
     else:
-        assert all(in_view(tab[each]) for each in PARTS)
-    tab.close()
+        assert all(in_view(tab[part]) for part in PARTS)
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (1920, 1080)])
 def test_both_maps_of_a_comparison_stay_on_the_screen(
-    url: str, browser: sync_api.Browser, size: tuple[int, int]
+    see: Callable[..., Tab], size: tuple[int, int]
 ) -> None:
-    link = "&".join(
-        f"p.attention.{each}" for each in ("run=small", "head=0", "run2=small", "step2=0")
-    )
-    tab = Tab(browser, f"{url}#attention&{link}")
-    tab.page.set_viewport_size({"width": size[0], "height": size[1]})
+    tab = see(*size, run="small", head=0, run2="small", step2=0)
     check_everywhere(
         tab, ".panel h2 >> nth=0", "canvas.picture >> nth=0", "canvas.picture >> nth=1"
     )
     tab["button:has-text('Difference')"].click()
     check_everywhere(tab, ".panel.difference h2", ".panel.difference canvas", ".difference .more")
-    tab.close()
 
 
-def test_the_map_stays_on_the_screen_of_a_page(browser: sync_api.Browser, tmp_path: Path) -> None:
+def test_the_map_stays_on_the_screen_of_a_page(open_page: Callable[..., Tab]) -> None:
     entries = [("probe", step, encode(causal_maps(step, n=48), TOKENS)) for step in STEPS]
-    page(tmp_path / "heads.html", entries, "A heading", "About the model. " * 8)
-    tab = Tab(browser, (tmp_path / "heads.html").as_uri(), frame=False)
+    tab = open_page(entries, title="A heading", about="About the model. " * 8)
     for width, height in ((1280, 800), (1920, 800)):
         tab.page.set_viewport_size({"width": width, "height": height})
         check_everywhere(tab, *PARTS)
-    tab.close()
 
 
-def test_what_is_below_the_map_can_be_read(url: str, browser: sync_api.Browser) -> None:
+def test_what_is_below_the_map_can_be_read(see: Callable[..., Tab]) -> None:
     """Nothing stays behind the map for good."""
-    tab = Tab(browser, f"{url}#attention&p.attention.run=small")
-    tab.page.set_viewport_size({"width": 1280, "height": 800})
+    tab = see(1280, 800, run="small")
     for part in (".lists >> nth=0", ".score >> nth=-1"):
         last = tab[part]
         covered = """node => { const box = node.getBoundingClientRect();
@@ -114,12 +106,10 @@ def test_what_is_below_the_map_can_be_read(url: str, browser: sync_api.Browser) 
             tab["main"].evaluate("(_, place) => scrollTo(0, place)", place)
             places.append(last.evaluate(covered))
         assert not all(places)
-    tab.close()
 
 
-def test_a_focused_token_is_not_behind_the_map(url: str, browser: sync_api.Browser) -> None:
-    tab = Tab(browser, f"{url}#attention&p.attention.run=small&p.attention.token=3")
-    tab.page.set_viewport_size({"width": 1280, "height": 800})
+def test_a_focused_token_is_not_behind_the_map(see: Callable[..., Tab]) -> None:
+    tab = see(1280, 800, run="small", token=3)
     end = tab["main"].evaluate("() => document.scrollingElement.scrollHeight - innerHeight")
     for place in (end, end // 2, end // 4):
         tab["main"].evaluate("(_, place) => scrollTo(0, place)", place)
@@ -128,16 +118,13 @@ def test_a_focused_token_is_not_behind_the_map(url: str, browser: sync_api.Brows
             return node.contains(document.elementFromPoint(box.left + 3, box.top + 3)); }"""
         assert tab[".token.focus"].evaluate(seen)
         tab[".token.focus"].evaluate("node => node.blur()")
-    tab.close()
 
 
-def test_a_chosen_head_comes_into_view_on_a_low_screen(url: str, browser: sync_api.Browser) -> None:
-    tab = Tab(browser, f"{url}#attention&p.attention.run=small&p.attention.head=0")
-    tab.page.set_viewport_size({"width": 1280, "height": 560})
+def test_a_chosen_head_comes_into_view_on_a_low_screen(see: Callable[..., Tab]) -> None:
+    tab = see(1280, 560, run="small", head=0)
     for key in ("ArrowRight", "ArrowLeft"):
         tab["main"].evaluate("() => scrollTo(0, 1e6)")
         before = tab[".panel h2 >> nth=0"].inner_text()
         tab.page.keyboard.press(key)
         sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text(before)
         assert in_view(tab["canvas.picture >> nth=0"])
-    tab.close()
