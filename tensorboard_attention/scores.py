@@ -101,8 +101,8 @@ def _mean(values: np.ndarray, maps: np.ndarray, counts: np.ndarray | bool = True
 
 
 def _earlier(tokens: np.ndarray) -> np.ndarray:
-    """True where an earlier key has the query's token, shape (batch, query, key)."""
-    return np.tril(tokens[:, :, None] == tokens[:, None], -1)
+    """True where an earlier key has the query's token, shape (..., query, key)."""
+    return np.tril(tokens[..., :, None] == tokens[..., None, :], -1)
 
 
 def loss_rise(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -219,17 +219,13 @@ EVEN = 0.8  # of the largest entropy: attention is spread almost evenly
 EXAMPLE = 0.1  # the least weight of an example
 
 
-def _same(ids: np.ndarray) -> np.ndarray:
-    return np.asarray(ids[:, None] == ids)
-
-
 def mentions(ids: np.ndarray, words: np.ndarray) -> np.ndarray:
     """The targets of copying in a text: earlier keys with the token after the query, if it is a
     word. Commas and articles come again and again, and are no mentions.
 
     words: booleans, shape (token,). See `are_words`.
     """
-    earlier = np.roll(np.tril(_same(ids), -1) & words[:, None], -1, axis=0)
+    earlier = np.roll(_earlier(ids) & words[:, None], -1, axis=0)
     earlier[-1] = False
     return earlier
 
@@ -274,7 +270,7 @@ RULES = (
         "induction",
         ("continues repeats (induction)", "continue repeats (induction)"),
         1,
-        lambda ids, _: np.roll(np.tril(_same(ids), -1), 1, axis=-1),
+        lambda ids, _: np.roll(_earlier(ids), 1, axis=-1),
         counted=" from tokens that occurred before",
     ),
     Rule(
@@ -283,7 +279,7 @@ RULES = (
         "finds repeats",
         ("finds repeats", "find repeats"),
         1,
-        lambda ids, _: np.tril(_same(ids), -1),
+        lambda ids, _: _earlier(ids),
         counted=" from tokens that occurred before",
     ),
     Rule(
