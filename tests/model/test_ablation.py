@@ -167,26 +167,21 @@ def test_everything_is_restored_after_an_exception(make_model):
 
 
 @pytest.mark.parametrize(
-    ("heads", "by", "reason"),
+    ("heads", "mlps", "by", "reason"),
     [
-        ([(0, 0)], "median", "by: 'median' is unknown; choose one of zero, mean"),
-        ([(0, 0), (2, 0)], "zero", "layer: 2 is out of range; give at least 0 and at most 1"),
-        ([(0, 0), (-1, 0)], "zero", "layer: -1 is out of range"),
-        ([(0, 0), (1, 4)], "mean", "head: 4 is out of range; give at least 0 and at most 3"),
-        ([(0, 0), (1, -1)], "mean", "head: -1 is out of range"),
+        ([(0, 0)], [], "median", "by: 'median' is unknown; choose one of zero, mean"),
+        ([(0, 0), (2, 0)], [], "zero", "layer: 2 is out of range; give at least 0 and at most 1"),
+        ([(0, 0), (-1, 0)], [], "zero", "layer: -1 is out of range"),
+        ([(0, 0), (1, 4)], [], "mean", "head: 4 is out of range; give at least 0 and at most 3"),
+        ([(0, 0), (1, -1)], [], "mean", "head: -1 is out of range"),
+        ([], [0, -1], "zero", "layer: -1 is out of range"),
+        ([], [0, 2], "zero", "layer: 2 is out of range"),
     ],
 )
-def test_what_the_model_does_not_have_is_refused(make_model, heads, by, reason):
-    model = make_model(n_kv_heads=2)
-    with pytest.raises(ValueError, match=f"^{reason}"):
-        ablate(model, heads, by).__enter__()
-    assert attends(model) == [fused_attention] * 2
-
-
-@pytest.mark.parametrize("layer", [-1, 2])
-def test_an_mlp_that_the_model_does_not_have_is_refused(make_model, layer):
-    model, tokens = make_model(), torch.randint(13, (2, 6))
+def test_what_the_model_does_not_have_is_refused(make_model, heads, mlps, by, reason):
+    model, tokens = make_model(n_kv_heads=2), torch.randint(13, (2, 6))
     intact = model(tokens)
-    with pytest.raises(ValueError, match=f"^layer: {layer} is out of range"):
-        ablate(model, [], "zero", mlps=[0, layer]).__enter__()
+    with pytest.raises(ValueError, match=f"^{reason}"):
+        ablate(model, heads, by, mlps).__enter__()
+    assert attends(model) == [fused_attention] * 2
     torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)

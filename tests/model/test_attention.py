@@ -209,16 +209,6 @@ def test_the_module_matches_an_unbatched_loop_over_heads(make_model, family):
     torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_dropout_applies_only_in_training(make_model):
-    module = make_model(dropout=0.5).blocks[0].attention
-    x = torch.randn(1, 6, 16)
-    assert torch.equal(module.eval()(x), module(x))
-    torch.manual_seed(0)
-    first, second = module.train()(x), module(x)
-    assert not torch.allclose(first, second)
-    assert (first == 0).any(), "dropout also applies to the residual branch"
-
-
 def test_attention_weights_have_a_dropout_of_their_own(make_model):
     x = torch.randn(1, 6, 16)
     kept = make_model(dropout=0.5, attention_dropout=0.0).blocks[0].attention.train()

@@ -63,15 +63,16 @@ def test_a_row_of_zeros_stays_zero_and_has_a_finite_gradient() -> None:
     assert x.grad is not None and torch.isfinite(x.grad).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_dtypes_keep_theirs(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.bfloat16, 0.016)])
+def test_other_dtypes_keep_theirs(dtype: torch.dtype, rtol: float) -> None:
     x = torch.randn(3, 16, dtype=dtype, requires_grad=True)
     norm = RMSNorm(16, eps=1e-5)
     found = norm(x)
     found.sum().backward()
     assert x.grad is not None
     assert found.dtype == x.grad.dtype == dtype
-    torch.testing.assert_close(found, F.rms_norm(x, [16], norm.weight.to(dtype), 1e-5))
+    expected = F.rms_norm(x, [16], norm.weight.to(dtype), 1e-5)
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=1e-5 * (rtol > 1e-3))
 
 
 def test_bfloat16_activations_with_a_float32_gain() -> None:
@@ -93,9 +94,3 @@ def test_bfloat16_activations_with_a_float32_gain() -> None:
     # bfloat16 has 8 bits.
     torch.testing.assert_close(found.double(), expected, rtol=2**-7, atol=0)
     torch.testing.assert_close(x.grad.double(), exact.grad, rtol=2**-7, atol=2**-7)
-
-
-def test_float64_keeps_its_digits() -> None:
-    x = torch.randn(5, 24, dtype=torch.float64)
-    norm = RMSNorm(24, eps=1e-5).double()
-    torch.testing.assert_close(norm(x), by_formula(x, norm.weight, 1e-5), rtol=1e-12, atol=0)
