@@ -215,14 +215,17 @@ def test_the_loop_matches_an_explicit_loop(tmp_path: Path) -> None:
 
 
 def test_observers_are_called_in_order(tmp_path: Path) -> None:
-    made, diary = trainer(tmp_path)
+    """A checkpoint that is due is saved before the evaluation; a best one after it."""
+    made, diary = trainer(tmp_path, replace(CONFIG, checkpoint_every=2))
     summary = fit(made)
-    called = [event for event in diary.events if event[0] != "checkpoint"]
     expected: list[tuple[str, int]] = [("start", 0)]
     for step in range(1, 7):
-        expected += [("step", step)] + [("eval", step)] * (step % 2 == 0)
-    assert called == [*expected, ("end", 6)]
-    assert {("checkpoint", 3), ("checkpoint", 6)} <= set(diary.events)
+        expected.append(("step", step))
+        if step % 2 == 0:
+            expected += [("checkpoint", step), ("eval", step)]
+    assert diary.events == [*expected, ("end", 6)]
+    # 13 windows, the last one shorter, in batches of 4.
+    assert diary.batches == [(step, done, 4) for step in (2, 4, 6) for done in (1, 2, 3, 4)]
     assert sorted(diary.metrics) == [2, 4, 6]
     assert diary.summary == summary
     assert summary.val_loss == diary.evals[6].val_loss
@@ -258,39 +261,16 @@ def test_every_step_draws_dropout_anew(tmp_path: Path) -> None:
     assert drawn[0] == drawn[1]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_a_resumed_run_takes_the_same_steps(tmp_path: Path, dropout: float) -> None:
-    straight, _ = trainer(tmp_path / "straight", dropout=dropout)
+def test_a_resumed_run_takes_the_same_steps(tmp_path: Path) -> None:
+    straight, _ = trainer(tmp_path / "straight", dropout=0.2)
     straight.fit()
-    first, _ = trainer(tmp_path / "cut", replace(CONFIG, max_steps=3), dropout)
+    first, _ = trainer(tmp_path / "cut", replace(CONFIG, max_steps=3), dropout=0.2)
     first.fit()
-    second, diary = trainer(tmp_path / "cut", dropout=dropout, resume=True)
+    second, diary = trainer(tmp_path / "cut", dropout=0.2, resume=True)
     second.fit()
     assert diary.events[0] == ("start", 3)
     for a, b in zip(weights(straight).values(), weights(second).values(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_observers_do_not_change_the_result(tmp_path: Path) -> None:
-    class DrawsRandomNumbers(Callback):
-        def on_step(self, trainer: Trainer) -> None:
-            torch.rand(trainer.state.step)
-
-    plain, _ = trainer(tmp_path / "plain", dropout=0.2)
-    watched, _ = trainer(tmp_path / "watched", dropout=0.2, observers=[DrawsRandomNumbers()])
-    plain.fit(), watched.fit()
-    for a, b in zip(weights(plain).values(), weights(watched).values(), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_a_checkpoint_that_is_due_is_saved_before_the_evaluation(tmp_path: Path) -> None:
-    made, diary = trainer(tmp_path, replace(CONFIG, checkpoint_every=2))
-    made.fit()
-    for step in (2, 4, 6):
-        saved, evaluated = (diary.events.index((name, step)) for name in ("checkpoint", "eval"))
-        assert saved < evaluated
-    # 13 windows, the last one shorter, in batches of 4.
-    assert diary.batches == [(step, done, 4) for step in (2, 4, 6) for done in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -540,30 +520,14 @@ def test_a_skipped_step_is_known_before_its_evaluation(
     assert summary.seconds == 8
 
 
-def test_a_huge_learning_rate_raises(tmp_path: Path) -> None:
+def test_a_huge_learning_rate_raises(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, max_steps=200, log_every=1), lr=1e30)
-    with pytest.raises(UserError, match=r"optimizer\.lr.*blocks\.0"):
+    with pytest.raises(UserError, match=r"optimizer\.lr.*blocks\.0") as caught:
         made.fit()
+    assert "lower" in str(caught.value).lower() and "warmup_steps" in str(caught.value)
+    assert "batch: [[" in caplog.text
     assert diary.events[-1][0] == "end"
     assert diary.summary is None
-
-
-def test_a_bad_step_is_skipped_and_counted(tmp_path: Path) -> None:
-    """A step whose loss is not finite leaves the weights unchanged."""
-    made, _ = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
-    before: dict[int, dict[str, torch.Tensor]] = {}
-
-    def poison(module: torch.nn.Module, arguments: object, logits: torch.Tensor) -> torch.Tensor:
-        before[made.state.step] = weights(made)
-        return logits * math.nan if made.state.step == 2 else logits
-
-    handle = made.model.register_forward_hook(poison)
-    made.fit()
-    handle.remove()
-    assert made.state.bad_steps == 1 and made.state.bad_in_a_row == 0
-    for name, tensor in before[3].items():
-        assert torch.equal(tensor, before[2][name])
-        assert not torch.equal(weights(made)[name], tensor)
 
 
 def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> None:
@@ -587,9 +551,7 @@ def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> 
     inputs, targets = Batches(tokens(), 4, CONTEXT, seed=5)(0)
     torch.nn.functional.cross_entropy(model(inputs).transpose(1, 2), targets).backward()
     assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1) > 0.1
-    made.model.register_forward_hook(
-        lambda module, arguments, logits: logits * math.nan if made.state.step == 2 else logits
-    )
+    poison(made, {3})
     made.fit()
     assert list(seen) == [1, 2, 4, 5, 6]
     for name, each in model.named_parameters():
@@ -600,9 +562,7 @@ def test_observers_see_the_gradients_that_the_optimizer_uses(tmp_path: Path) -> 
 
 def test_no_checkpoint_is_saved_during_bad_steps(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=1))
-    made.model.register_forward_hook(
-        lambda module, arguments, logits: logits * math.nan if made.state.step >= 2 else logits
-    )
+    poison(made, range(3, 9))
     with pytest.raises(UserError, match=r"diverged at step 4.*2 consecutive steps"):
         made.fit()
     assert [step for name, step in diary.events if name == "checkpoint"] == [1, 2]
@@ -611,9 +571,7 @@ def test_no_checkpoint_is_saved_during_bad_steps(tmp_path: Path) -> None:
 
 def test_a_checkpoint_delayed_by_bad_steps_is_saved_later(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, eval_every=0, checkpoint_every=3))
-    made.model.register_forward_hook(
-        lambda module, arguments, logits: logits * math.nan if made.state.step == 2 else logits
-    )
+    poison(made, {3})
     made.fit()
     assert [step for name, step in diary.events if name == "checkpoint"] == [4, 6]
 
@@ -830,9 +788,3 @@ def test_measure_counts_every_target_once() -> None:
     assert got.nats == pytest.approx(nats, rel=1e-5)
     assert got.loss == pytest.approx(nats / 60, rel=1e-5)
     assert got.bpb == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
-
-
-def test_cross_entropy_of_uniform_logits() -> None:
-    logits = torch.zeros(2, 3, VOCAB, dtype=torch.bfloat16)
-    targets = torch.zeros(2, 3, dtype=torch.long)
-    assert cross_entropy(logits, targets).item() == pytest.approx(math.log(VOCAB), rel=1e-6)
