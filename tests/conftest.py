@@ -12,6 +12,7 @@ import openmp  # noqa: F401  # isort: skip
 
 import importlib
 import io
+import json
 import logging
 import shutil
 import signal
@@ -22,7 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 from unittest import mock
 
 import jaxtyping
@@ -226,6 +227,31 @@ def files(folder: Path) -> dict[str, bytes | None]:
     }
 
 
+def torchrun(
+    ranks: int, script: Path, *arguments: str, cwd: Path, **environment: str
+) -> subprocess.Popen[str]:
+    """Start a script on several ranks."""
+    flags = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}")
+    path = {"PYTHONPATH": str(ROOT)}
+    return begin(*flags, str(script), *arguments, cwd=cwd, **path, **environment)
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """The complete lines of metrics.jsonl, without the speeds, which differ between equal runs."""
+    path = run / "metrics.jsonl"
+    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+    lines = map(json.loads, whole.splitlines())
+    return [
+        {name: value for name, value in line.items() if not name.startswith("tokens_per_second")}
+        for line in lines
+    ]
+
+
+def last_step(run: Path) -> int:
+    """The step of the last checkpoint of a run."""
+    return json.loads((run / "checkpoints/last/state.json").read_text())["step"]
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one tiny trained run, which `runs/latest` points to."""
@@ -240,6 +266,12 @@ def tiny_run(tiny: Path) -> Path:
     """The directory of the run in `tiny`."""
     (run,) = (path for path in (tiny / "runs").iterdir() if path.name != "latest")
     return run
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy of it, in the folder of the test."""
+    return Path(shutil.copytree(tiny_run, tmp_path / "run", symlinks=True))
 
 
 @pytest.fixture

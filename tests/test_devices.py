@@ -7,9 +7,6 @@ The reference is a CPU in float64 or float32.
 
 from __future__ import annotations
 
-import json
-import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +23,10 @@ from tests.conftest import (
     every_compiled_device,
     every_device,
     finish,
+    metrics,
     small_config,
     succeed,
+    torchrun,
 )
 from training.device import autocast
 
@@ -43,6 +42,10 @@ def exact_products() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def losses(run: Path) -> list[float]:
+    return [line["train_loss"] for line in metrics(run) if "lr" in line]
 
 
 def make_model(device: str = "cpu", **choices: object) -> GPT:
@@ -132,11 +135,6 @@ def test_recorded_maps_and_ablations_are_those_of_the_cpu(device: str) -> None:
     assert torch.allclose(logits[0], logits[1], atol=1e-4)
 
 
-def losses(run: Path) -> list[float]:
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return [each["train_loss"] for each in lines if "lr" in each]
-
-
 @pytest.mark.long
 @every_device
 def test_a_run_moves_between_devices(device: str, tmp_path: Path) -> None:
@@ -194,8 +192,7 @@ def test_one_rank_wrapped_as_several(device: str, tmp_path: Path) -> None:
     """gloo on the CPU, nccl on a GPU: DDP, FSDP2, and all kinds of messages."""
     script = tmp_path / "script.py"
     script.write_text(ONE_RANK.format(device=device))
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1")
-    printed = finish(begin(*torchrun, str(script), cwd=tmp_path, PYTHONPATH=str(ROOT)))
+    printed = finish(torchrun(1, script, cwd=tmp_path))
     rows = [line.split(",") for line in printed.splitlines()]
     found = {kind: [[*map(float, row[1:])] for row in rows if row[0] == kind] for kind, *_ in rows}
     assert list(found) == ["none", "ddp", "fsdp", "hsdp"]
@@ -209,30 +206,11 @@ def test_one_rank_wrapped_as_several(device: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_torchrun_with_one_rank(device: str, parallel: str, tmp_path: Path) -> None:
     """The command of several ranks, with one, is that of a single process."""
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1")
     settings = (*RUN, f"trainer.device={device}")
-    script = str(ROOT / "train.py")
     more = (f"trainer.parallel={parallel}", "run_dir=ranks")
-    finish(begin(*torchrun, script, *settings, *more, cwd=tmp_path))
-    finish(begin(script, *settings, "run_dir=alone", cwd=tmp_path))
+    finish(torchrun(1, ROOT / "train.py", *settings, *more, cwd=tmp_path))
+    finish(begin(str(ROOT / "train.py"), *settings, "run_dir=alone", cwd=tmp_path))
     assert losses(tmp_path / "ranks") == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
-
-
-@pytest.mark.long
-@every_device
-def test_a_killed_run_goes_on(device: str, tmp_path: Path) -> None:
-    """To the last bit on a CPU. On a GPU, sums of some kernels have no fixed order."""
-    settings = (*RUN, f"trainer.device={device}", "trainer.max_steps=60", "run_dir=run")
-    process = begin(str(ROOT / "train.py"), *settings, cwd=tmp_path)
-    while process.poll() is None and not list((tmp_path / "run/checkpoints").glob("step-*")):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    finish(begin(str(ROOT / "train.py"), "resume=run", cwd=tmp_path))
-    finish(begin(str(ROOT / "train.py"), *settings[:-1], "run_dir=whole", cwd=tmp_path))
-    tolerance = 0 if device == "cpu" else 1e-3
-    found = losses(tmp_path / "whole")
-    assert losses(tmp_path / "run")[-1] == pytest.approx(found[-1], rel=tolerance)
 
 
 @every_compiled_device

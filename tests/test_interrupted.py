@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY_MODEL, begin, command, finish, succeed
+from tests.conftest import ROOT, TINY_MODEL, begin, command, finish, last_step, metrics, succeed
 
 STEPS = 300
 LONG = (
@@ -33,8 +33,6 @@ LONG = (
     "observe.samples.max_new_tokens=20",
     "cache_dir=../cache",
 )
-FEW_TOKENS = ("trainer.eval_tokens=100", "trainer.final_eval_tokens=100")
-WALL_CLOCK = {"tokens_per_second", "seconds"}
 
 
 def start(*settings: str, cwd: Path) -> subprocess.Popen[str]:
@@ -55,19 +53,11 @@ def grows(path: Path) -> Callable[[], bool]:
     return lambda: path.exists() and path.stat().st_size > before
 
 
-def lines(run: Path) -> list[dict[str, float]]:
-    """Return the complete lines of metrics.jsonl, without values that depend on wall-clock time."""
-    path = run / "metrics.jsonl"
-    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
-    found = [json.loads(line) for line in whole.splitlines()]
-    return [{key: each[key] for key in each.keys() - WALL_CLOCK} for each in found]
-
-
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the scalars that TensorBoard shows, except those that depend on wall-clock time."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
-    clock = tuple(f"result/{key}" for key in WALL_CLOCK)
-    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith(("speed", *clock))]
+    clock = ("speed", "result/tokens_per_second", "result/seconds")
+    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith(clock)]
     # A set, because an evaluation is repeated if the process is killed before it is recorded.
     return {tag: sorted({(each.step, each.value) for each in events.Scalars(tag)}) for tag in tags}
 
@@ -80,12 +70,12 @@ def assert_same(run: Path, whole: Path) -> int:
             mine, theirs = (each / "checkpoints" / which / name for each in (run, whole))
             assert mine.read_bytes() == theirs.read_bytes(), f"{which} {name}"
             compared += mine.stat().st_size
-    assert lines(run) == lines(whole)
+    assert metrics(run) == metrics(whole)
     assert curves(run) == curves(whole)
     mine, theirs = (json.loads((each / "summary.json").read_text()) for each in (run, whole))
-    assert {key: mine[key] for key in mine.keys() - WALL_CLOCK} == {
-        key: theirs[key] for key in theirs.keys() - WALL_CLOCK
-    }
+    for name in ("tokens_per_second", "seconds"):
+        del mine[name], theirs[name]
+    assert mine == theirs
     return compared
 
 
@@ -105,7 +95,7 @@ def kill_and_resume(folder: Path, moments: Sequence[str], rng: random.Random) ->
     many of them left an incomplete checkpoint.
     """
     run, died, incomplete = folder / "run", 0, 0
-    checkpoints, metrics = run / "checkpoints", run / "metrics.jsonl"
+    checkpoints = run / "checkpoints"
     for moment in (*moments, "end"):
         known = (run / "config.yaml").exists()
         settings = ["resume=run"] if known else [*LONG, "run_dir=run"]
@@ -116,7 +106,7 @@ def kill_and_resume(folder: Path, moments: Sequence[str], rng: random.Random) ->
         if moment == "start":
             time.sleep(rng.uniform(0.1, 3))
         else:
-            wait_for(grows(metrics), process)
+            wait_for(grows(run / "metrics.jsonl"), process)
             if moment == "loop":
                 time.sleep(rng.uniform(0, 0.2))
             else:
@@ -160,7 +150,7 @@ def test_fifty_kills(whole: Path, tmp_path: Path) -> None:
 def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, status: int) -> None:
     process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
     run = tmp_path / "run"
-    assert wait_for(lambda: len(lines(run)) > 20, process)
+    assert wait_for(lambda: len(metrics(run)) > 20, process)
     process.send_signal(getattr(signal, name))
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status
@@ -168,10 +158,8 @@ def test_a_signal_stops_after_the_step(whole: Path, tmp_path: Path, name: str, s
         rf"stopped by {name} after step (\d+)\. To continue: python train\.py resume=run\n", errors
     )
     assert found, errors
-    state = json.loads((run / "checkpoints/last/state.json").read_text())
-    assert state["step"] == int(found[1]) == lines(run)[-1]["step"]
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
-    assert events.Scalars("loss/train")[-1].step == state["step"]
+    assert last_step(run) == int(found[1]) == metrics(run)[-1]["step"]
+    assert curves(run)["loss/train"][-1][0] == last_step(run)
     finish(start("resume=run", cwd=tmp_path))
     assert_same(run, whole)
 
@@ -186,8 +174,7 @@ def test_the_end_of_its_reader_stops_a_run_with_a_checkpoint(tmp_path: Path) -> 
     assert process.wait(60) == 129
     found = re.search(r"stopped by SIGHUP after step (\d+)\. To continue: ", errors)
     assert found and errors.count("\n") == 1, errors
-    state = json.loads((tmp_path / "run/checkpoints/last/state.json").read_text())
-    assert state["step"] == int(found[1]) < STEPS
+    assert last_step(tmp_path / "run") == int(found[1]) < STEPS
 
 
 def test_a_reader_that_has_seen_the_result_does_not_prevent_it(tmp_path: Path) -> None:
@@ -218,34 +205,8 @@ def test_a_run_that_is_moved_or_deleted_while_it_is_trained_ends_in_one_line(
     )
     assert not (tmp_path / "run").exists()
     if what == "moved":
-        state = json.loads((tmp_path / "elsewhere/checkpoints/last/state.json").read_text())
-        resume = ("resume=elsewhere", f"trainer.max_steps={state['step'] + 1}")
+        resume = ("resume=elsewhere", f"trainer.max_steps={last_step(tmp_path / 'elsewhere') + 1}")
         succeed("train", *resume, cwd=tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("every", [5, 0])
-def test_a_signal_stops_an_evaluation(tmp_path: Path, every: int) -> None:
-    """The step before it is not lost, and the resumed run evaluates first."""
-    sizes = ("data.n_bytes=1500000", "data.val_fraction=0.9", "model.d_model=64")
-    settings = (*sizes, f"trainer.checkpoint_every={every}", "trainer.eval_every=5")
-    long = ("trainer.eval_tokens=all", "trainer.batch_size=2", "observe.tensorboard=false")
-    process = start(*LONG, *settings, *long, "run_dir=run", cwd=tmp_path)
-    run = tmp_path / "run"
-    assert wait_for(lambda: len(lines(run)) == 5, process)
-    if every:  # a checkpoint that is due is saved before the evaluation
-        assert wait_for((run / "checkpoints/last").exists, process)
-    time.sleep(0.5)  # of an evaluation of many seconds
-    process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 143 and "stopped by SIGTERM after step 5" in errors
-    assert "validation" not in output and len(lines(run)) == 5
-    assert json.loads((run / "checkpoints/last/state.json").read_text())["step"] == 5
-    finish(start("resume=run", "trainer.max_steps=6", *FEW_TOKENS, cwd=tmp_path))
-    evaluated = [line["step"] for line in lines(run) if "val_loss" in line]
-    assert evaluated == [5, 6]
-    summary = json.loads((run / "summary.json").read_text())
-    assert 0 < summary["val_tokens"] < 1000  # one tale, which is scored whole
 
 
 @pytest.mark.parametrize("second", ["SIGINT", "SIGTERM"])
@@ -261,19 +222,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path, second: str) -> None:
     process.send_signal(getattr(signal, second))
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (128 + getattr(signal, second), "")
-    assert not lines(tmp_path / "run")
-
-
-@pytest.mark.long
-def test_sigusr1_saves_a_checkpoint_and_continues(whole: Path, tmp_path: Path) -> None:
-    process = start(*LONG, "trainer.checkpoint_every=0", "run_dir=run", cwd=tmp_path)
-    run = tmp_path / "run"
-    assert wait_for(lambda: len(lines(run)) > 10, process)
-    process.send_signal(signal.SIGUSR1)
-    assert wait_for((run / "checkpoints/last").exists, process)
-    assert json.loads((run / "checkpoints/last/state.json").read_text())["step"] < 60
-    finish(process)
-    assert_same(run, whole)
+    assert not metrics(tmp_path / "run")
 
 
 def test_a_run_in_training_is_locked(tmp_path: Path) -> None:
@@ -285,32 +234,9 @@ def test_a_run_in_training_is_locked(tmp_path: Path) -> None:
     assert succeed("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
     process.kill()
     process.communicate()
-    stopped = json.loads((tmp_path / "run/checkpoints/last/state.json").read_text())["step"]
     # The lock was released when its holder died.
-    succeed("train", "resume=run", f"trainer.max_steps={stopped + 5}", cwd=tmp_path)
-
-
-@pytest.mark.long
-def test_a_finished_run_does_nothing_or_is_extended(whole: Path, tmp_path: Path) -> None:
-    for name in ("run", "cut"):
-        shutil.copytree(whole, tmp_path / name, symlinks=True)
-    before = lines(tmp_path / "run")
-    assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
-    assert lines(tmp_path / "run") == before
-    longer = f"trainer.max_steps={STEPS + 30}"
-    finish(start("resume=run", longer, cwd=tmp_path))
-    after = lines(tmp_path / "run")
-    assert after[: len(before)] == before
-    assert [each["step"] for each in after[len(before) :]] == [
-        *range(STEPS + 1, STEPS + 31),
-        STEPS + 30,
-    ]
-    process = start("resume=cut", longer, cwd=tmp_path)
-    assert wait_for(lambda: lines(tmp_path / "cut")[-1]["step"] > STEPS + 6, process)
-    process.kill()
-    process.communicate(timeout=60)
-    finish(start("resume=cut", cwd=tmp_path))  # the new max_steps was stored
-    assert_same(tmp_path / "cut", tmp_path / "run")
+    more = f"trainer.max_steps={last_step(tmp_path / 'run') + 5}"
+    succeed("train", "resume=run", more, cwd=tmp_path)
 
 
 @pytest.mark.long
@@ -330,7 +256,7 @@ def test_a_thousand_steps_leak_nothing(tmp_path: Path) -> None:
 
     def resident_at(step: int) -> int:
         assert wait_for(
-            lambda: bool(found := lines(tmp_path / "run")) and found[-1]["step"] >= step, process
+            lambda: bool(found := metrics(tmp_path / "run")) and found[-1]["step"] >= step, process
         )
         status = Path(f"/proc/{process.pid}/status").read_text()
         (resident,) = re.findall(r"VmRSS:\s+(\d+) kB", status)

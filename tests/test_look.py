@@ -6,7 +6,6 @@ import base64
 import datetime
 import json
 import re
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +26,6 @@ def browser() -> Iterator[sync_api.Browser]:
         pytest.skip("no Chromium is installed")
     with sync_api.sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-
-
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
-    return tmp_path / "run"
 
 
 def embedded(page: Path) -> list[dict[str, Any]]:

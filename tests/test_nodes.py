@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, begin, finish, heed_signals, succeed
+from tests.conftest import ROOT, begin, finish, heed_signals, last_step, metrics, succeed, torchrun
 from tests.test_interrupted import wait_for
-from tests.test_ranks import SETTINGS, assert_close, children, launch, losses
+from tests.test_ranks import SETTINGS, TRAIN, assert_close, children
 from tests.test_stops import free_port
 
 pytestmark = [
@@ -33,17 +32,17 @@ CONTINUED = re.compile(r"continuing \S+ from step (\d+)")
 def uncut(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with four ranks of one agent that was never interrupted."""
     folder = tmp_path_factory.mktemp("uncut")
-    finish(launch(4, *LONGER, "run_dir=run", cwd=folder))
+    finish(torchrun(4, TRAIN, *LONGER, "run_dir=run", cwd=folder))
     return folder / "run"
 
 
 def start_agent(address: str, port: int, cwd: Path) -> subprocess.Popen[str]:
-    torchrun = (
+    agent = (
         *("-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2", "--max-restarts=3"),
         *("--rdzv_backend=c10d", f"--rdzv_endpoint=localhost:{port}", f"--local-addr={address}"),
     )
-    train = (str(ROOT / "train.py"), *LONGER, "resume=auto", "run_dir=run")
-    return begin(*torchrun, *train, cwd=cwd, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    train = (str(TRAIN), *LONGER, "resume=auto", "run_dir=run")
+    return begin(*agent, *train, cwd=cwd, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
 
 
 def is_open(port: int) -> bool:
@@ -82,14 +81,14 @@ def test_an_agent_that_is_lost_is_replaced(
             for rank in ranks:
                 os.kill(rank, signal.SIGKILL)
             lost.communicate(timeout=60)
-        state = json.loads((run / "checkpoints/last/state.json").read_text())
+        step = last_step(run)
         if name == "SIGTERM":  # no step is lost
-            assert state["step"] == losses(run)[-1]["step"] < 100
+            assert step == metrics(run)[-1]["step"] < 100
         replacement = start_agent(addresses[1], port, tmp_path)
         with ended(replacement):
             output = finish(first) + finish(replacement)
-    assert CONTINUED.findall(output) == [str(state["step"])]
-    assert_close(losses(run), losses(uncut))
+    assert CONTINUED.findall(output) == [str(step)]
+    assert_close(metrics(run), metrics(uncut))
 
 
 def test_nodes_that_do_not_share_the_run_are_told(tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_nodes_that_do_not_share_the_run_are_told(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     succeed("train", *SETTINGS, "run_dir=run", cwd=tmp_path / "here")
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    auto = (str(ROOT / "train.py"), *SETTINGS, "resume=auto", "run_dir=run")
+    auto = (str(TRAIN), *SETTINGS, "resume=auto", "run_dir=run")
     main, other = (
         begin(*auto, cwd=tmp_path / name, **rendezvous, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank, name in enumerate(("here", "there"))
@@ -169,9 +168,9 @@ def test_the_job_file_for_slurm_continues_in_the_next_job(uncut: Path, tmp_path:
     job.send_signal(signal.SIGUSR1)
     output, errors = job.communicate(timeout=60)
     assert (tmp_path / "requeued").exists(), output + errors
-    step = json.loads((run / "checkpoints/last/state.json").read_text())["step"]
-    assert step == losses(run)[-1]["step"] < 100
+    step = last_step(run)
+    assert step == metrics(run)[-1]["step"] < 100
 
     output = finish(start())
     assert CONTINUED.findall(output) == [str(step)]
-    assert_close(losses(run), losses(uncut))
+    assert_close(metrics(run), metrics(uncut))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,9 +14,8 @@ from pathlib import Path
 import filelock
 import pytest
 from safetensors.torch import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY_MODEL, begin, finish, succeed
+from tests.conftest import ROOT, TINY_MODEL, begin, finish, last_step, metrics, succeed, torchrun
 from training.weights import MODEL, OPTIMIZER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
@@ -37,14 +35,7 @@ SETTINGS = (
 )
 
 
-OTHER_WAYS = [("ddp", "adamw"), ("fsdp", "adamw"), ("fsdp", "muon")]
-
-
-def launch(ranks: int, *settings: str, cwd: Path) -> subprocess.Popen[str]:
-    torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}")
-    return begin(*torchrun, str(ROOT / "train.py"), *settings, cwd=cwd)
-
-
+TRAIN = ROOT / "train.py"
 ENDS_AFTER_A_COLLECTIVE = """
 import sys
 
@@ -70,8 +61,7 @@ def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -
     """Without `leaving_ranks`, gloo's threads abort most of such processes."""
     script = tmp_path / "script.py"
     script.write_text(ENDS_AFTER_A_COLLECTIVE, encoding="utf-8")
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=4")
-    process = begin(*torchrun, str(script), str(status), cwd=tmp_path, PYTHONPATH=str(ROOT))
+    process = torchrun(4, script, str(status), cwd=tmp_path)
     output, errors = process.communicate(timeout=300)
     assert (process.returncode == 0) == (status == 0), errors
     assert "terminate called" not in errors
@@ -79,14 +69,6 @@ def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -
         assert f"exitcode  : {status}" in errors
     else:
         assert output.count("sum [4.0, 4.0, 4.0]\n") == 4
-
-
-def losses(run: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {key: value for key, value in line.items() if not key.startswith("tokens_per_second")}
-        for line in lines
-    ]
 
 
 def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
@@ -106,16 +88,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("parallel", "optimizer"),
-    [("ddp", "muon"), *(pytest.param(*each, marks=pytest.mark.long) for each in OTHER_WAYS)],
+    [("ddp", "muon"), pytest.param("fsdp", "adamw", marks=pytest.mark.long)],
 )
 def test_two_ranks_match_one_rank(
     alone: Path, tmp_path: Path, parallel: str, optimizer: str
 ) -> None:
     settings = (*SETTINGS, f"trainer.parallel={parallel}", f"optimizer={optimizer}")
-    output = finish(launch(2, *settings, cwd=tmp_path))
+    output = finish(torchrun(2, TRAIN, *settings, cwd=tmp_path))
     (run,) = (path for path in (tmp_path / "runs").iterdir() if path.name != "latest")
     assert output.count("To watch:") == 1, "only the main process prints"
-    assert_close(losses(run), losses(alone / optimizer))
+    assert_close(metrics(run), metrics(alone / optimizer))
     for part in (MODEL, OPTIMIZER):
         mine, theirs = (
             {
@@ -128,30 +110,6 @@ def test_two_ranks_match_one_rank(
     assert succeed("sample", f"run={run}", "max_new_tokens=5", cwd=tmp_path)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_run_resumes_on_another_number_of_ranks(
-    alone: Path, tmp_path: Path, parallel: str
-) -> None:
-    settings = (*SETTINGS, "optimizer=muon", f"trainer.parallel={parallel}", "run_dir=run")
-    run = tmp_path / "run"
-    stop_after(2, 4, *settings, cwd=tmp_path)
-    stop_after(1, 8, "resume=run", cwd=tmp_path)
-    finish(launch(2, "resume=run", cwd=tmp_path))
-    assert_close(losses(run), losses(alone / "muon"))
-
-
-def stop_after(ranks: int, step: int, *settings: str, cwd: Path) -> None:
-    """Train until the checkpoint of `step` exists, then kill all ranks that are still running."""
-    process = launch(ranks, *settings, cwd=cwd)
-    while process.poll() is None and not (cwd / f"run/checkpoints/step-{step:06d}").exists():
-        time.sleep(0.001)
-    for rank in children(process):
-        os.kill(rank, signal.SIGKILL)
-    process.communicate(timeout=60)
-    wait_until_free(cwd / "run")
-
-
 def children(process: subprocess.Popen[str]) -> list[int]:
     path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     return [int(each) for each in path.read_text().split()] if path.exists() else []
@@ -160,7 +118,7 @@ def children(process: subprocess.Popen[str]) -> list[int]:
 @pytest.mark.long
 def test_the_job_ends_when_a_rank_dies(tmp_path: Path) -> None:
     settings = (*SETTINGS, "trainer.max_steps=100000", "run_dir=run")
-    process = launch(2, *settings, cwd=tmp_path)
+    process = torchrun(2, TRAIN, *settings, cwd=tmp_path)
     run = tmp_path / "run"
     while process.poll() is None and not (run / "checkpoints/last").exists():
         time.sleep(0.01)
@@ -170,36 +128,17 @@ def test_the_job_ends_when_a_rank_dies(tmp_path: Path) -> None:
     assert process.returncode != 0
     assert time.monotonic() - began < 60
     wait_until_free(run)
-    step = json.loads((run / "checkpoints/last/state.json").read_text())["step"]
-    succeed("train", "resume=run", f"trainer.max_steps={step + 4}", cwd=tmp_path)
+    succeed("train", "resume=run", f"trainer.max_steps={last_step(run) + 4}", cwd=tmp_path)
 
 
 @pytest.mark.long
 def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> None:
-    process = launch(2, *SETTINGS, "trainer.batch_size=6", cwd=tmp_path)
+    process = torchrun(2, TRAIN, *SETTINGS, "trainer.batch_size=6", cwd=tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
     (line,) = (each for each in errors.splitlines() if each.startswith("error: "))
     assert line.startswith("error: trainer.batch_size: 6 cannot be divided among 2 ranks")
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.long
-def test_histograms_of_two_ranks_match_one_rank(tmp_path: Path) -> None:
-    """Logged gradients are averaged over the ranks."""
-    settings = (*SETTINGS, "optimizer=adamw", "observe.histograms.every=6")
-    finish(launch(2, *settings, "run_dir=two", cwd=tmp_path))
-    succeed("train", *settings, "run_dir=one", cwd=tmp_path)
-    one, two = (EventAccumulator(str(tmp_path / name)).Reload() for name in ("one", "two"))
-    assert one.Tags()["histograms"] and one.Tags()["histograms"] == two.Tags()["histograms"]
-    for tag in one.Tags()["histograms"]:
-        mine, theirs = (
-            [(each.step, each.histogram_value.sum_squares) for each in events.Histograms(tag)]
-            for events in (one, two)
-        )
-        assert [step for step, _ in mine] == [step for step, _ in theirs]
-        for (_, squares), (_, others) in zip(mine, theirs, strict=True):
-            assert squares == pytest.approx(others, rel=1e-2), tag
 
 
 @pytest.mark.long
@@ -213,18 +152,17 @@ def test_either_rank_can_start_first(alone: Path, tmp_path: Path, late: int) -> 
     processes = []
     for rank in (1 - late, late):
         mine = {**rendezvous, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        script = str(ROOT / "train.py")
-        processes.append(begin(script, *SETTINGS, "run_dir=run", cwd=tmp_path, **mine))
+        processes.append(begin(str(TRAIN), *SETTINGS, "run_dir=run", cwd=tmp_path, **mine))
         time.sleep(3)
     outputs = [finish(each) for each in processes]
     assert sorted(output.count("To watch:") for output in outputs) == [0, 1]
-    assert_close(losses(tmp_path / "run"), losses(alone / "muon"))
+    assert_close(metrics(tmp_path / "run"), metrics(alone / "muon"))
 
 
 @pytest.mark.long
 def test_a_rank_says_that_it_waits(tmp_path: Path) -> None:
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "WORLD_SIZE": "2"}
-    process = begin(str(ROOT / "train.py"), cwd=tmp_path, **where, RANK="0", LOCAL_RANK="0")
+    process = begin(str(TRAIN), cwd=tmp_path, **where, RANK="0", LOCAL_RANK="0")
     assert process.stderr
     line = process.stderr.readline()
     process.kill()
@@ -236,7 +174,7 @@ def test_a_rank_says_that_it_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_to_torchrun_stops_all_ranks_with_a_checkpoint(tmp_path: Path, name: str) -> None:
     settings = (*SETTINGS, "trainer.max_steps=100000", "trainer.checkpoint_every=0", "run_dir=run")
-    process = launch(2, *settings, cwd=tmp_path)
+    process = torchrun(2, TRAIN, *settings, cwd=tmp_path)
     run = tmp_path / "run"
     while process.poll() is None and not (run / "metrics.jsonl").exists():
         time.sleep(0.01)
@@ -249,8 +187,7 @@ def test_a_signal_to_torchrun_stops_all_ranks_with_a_checkpoint(tmp_path: Path, 
     (stopped,) = re.findall(
         rf"stopped by {name} after step (\d+)\. To continue: .*resume=run", errors
     )
-    state = json.loads((run / "checkpoints/last/state.json").read_text())
-    assert state["step"] == int(stopped) == losses(run)[-1]["step"]
+    assert last_step(run) == int(stopped) == metrics(run)[-1]["step"]
 
 
 def wait_until_free(run: Path) -> None:

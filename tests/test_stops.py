@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, TINY, begin
-from tests.test_interrupted import LONG, lines, start, wait_for
+from tests.conftest import metrics as lines
+from tests.test_interrupted import LONG, start, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 

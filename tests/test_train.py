@@ -18,11 +18,7 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import NEEDS_COMPILER, ROOT, TINY, begin, command, files, finish, succeed
-
-
-def metrics(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+from tests.conftest import ROOT, TINY, begin, command, files, finish, metrics, succeed
 
 
 def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
@@ -50,7 +46,7 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
     assert "validation loss" in (tiny_run / "train.log").read_text()
 
 
-def test_the_summary(tiny_run: Path) -> None:
+def test_the_summary(tiny: Path, tiny_run: Path) -> None:
     summary = json.loads((tiny_run / "summary.json").read_text())
     assert summary["steps"] == 6
     assert summary["tokens"] == 6 * 4 * 32
@@ -61,6 +57,7 @@ def test_the_summary(tiny_run: Path) -> None:
     for name in ("val_loss", "val_bpb", "floor_bpb"):
         assert summary[name] == last[name]
     assert summary["seconds"] > 0 and summary["tokens_per_second"] > 0
+    assert f"{summary['val_bpb']:.4f} bits per byte" in (tiny / "output.txt").read_text()
 
 
 def test_metrics_and_events_agree(tiny_run: Path) -> None:
@@ -73,30 +70,31 @@ def test_metrics_and_events_agree(tiny_run: Path) -> None:
         assert logged == [(step, pytest.approx(value)) for step, value in written]
     assert [event.step for event in events.Images("attention/layer 1")] == [0, 3, 6]
     assert [event.step for event in events.Tensors("sample/text_summary")] == [3, 6]
+    assert not events.Tags()["histograms"], "off by default"
 
 
-def test_printed_output(tiny: Path, tiny_run: Path) -> None:
-    output = (tiny / "output.txt").read_text()
-    summary = json.loads((tiny_run / "summary.json").read_text())
-    assert f"{summary['val_bpb']:.4f} bits per byte" in output
-    assert f"floor of {summary['floor_bpb']:.4f}" in output
-    assert f"python sample.py run=runs/{tiny_run.name}" in output
-    assert f"python look.py run=runs/{tiny_run.name} html=storyteller.html" in output
-    assert "tensorboard --logdir runs" in output
-
-
-def test_a_copied_run_opens(tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_run, tmp_path / "moved run", symlinks=True)
-    here = succeed("sample", "run=moved run", "prompt=Once", cwd=tmp_path)
-    there = succeed("sample", f"run={tiny_run}", "prompt=Once", cwd=tmp_path)
-    assert here == there
-
-
-def test_the_same_settings_give_the_same_weights(tiny_run: Path, tmp_path: Path) -> None:
-    succeed("train", *TINY, "observe.tensorboard=false", "observe.terminal=false", cwd=tmp_path)
+@pytest.mark.parametrize("tensorboard", ["true", "false"])
+def test_the_same_settings_give_the_same_weights(
+    tiny: Path, tiny_run: Path, tmp_path: Path, tensorboard: str
+) -> None:
+    """Whatever observes them."""
+    settings = (
+        f"observe.tensorboard={tensorboard}",
+        "observe.terminal=false",
+        "observe.histograms.every=2",
+        "observe.profile.steps=2",
+        "observe.profile.skip_first=1",
+        f"cache_dir={tiny / '.cache'}",
+    )
+    succeed("train", *TINY, *settings, "run_dir=run", cwd=tmp_path)
+    run = tmp_path / "run"
     for name in ("model", "optimizer"):
-        again = (tmp_path / f"runs/latest/checkpoints/last/{name}.safetensors").read_bytes()
+        again = (run / f"checkpoints/last/{name}.safetensors").read_bytes()
         assert again == (tiny_run / f"checkpoints/last/{name}.safetensors").read_bytes()
+    events = EventAccumulator(str(run)).Reload()
+    assert bool(events.Tags()["histograms"]) == (tensorboard == "true")
+    assert (run / "plugins").exists() == (tensorboard == "true")
+    assert list((run / "profile").glob("*.json"))
 
 
 def test_resume(tiny_run: Path, tmp_path: Path) -> None:
@@ -124,22 +122,12 @@ def test_resume(tiny_run: Path, tmp_path: Path) -> None:
     assert "nothing to do" in done.stdout
 
 
-def test_a_run_does_not_end_before_the_step_it_has_reached(tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+def test_a_run_does_not_end_before_the_step_it_has_reached(run: Path, tmp_path: Path) -> None:
     before = files(tmp_path)
     done = command("train", "resume=run", "trainer.max_steps=5", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: trainer.max_steps: run is already at step 6")
     assert {name: each for name, each in files(tmp_path).items() if ".cache" not in name} == before
-
-
-def test_a_sweep_creates_a_run_for_every_value(tmp_path: Path) -> None:
-    succeed("train", "-m", "model.d_model=8,16", *TINY[:2], *TINY[3:], cwd=tmp_path)
-    (sweep,) = (tmp_path / "runs").glob("sweep_*")
-    for number, width in ((0, 8), (1, 16)):
-        config = yaml.safe_load((sweep / f"{number}_d_model={width}" / "config.yaml").read_text())
-        assert config["model"]["d_model"] == width
-        assert (sweep / f"{number}_d_model={width}" / "summary.json").is_file()
 
 
 def test_training_on_a_text_file(tmp_path: Path) -> None:
@@ -151,21 +139,6 @@ def test_training_on_a_text_file(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "runs/latest/summary.json").read_text())
     assert summary["floor_bpb"] is None
     assert summary["val_bpb"] == pytest.approx(summary["val_loss"] / 0.6931472, rel=1e-6)
-
-
-def test_a_changed_text_is_detected(tmp_path: Path) -> None:
-    notes = tmp_path / "notes.txt"
-    notes.write_text("Ein Käse ist kein Keks. 🧀\n" * 300)
-    text = ("data=text", "data.path=notes.txt", "tokenizer=byte")
-    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
-    succeed("train", *text, *settings, cwd=tmp_path)
-    succeed("evaluate", cwd=tmp_path)
-    notes.write_text("Ein Keks ist kein Käse. 🧀\n" * 300)
-    for mistake in (("train", "resume=runs/latest", "trainer.max_steps=9"), ("evaluate",)):
-        done = command(*mistake, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "has changed;" in done.stderr
-    succeed("evaluate", "data=text", "data.path=notes.txt", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("script", ["train", "sample", "evaluate", "shapes"])
@@ -195,33 +168,6 @@ def test_help_explains_each_setting(tmp_path: Path) -> None:
     assert done.returncode == 2 and "choose one of data, tokenizer, model," in done.stderr
 
 
-@pytest.mark.parametrize("model", ["nano", "nano_gpt2"])
-def test_both_families_train(model: str, tmp_path: Path) -> None:
-    learn = ("optimizer=adamw", "optimizer.warmup_steps=0", "optimizer.lr=1e-2")
-    settings = (*learn, "model.dropout=0.1", *TINY, "trainer.max_steps=40")
-    succeed("train", f"model={model}", *settings, cwd=tmp_path)
-    losses = [line["train_loss"] for line in metrics(tmp_path / "runs/latest") if "lr" in line]
-    assert losses[-1] < losses[0] - 0.5
-
-
-def test_bf16(tmp_path: Path) -> None:
-    done = command("train", "trainer.precision=bf16", *TINY, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    plain = succeed("evaluate", "precision=fp32", cwd=tmp_path)
-    assert "val: " in plain
-
-
-def test_a_text_is_found_from_another_folder(tmp_path: Path) -> None:
-    """A run finds its text from any current directory."""
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there/notes.txt").write_text("One two three four five. " * 400)
-    text = ["data=text", "data.path=notes.txt", "tokenizer=byte"]
-    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
-    succeed("train", *text, *settings, "run_dir=run", cwd=tmp_path / "there")
-    assert "val: " in succeed("evaluate", "run=there/run", cwd=tmp_path)
-    succeed("train", "resume=there/run", "trainer.max_steps=8", cwd=tmp_path)
-
-
 @pytest.mark.long
 def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
     """Importing it would take longer than everything else before the first step."""
@@ -243,20 +189,7 @@ def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@NEEDS_COMPILER
-@pytest.mark.long
-def test_a_compiled_model_learns_the_same(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
-    settings = [*TINY, f"cache_dir={tiny / '.cache'}", "run_dir=compiled", "trainer.compile=true"]
-    finish(begin(str(ROOT / "train.py"), *settings, cwd=tmp_path))
-    compiled, eager = metrics(tmp_path / "compiled"), metrics(tiny_run)
-    assert [line["step"] for line in compiled] == [line["step"] for line in eager]
-    for mine, theirs in zip(compiled, eager, strict=True):
-        for name in mine.keys() & {"train_loss", "grad_norm", "val_loss"}:
-            assert mine[name] == pytest.approx(theirs[name], rel=1e-4)
-
-
-def test_overrides_of_a_resume_are_kept(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
+def test_overrides_of_a_resume_are_kept(tiny: Path, run: Path, tmp_path: Path) -> None:
     config = (tmp_path / "run/config.yaml").read_bytes()
     cache = f"cache_dir={tiny / '.cache'}"
     assert not (tmp_path / "run/resumed.yaml").exists()
@@ -282,18 +215,13 @@ def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
     assert "already completed its 6 steps" in succeed("train", *auto, cwd=tmp_path)
     output = succeed("train", *auto, "trainer.max_steps=8", cwd=tmp_path)
     assert "continuing runs/Ida's hen from step 6\n" in output
-    succeed("train", *TINY, "trainer.max_steps=8", "run_dir=other", cwd=tmp_path)
-    assert steps(run) == steps(tmp_path / "other")
+    assert [line["step"] for line in metrics(run)] == [2, 3, 4, 6, 6, 8, 8]
 
 
 def test_a_sweep_cannot_continue_one_run(tmp_path: Path) -> None:
     done = command("train", "-m", "seed=1,2", "resume=auto", "run_dir=run", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "resume: auto cannot be combined" in done.stderr
-
-
-def steps(run: Path) -> list[float]:
-    return [line["step"] for line in metrics(run)]
 
 
 @pytest.mark.long
@@ -312,9 +240,8 @@ def test_an_experiment_and_a_finetuned_run_continue(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_continued_run_waits_for_the_process_that_still_trains_it(
-    tiny_run: Path, tmp_path: Path
+    run: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
     lock = filelock.FileLock(tmp_path / "run/lock")
     lock.acquire()
     auto = ("resume=auto", "run_dir=run", "trainer.max_steps=8", *TINY[-1:])
@@ -327,9 +254,8 @@ def test_a_continued_run_waits_for_the_process_that_still_trains_it(
 
 @pytest.mark.parametrize("lost", ["checkpoints", "checkpoints/step-*"])
 def test_a_run_that_has_lost_its_checkpoints_does_not_begin_again(
-    tiny_run: Path, tmp_path: Path, lost: str
+    run: Path, tmp_path: Path, lost: str
 ) -> None:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
     for folder in (tmp_path / "run").glob(lost):
         shutil.rmtree(folder)
     before = (tmp_path / "run/metrics.jsonl").read_bytes()
@@ -340,27 +266,30 @@ def test_a_run_that_has_lost_its_checkpoints_does_not_begin_again(
 
 
 def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("A hen sat on the hill and looked at the sea.\n" * 400)
+    """A run finds its text from any folder."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "text.txt").write_text("A hen sat on the hill and looked at the sea.\n" * 400)
     settings = ["data=text", "data.path=text.txt", "data.val_fraction=0.3", "run_dir=run"]
     ours = [each for each in TINY if not each.startswith("data.")]
-    succeed("train", *ours, *settings, cwd=tmp_path)
-    evaluation = succeed("evaluate", "run=run", "checkpoint=last", cwd=tmp_path)
-    (tmp_path / "text.txt").rename(tmp_path / "moved.txt")
-    moved = ("data=text", "data.path=moved.txt", "split=val")
-    assert succeed("evaluate", "run=run", "checkpoint=last", *moved, cwd=tmp_path) == evaluation
-    more = ["resume=run", "trainer.max_steps=8"]
-    done = command("train", *more, cwd=tmp_path)
+    succeed("train", *ours, *settings, cwd=there)
+    evaluate = ("evaluate", "run=there/run", "checkpoint=last")
+    evaluation = succeed(*evaluate, cwd=tmp_path)
+    (there / "text.txt").rename(tmp_path / "moved.txt")
+    moved = ("data=text", "data.path=moved.txt")
+    assert succeed(*evaluate, *moved, "split=val", cwd=tmp_path) == evaluation
+    more = ("train", "resume=there/run", "trainer.max_steps=8")
+    done = command(*more, cwd=tmp_path)
     assert done.returncode == 2 and "text.txt" in done.stderr
-    succeed("train", *more, "data=text", "data.path=moved.txt", cwd=tmp_path)
-    (tmp_path / "other.txt").write_text("A cow sat on the hill and looked at the sea.\n" * 400)
-    other = ["trainer.max_steps=9", "data=text", "data.path=other.txt"]
-    done = command("train", "resume=run", *other, cwd=tmp_path)
-    assert done.returncode == 2 and "has changed" in done.stderr
-    succeed("evaluate", "run=run", "split=all", cwd=tmp_path)
+    succeed(*more, *moved, cwd=tmp_path)
+    succeed(*evaluate, "split=all", cwd=tmp_path)
     with (tmp_path / "moved.txt").open("a") as text:
         text.write("The end.\n")
-    done = command("evaluate", "run=run", "split=all", cwd=tmp_path)
-    assert done.returncode == 2 and "has changed" in done.stderr
+    again = ("train", "resume=there/run", "trainer.max_steps=9")
+    for mistake in (again, (*again, *moved), evaluate, (*evaluate, "split=all")):
+        done = command(*mistake, cwd=tmp_path)
+        assert done.returncode == 2 and "has changed" in done.stderr
+    succeed(*evaluate, *moved, cwd=tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
@@ -379,11 +308,9 @@ def test_a_signal_during_the_imports_stops_at_once(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_missing_summary_is_written_on_resume(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_missing_summary_is_written_on_resume(tiny: Path, run: Path, tmp_path: Path) -> None:
     """The summary is missing after a kill between the last checkpoint and the end."""
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run, run, symlinks=True)
-    shutil.copytree(tiny_run.parent.parent / ".cache", tmp_path / ".cache")
+    shutil.copytree(tiny / ".cache", tmp_path / ".cache")
     before = json.loads((run / "summary.json").read_text())
     lines = (run / "metrics.jsonl").read_text()
     (run / "summary.json").unlink()
@@ -414,9 +341,8 @@ def test_no_experiment_is_its_own_default(tmp_path: Path) -> None:
 
 
 def test_the_best_loss_is_of_the_tokens_that_evaluations_now_score(
-    tiny_run: Path, tmp_path: Path
+    run: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
     fewer = ("trainer.eval_tokens=50", "trainer.eval_every=1")
     succeed("train", "resume=run", "trainer.max_steps=9", *fewer, cwd=tmp_path)
     losses = {

@@ -29,12 +29,6 @@ from tests.live.pages import data_in, element, weights_in
 from training.checkpoint import FILES
 
 
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
-    shutil.copytree(tiny_run, tmp_path / "run", symlinks=True)
-    return tmp_path / "run"
-
-
 def page(run: Path, *settings: str, name: str = "live.html") -> Path:
     succeed("look", f"run={run.name}", f"html={name}", *settings, cwd=run.parent)
     return run.parent / name

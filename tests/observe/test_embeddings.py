@@ -19,7 +19,7 @@ from werkzeug.test import Client, TestResponse
 
 from data import Tokenizer
 from observe.embeddings import FOLDER, Embeddings, projector_labels
-from tests.conftest import TINY, succeed
+from tests.conftest import succeed
 from tests.observe.conftest import run_context, trainer_at
 
 
@@ -103,8 +103,3 @@ def test_every_label_is_one_visible_word(tokens: list[bytes]) -> None:
 
 def test_a_token_without_bytes_is_shown_by_its_id() -> None:
     assert projector_labels([b"a", b""]) == ["a", "<token·1>"]
-
-
-def test_no_files_without_tensorboard(tmp_path: Path) -> None:
-    succeed("train", *TINY, "observe.tensorboard=false", "run_dir=run", cwd=tmp_path)
-    assert not (tmp_path / "run/plugins").exists()

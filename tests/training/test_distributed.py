@@ -26,7 +26,7 @@ from configs.schema import preset
 from data.batches import Batches, EvalBatches
 from exchange.weights import read_tensors
 from model import GPT
-from tests.conftest import ROOT, begin, finish, small_config
+from tests.conftest import finish, small_config, torchrun
 from tests.training.test_trainer import CONFIG as BASE
 from training.callback import Callback, EvalMetrics
 from training.checkpoint import Checkpoints
@@ -271,8 +271,7 @@ def main(folder: Path) -> None:
 
 
 def launch(n_ranks: int, folder: Path) -> None:
-    torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n_ranks}")
-    finish(begin(*torchrun, __file__, str(folder), cwd=folder, PYTHONPATH=str(ROOT)))
+    finish(torchrun(n_ranks, Path(__file__), str(folder), cwd=folder))
 
 
 @pytest.fixture(scope="module")
