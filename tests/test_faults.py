@@ -122,7 +122,8 @@ def test_output_on_a_full_disk(copied: Path) -> None:
     def write_to_full_disk(script: str, *arguments: str) -> tuple[int, str]:
         code = "import os, runpy, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); "
         code += "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-        process = begin("-c", code, str(ROOT / f"{script}.py"), *arguments, cwd=copied)
+        run = ("-c", code, str(ROOT / f"{script}.py"), *arguments)
+        process = begin(*run, cwd=copied, PYTHONPATH=str(ROOT))
         _, errors = process.communicate(timeout=120)
         return process.returncode, errors
 
