@@ -11,7 +11,7 @@ from playwright import sync_api
 
 from live.page import WORKER
 from tensorboard_attention.tests.conftest import browser
-from tests.conftest import ROOT
+from tests.conftest import ROOT, succeed
 
 __all__ = ["browser"]  # for the tests of this folder
 STATIC = ROOT / "live" / "static"
@@ -65,3 +65,12 @@ def engine(empty_page: sync_api.Page) -> Call:
         }"""
     )
     return empty_page.evaluate
+
+
+@pytest.fixture(scope="session")
+def site(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with all checkpoints, with exact weights."""
+    folder = tmp_path_factory.mktemp("live")
+    options = ("html=live.html", "checkpoints=all", "weights=float32")
+    succeed("look", f"run={tiny_run}", *options, cwd=folder)
+    return (folder / "live.html").as_uri()

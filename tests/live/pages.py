@@ -1,15 +1,19 @@
-"""Reading a live page without a browser, from its description in live/pack.py alone."""
+"""A live page in a browser, and read without one, from its description in live/pack.py alone."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from playwright import sync_api
+
+BARS = ".next .bars li"
 
 
 def element(page: Path, name: str) -> str:
@@ -34,3 +38,82 @@ def weights_in(page: Path, place: int) -> dict[str, np.ndarray]:
         at += size
     assert at == count
     return found
+
+
+class Live:
+    """A live page in a browser. Errors and other requests fail the test that closes it."""
+
+    def __init__(
+        self,
+        browser: sync_api.Browser,
+        url: str,
+        width: int = 1280,
+        tours: bool = False,
+        **options: object,
+    ):
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
+        if not tours:
+            context.add_init_script("localStorage.setItem('glassgpt-toured', '1')")
+        self.url, self.page = url, context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(url)
+        self.settled()
+
+    def __getitem__(self, selector: str) -> sync_api.Locator:
+        return self.page.locator(selector)
+
+    def settled(self) -> None:
+        """Wait until all that was asked for is shown."""
+        self["main[aria-busy=false]"].wait_for()
+
+    def type(self, text: str) -> None:
+        self["textarea"].fill(text)
+        self.settled()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.settled()
+
+    def off(self, name: str) -> None:
+        self[f".switches button:has-text('{name}')"].first.click()
+        self.settled()
+
+    def losses(self) -> list[float]:
+        titles = self[".losses .token"].evaluate_all("all => all.map(({ title }) => title)")
+        return [
+            float(found[1]) for title in titles if (found := re.search(r"loss ([\d.]+)", title))
+        ]
+
+    def mean_loss(self) -> float:
+        return float(self[".next .sum b"].inner_text())
+
+    def probabilities(self) -> list[float]:
+        """Those of the bars, in percent, with what is off."""
+        texts = self[f"{BARS} b"].all_inner_texts()
+        return [float(text.split(" → ")[-1].strip("<%")) for text in texts]
+
+    def open(self, title: str) -> sync_api.Locator:
+        """One of the looks inside."""
+        look = self[f".looks > details:has-text('{title}')"]
+        look.locator("> summary").click()
+        look.locator(".bars, table").first.wait_for()
+        self.settled()
+        return look
+
+    def saved(self, what: str) -> bytes:
+        self[".save summary"].click()
+        with self.page.expect_download() as found:
+            self[f".save button:has-text('{what}')"].click()
+        return Path(found.value.path()).read_bytes()
+
+    def close(self) -> None:
+        """Without errors, and without a request but for the page and what it made itself."""
+        self.page.context.close()
+        assert self.errors == []
+        assert {each for each in self.asked if not each.startswith("blob:")} == {self.url}

