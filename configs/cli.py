@@ -17,12 +17,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -65,6 +65,7 @@ WITH_VALUE = {"--cfg", "-c", "--info", "-i", "--config-dir", "-cd"}
 FLAGS = SWEEP | WITH_VALUE | HELP | {"--hydra-help", "--resolve", "--shell-completion", "-sc"}
 
 ROOT = Path(__file__).resolve().parent.parent
+TEXT = (str, str | None)
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
@@ -238,10 +239,9 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made. The settings of
     a sweep are unchanged: there commas separate values.
     """
-    settings = list(all_settings(SCRIPTS[script]))
-    groups = {setting.name for setting in settings if setting.marks.get("group")}
+    types = all_settings(SCRIPTS[script])
+    groups = {name for name in types if (ROOT / "configs" / name).is_dir()}
     groups |= {"experiment"} if script == "train" else set()
-    free_text = {setting.name for setting in settings if setting.marks.get("free_text")}
     arguments = [argument for argument in arguments if argument != NO_CHOICE.get(script)]
     # Not paths, which the file system must find again.
     arguments = [
@@ -256,11 +256,11 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
             raise UserError(
                 f"{override}: must have the form setting=value; did you mean {name}={override}?"
             )
-        _check_override(override, groups, free_text)
+        _check_override(override, groups, types)
     if not SWEEP.isdisjoint(flags):
         _check_sweep(flags, overrides, script)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
-    return [*flags, *(_quote(override, groups, free_text) for override in overrides)]
+    return [*flags, *(_quote(override, groups, types) for override in overrides)]
 
 
 def _split_group(arguments: list[str]) -> tuple[list[str], str | None]:
@@ -335,7 +335,7 @@ def _settled(argument: str) -> str:
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 
 
-def _check_override(argument: str, groups: Collection[str], free_text: Collection[str]) -> None:
+def _check_override(argument: str, groups: Collection[str], types: Mapping[str, Any]) -> None:
     """Raise UserError for a setting whose fault Hydra would not name."""
     key, _, value = argument.partition("=")
     try:
@@ -348,20 +348,20 @@ def _check_override(argument: str, groups: Collection[str], free_text: Collectio
         )
     if key.startswith("~") and not key.startswith("~hydra"):
         raise UserError(f"{argument}: a setting cannot be removed; give {key[1:]}=VALUE")
-    if key not in free_text and re.search(r"\d{300}", value):
+    if types.get(key) not in TEXT and re.search(r"\d{300}", value):
         raise UserError(f"{key}: {value[:20]}... is out of range; give a smaller number")
     if value == "null" and key.lstrip("+") in groups:
         raise UserError(f"{argument}: is unknown; --help lists the choices of {key}")
 
 
-def _quote(argument: str, groups: Collection[str], free_text: Collection[str]) -> str:
-    """An argument with its value in quotes if it is free text."""
+def _quote(argument: str, groups: Collection[str], types: Mapping[str, Any]) -> str:
+    """An argument with its value in quotes if its setting takes any text."""
     key, equals, value = argument.partition("=")
     is_name = re.fullmatch(r"[a-z_][\w/-]*", value, re.I) and not re.fullmatch(
         r"nan|inf|true|false", value, re.I
     )
-    is_null = value == "null" and not key.endswith("prompt")  # prompt=null is that word
-    is_literal = key in free_text and not is_null
+    kind = types.get(key)
+    is_literal = kind is str or (kind == str | None and value != "null")
     # An unknown name of a group is also quoted: Hydra lists those that it knows.
     if not equals or not (is_literal or (key.lstrip("+") in groups and not is_name)):
         return argument

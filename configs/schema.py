@@ -2,21 +2,17 @@
 
 The dataclasses stand beside the parts that they configure and do not know Hydra. No config names
 code to run: a stored config is data.
-
-Field metadata: `free_text` marks settings in whose values commas, brackets and quotes are literal;
-`group` those that choose a YAML file; `fixed` those that a resumed run cannot change, with all
-settings below them, except where `may_move` is set.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
@@ -36,9 +32,9 @@ from training.run import Run
 from training.stored import flat, read_settings
 
 CONFIGS = Path(__file__).parent
-FREE_TEXT = {"free_text": True}
-GROUP = {"group": True}
-FIXED_GROUP = {"group": True, "fixed": True}
+# What a resumed run cannot change, apart from where its text is.
+FIXED = ("seed", "init_from", "data.", "tokenizer.", "model.", "optimizer.name")
+MAY_MOVE = ("data.path", "data.url", "data.cache_dir")
 
 Config = TypeVar("Config")
 
@@ -66,16 +62,16 @@ class ObserveConfig(ObserversConfig):
 class TrainConfig:
     """The settings of train.py; configs/train.yaml explains them."""
 
-    seed: int = field(metadata={"fixed": True})
-    name: str | None = field(metadata=FREE_TEXT)
-    run_dir: str | None = field(metadata=FREE_TEXT)
-    resume: str | None = field(metadata=FREE_TEXT)
-    init_from: str | None = field(metadata={"free_text": True, "fixed": True})
-    cache_dir: str = field(metadata=FREE_TEXT)
-    data: Any = field(metadata=FIXED_GROUP)  # the config of one of CORPORA
-    tokenizer: TokenizerConfig = field(metadata=FIXED_GROUP)
-    model: ModelConfig = field(metadata=FIXED_GROUP)
-    optimizer: OptimizerConfig = field(metadata=GROUP)
+    seed: int
+    name: str | None
+    run_dir: str | None
+    resume: str | None
+    init_from: str | None
+    cache_dir: str
+    data: Any  # the config of one of CORPORA
+    tokenizer: TokenizerConfig
+    model: ModelConfig
+    optimizer: OptimizerConfig
     trainer: TrainerConfig
     observe: ObserveConfig
 
@@ -91,9 +87,9 @@ class TrainConfig:
 class SampleConfig(SamplingConfig):
     """The settings of sample.py; configs/sample.yaml explains them."""
 
-    run: str = field(metadata=FREE_TEXT)
+    run: str
     checkpoint: str
-    prompt_file: str | None = field(metadata=FREE_TEXT)
+    prompt_file: str | None
     interactive: bool
     show: str | None
     num_samples: int
@@ -118,17 +114,17 @@ class SampleConfig(SamplingConfig):
 class EvaluateConfig:
     """The settings of evaluate.py; configs/evaluate.yaml explains them."""
 
-    run: str = field(metadata=FREE_TEXT)
+    run: str
     checkpoint: str
     split: str | None
     eval_tokens: str
     stride: int | None
     batch_size: int
-    cache_dir: str = field(metadata=FREE_TEXT)
+    cache_dir: str
     device: str
     precision: str
     # Not in the YAML file, where it would override the chosen group.
-    data: Any = field(default=None, metadata=GROUP)
+    data: Any = None
 
     def __post_init__(self) -> None:
         if self.data is not None:
@@ -147,16 +143,16 @@ class EvaluateConfig:
 class LookConfig:
     """The settings of look.py; configs/look.yaml explains them."""
 
-    run: str = field(metadata=FREE_TEXT)
+    run: str
     checkpoint: str
-    text: str | None = field(metadata=FREE_TEXT)
+    text: str | None
     steps: str
-    name: str | None = field(metadata=FREE_TEXT)
-    html: str | None = field(metadata=FREE_TEXT)
+    name: str | None
+    html: str | None
     weights: str | None
     checkpoints: str | None
     images: bool
-    cache_dir: str = field(metadata=FREE_TEXT)
+    cache_dir: str
     device: str
 
     def __post_init__(self) -> None:
@@ -194,12 +190,12 @@ class LookConfig:
 class ConvertConfig:
     """The settings of convert.py; configs/convert.yaml explains them."""
 
-    source: str = field(metadata=FREE_TEXT)
-    to: str = field(metadata=FREE_TEXT)
+    source: str
+    to: str
     checkpoint: str | None
     dtype: str | None
     # Not in the YAML file, where it would override the chosen group.
-    tokenizer: TokenizerConfig | None = field(default=None, metadata=GROUP)
+    tokenizer: TokenizerConfig | None = None
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
@@ -212,19 +208,19 @@ class ConvertConfig:
 class ShapesConfig:
     """The settings of shapes.py."""
 
-    run: str | None = field(metadata=FREE_TEXT)
-    model: ModelConfig = field(metadata=GROUP)
+    run: str | None
+    model: ModelConfig
 
 
 @dataclass
 class PrepareConfig:
     """The settings of prepare.py; configs/prepare.yaml explains them."""
 
-    to: str = field(metadata=FREE_TEXT)
+    to: str
     shards: int
     shard: int | None
-    data: TextConfig = field(metadata=GROUP)
-    tokenizer: TokenizerConfig = field(metadata=GROUP)
+    data: TextConfig
+    tokenizer: TokenizerConfig
 
     def __post_init__(self) -> None:
         check_folder("to", self.to)
@@ -273,30 +269,23 @@ def choices(group: str) -> str:
     return ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
 
 
-class Setting(NamedTuple):
-    """One setting, or a group of them, by its full name."""
-
-    name: str
-    marks: Mapping[str, bool]
-
-
-def all_settings(kind: type, prefix: str = "", fixed: bool = False) -> Iterator[Setting]:
-    """The settings of a dataclass and of those in it; of `data`, those of every corpus."""
+def all_settings(kind: type, prefix: str = "") -> dict[str, Any]:
+    """The settings of a dataclass and of those in it, with their types, by their full names; of
+    `data`, those of every corpus."""
+    found = {}
     hints = get_type_hints(kind)
     for setting in fields(kind):
         name, hint = prefix + setting.name, hints[setting.name]
-        marks = {"fixed": fixed, **setting.metadata}
-        yield Setting(name, marks)
-        corpora = [corpus.config for corpus in CORPORA.values()]
-        for below in corpora if hint is Any else [hint]:
+        found[name] = hint
+        for below in (corpus.config for corpus in CORPORA.values()) if hint is Any else [hint]:
             if is_dataclass(below):
                 assert isinstance(below, type)
-                yield from all_settings(below, f"{name}.", marks["fixed"])
+                found |= all_settings(below, f"{name}.")
+    return found
 
 
-def no_such_setting(name: str, known: Iterable[Setting]) -> str:
-    """The message about a setting that does not exist, with the most similar of the known ones."""
-    names = [setting.name for setting in known]
+def no_such_setting(name: str, names: Collection[str]) -> str:
+    """The message about a setting that does not exist, with the most similar of `names`."""
     if name in names:  # a setting of another corpus
         key = name.removeprefix("data.")
         have = [
@@ -429,16 +418,12 @@ def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> Dic
         value = OmegaConf.select(today, name)
         value = literal(value) if isinstance(value, str) else value
         OmegaConf.update(settings, name, value, merge=False)
-    fixed = {setting.name for setting in all_settings(TrainConfig) if _is_fixed(setting)}
     was, now = (flat(OmegaConf.to_container(config)) for config in (stored, settings))
     changed = [name for name in was | now if was.get(name) != now.get(name)]
-    if refused := [name for name in changed if name in fixed]:
+    refused = [name for name in changed if name.startswith(FIXED) and name not in MAY_MOVE]
+    if refused:
         raise UserError(
             f"resume: {', '.join(refused)} cannot change in a resumed run; "
             "keep the stored value, or start a new run"
         )
     return settings
-
-
-def _is_fixed(setting: Setting) -> bool:
-    return setting.marks["fixed"] and not setting.marks.get("may_move", False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -33,7 +33,7 @@ class SamplingConfig:
     Raises `ValueError("field: what is wrong; what to do")` for a value out of range.
     """
 
-    prompt: str = field(metadata={"free_text": True})
+    prompt: str
     max_new_tokens: int
     temperature: float
     top_k: int | None

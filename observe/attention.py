@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,7 +55,7 @@ class AttentionConfig:
 
     every: str
     images_every: str
-    probe: str | None = field(metadata={"free_text": True})
+    probe: str | None
 
     def __post_init__(self) -> None:
         for name in ("every", "images_every"):

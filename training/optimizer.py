@@ -8,7 +8,7 @@ SGD with momentum.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from training.muon import Muon
 class OptimizerConfig:
     """The settings of an optimizer; configs/optimizer/ explains them."""
 
-    name: str = field(metadata={"fixed": True})
+    name: str
     lr: float
     weight_decay: float
     beta1: float | None

@@ -19,7 +19,7 @@ from configs.cli import one_line_errors, read_arguments
 from configs.schema import SCRIPTS, all_settings, build, register
 from tests.conftest import ROOT
 
-NAMES = [(script, each.name) for script, kind in SCRIPTS.items() for each in all_settings(kind)]
+NAMES = [(script, name) for script, kind in SCRIPTS.items() for name in all_settings(kind)]
 NAMES += [("train", "experiment"), ("train", "hydra.sweep.dir"), ("train", "nonsense.deep")]
 WORDS = (
     *("", "null", "true", "nan", "-inf", "1e999", "-1", "0", "0.5", "1e-320", "1_000", "0x10"),
