@@ -11,7 +11,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from dataclasses import field as _field
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar
@@ -39,11 +38,11 @@ class TextConfig:
     document_end: ClassVar[None] = None  # no text marks the end of a document
 
     name: str
-    path: str | None = _field(metadata={"free_text": True, "may_move": True})
+    path: str | None
     val_fraction: float
-    separator: str | None = _field(metadata={"free_text": True})
-    field: str = _field(metadata={"free_text": True})
-    exclude: str | None = _field(default=None, metadata={"free_text": True})
+    separator: str | None
+    field: str
+    exclude: str | None = None
     deduplicate: bool = False
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ nothing of tokens; `data.text` reads and splits the file.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,10 +27,10 @@ class ShakespeareConfig:
     document_end: ClassVar[None] = None
 
     name: str
-    path: str | None = field(metadata={"free_text": True, "may_move": True})
-    url: str | None = field(metadata={"free_text": True, "may_move": True})
+    path: str | None
+    url: str | None
     sha256: str
-    cache_dir: str = field(metadata={"free_text": True, "may_move": True})
+    cache_dir: str
     val_fraction: float
 
     def __post_init__(self) -> None:
