@@ -81,11 +81,9 @@ class Settings(NamedTuple):
     @property
     def run_dir(self) -> str | None:
         """Where a new run is to be created; None: under runs/, named after the time."""
-        hydra, path = HydraConfig.get(), self.config.run_dir
+        hydra = HydraConfig.get()
         if hydra.mode != RunMode.MULTIRUN:
-            return path
-        if path is not None:
-            raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
+            return self.config.run_dir
         return str(Path(hydra.sweep.dir) / hydra.sweep.subdir)
 
 
@@ -146,6 +144,8 @@ def _new_settings(cfg: DictConfig) -> Settings:
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
         )
     settings = Settings(cfg, build(cfg, TrainConfig), pretrained=pretrained)
+    if cfg.run_dir is not None and HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
     check_new(cfg.run_dir)
     return settings
 

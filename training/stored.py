@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -64,16 +64,19 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def from_plain(kind: type[Config], values: Mapping[str, Any], prefix: str = "") -> Config:
-    """The dataclass `kind` with plain values, whose types are checked.
+    """The dataclass `kind` with plain values, whose types are checked. Fields that have no value,
+    since they are newer, have their defaults.
 
     Raises ValueError, naming a field after `prefix`.
     """
     hints = get_type_hints(kind)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     typed = {}
-    for name in names:
+    for name, field in known.items():
         if name not in values:
-            raise ValueError(f"{prefix}{name}: is missing; choose another run")
+            if field.default is MISSING:
+                raise ValueError(f"{prefix}{name}: is missing; choose another run")
+            continue
         value, hint = values[name], hints[name]
         if isinstance(0.0, hint) and type(value) in (int, str):  # YAML 1.1 reads 1e-5 as text
             try:
@@ -83,7 +86,7 @@ def from_plain(kind: type[Config], values: Mapping[str, Any], prefix: str = "") 
         if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
             raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
         typed[name] = value
-    if unknown := [name for name in values if name not in names]:
+    if unknown := [name for name in values if name not in known]:
         raise ValueError(f"{prefix}{unknown[0]}: no such setting; choose another run")
     try:
         return kind(**typed)

@@ -109,3 +109,17 @@ def test_a_number_written_by_hand_and_foreign_settings_are_accepted(
     run = changed(tiny_run, tmp_path, "model.norm_eps", "1e-5")  # text in YAML 1.1
     (run / "config.yaml").write_text((run / "config.yaml").read_text() + "later: {setting: 1}\n")
     assert open_run(run, "last").config.model.norm_eps == 1e-5
+
+
+def test_settings_that_a_run_does_not_have_since_they_are_newer(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    run = changed(tiny_run, tmp_path, "model.window", None)
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    del settings["model"]["window"]
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    assert open_run(run, "last").config.model.window is None
+    del settings["model"]["n_layers"]
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    with pytest.raises(UserError, match=r"model\.n_layers: is missing"):
+        open_run(run, "last")
