@@ -12,17 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 import yaml
 
 from data import Tokenizer
 from exchange.weights import read_tensors
-from files import write_sums
 from inference import open_run
 from model import record_attention
 from tests.conftest import ROOT, begin, command, files, finish, metrics, succeed
-from training import checkpoint
+from tests.test_strangers import configure, rewrite
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -67,21 +65,6 @@ def weights(run: Path, checkpoint: str = "last") -> dict[str, torch.Tensor]:
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def configure(run: Path, change: Callable[[dict], object]) -> None:
-    settings = yaml.safe_load((run / "config.yaml").read_text())
-    change(settings)
-    (run / "config.yaml").write_text(yaml.safe_dump(settings))
-
-
-def rewrite(run: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    """Change the weights of the last checkpoint of a run, and the checksums with them."""
-    tensors = weights(run)
-    change(tensors)
-    folder = run / "checkpoints/last"
-    safetensors.torch.save_file(tensors, folder / "model.safetensors")
-    write_sums(folder, checkpoint.FILES)
 
 
 def assert_refused(here: Path, *settings: str, words: tuple[str, ...]) -> None:

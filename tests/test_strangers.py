@@ -60,11 +60,22 @@ def assert_not_opened(here: Path, *words: str) -> None:
         assert word in str(caught.value)
 
 
-def configure(here: Path, change: Callable[[dict], object]) -> None:
-    file = here / "run/config.yaml"
+def configure(run: Path, change: Callable[[dict], object]) -> None:
+    file = run / "config.yaml"
     settings = yaml.safe_load(file.read_text())
     change(settings)
     file.write_text(yaml.safe_dump(settings))
+
+
+def rewrite(
+    run: Path, change: Callable[[dict[str, torch.Tensor]], object], name: str = checkpoint.MODEL
+) -> None:
+    """Change the tensors in a file of every checkpoint of a run, and the checksums with them."""
+    for folder in (run / "checkpoints").glob("step-*"):
+        tensors = safetensors.torch.load_file(folder / name)
+        change(tensors)
+        safetensors.torch.save_file(tensors, folder / name)
+        write_sums(folder, checkpoint.FILES)
 
 
 @pytest.mark.parametrize("script", ["train", "look", "evaluate"])
@@ -206,7 +217,7 @@ def test_sizes_are_compared_with_the_weights_before_memory_is_taken(
         model = settings["model"]
         model[name] = not model[name] if value is None else value
 
-    configure(here, change)
+    configure(here / "run", change)
     assert_refused(here, "train")
     assert_not_opened(here)
 
@@ -214,30 +225,28 @@ def test_sizes_are_compared_with_the_weights_before_memory_is_taken(
 @pytest.mark.parametrize("length", [60_000_000, 10**9])
 def test_a_context_that_does_not_fit_into_memory(here: Path, length: int) -> None:
     """No weight has this size: rotary positions are computed."""
-    configure(here, lambda settings: settings["model"].update(context_length=length))
+    configure(here / "run", lambda settings: settings["model"].update(context_length=length))
     assert_not_opened(here, "context_length", "out of range")
 
 
 @pytest.mark.parametrize("kind", ["nan", "inf", "integers", "missing", "more"])
 def test_weights_that_are_no_weights_are_named(here: Path, kind: str) -> None:
-    name = "blocks.1.mlp.down.weight"
-    for step in (3, 6):
-        folder = here / f"run/checkpoints/step-00000{step}"
-        weights = safetensors.torch.load_file(folder / checkpoint.MODEL)
+    name = "blocks.7.extra" if kind == "more" else "blocks.1.mlp.down.weight"
+
+    def change(weights: dict[str, torch.Tensor]) -> None:
         if kind == "integers":
             weights[name] = weights[name].int()
         elif kind == "missing":
             del weights[name]
         elif kind == "more":
-            weights = {**weights, "blocks.7.extra": torch.zeros(2)}
+            weights[name] = torch.zeros(2)
         else:
             weights[name][0, 0] = float(kind)
-        safetensors.torch.save_file(weights, folder / checkpoint.MODEL)
-        write_sums(folder, checkpoint.FILES)
-    named = "blocks.7.extra" if kind == "more" else name
-    assert_not_opened(here, named)
+
+    rewrite(here / "run", change)
+    assert_not_opened(here, name)
     if kind == "nan":
-        assert_refused(here, "train", named)
+        assert_refused(here, "train", name)
 
 
 @pytest.mark.parametrize("pattern", ["", "x", r"\p{L}+", "(", None, r"(?=(a+)+$)b|(?s:.)"])
@@ -255,12 +264,11 @@ def test_a_pattern_of_a_stranger_is_not_used(here: Path, pattern: str | None) ->
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("kind", ["nan", "integers"])
 def test_an_optimizer_state_that_is_not_finite_numbers(here: Path, kind: str) -> None:
-    for folder in (here / "run/checkpoints").glob("step-*"):
-        state = safetensors.torch.load_file(folder / checkpoint.OPTIMIZER)
+    def change(state: dict[str, torch.Tensor]) -> None:
         name = sorted(state)[0]
         state[name] = torch.full_like(state[name], math.nan) if kind == "nan" else state[name].int()
-        safetensors.torch.save_file(state, folder / checkpoint.OPTIMIZER)
-        write_sums(folder, checkpoint.FILES)
+
+    rewrite(here / "run", change, checkpoint.OPTIMIZER)
     assert_refused(here, "train", "optimizer.safetensors", "finite")
 
 
@@ -335,7 +343,7 @@ def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path)
             settings["data"].update(path=None, url=url, cache_dir=str(tmp_path / "theirs"))
             settings["cache_dir"] = str(tmp_path / "theirs too")
 
-        configure(tmp_path, change)
+        configure(tmp_path / "run", change)
         for script in ("train", "evaluate"):
             assert_refused(tmp_path, script, "data.url")
         with pytest.raises(TimeoutError):
@@ -347,18 +355,14 @@ def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path)
 
 
 def test_a_terabyte_of_tales_needs_the_users_word(here: Path) -> None:
-    configure(here, lambda settings: settings["data"].update(n_bytes=10**12))
+    configure(here / "run", lambda settings: settings["data"].update(n_bytes=10**12))
     for script in ("train", "evaluate"):
         assert_refused(here, script, "data.n_bytes")
 
 
 def test_control_characters_are_escaped(here: Path, tmp_path: Path) -> None:
-    for step in (3, 6):
-        folder = here / f"run/checkpoints/step-00000{step}"
-        weights = safetensors.torch.load_file(folder / checkpoint.MODEL)
-        evil = {**weights, "evil\x1b[31m\nname": torch.zeros(2)}
-        safetensors.torch.save_file(evil, folder / checkpoint.MODEL)
-        write_sums(folder, checkpoint.FILES)
+    name = "evil\x1b[31m\nname"
+    rewrite(here / "run", lambda weights: weights.update({name: torch.zeros(2)}))
     assert_refused(here, "evaluate", r"evil\x1b[31m name")
     (tmp_path / "mix").mkdir()
     (tmp_path / "mix/a\x1b[31m.bin").write_bytes(b"\xff")
@@ -377,6 +381,6 @@ def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:
             "deduplicate": False,
         }
 
-    configure(here, change)
+    configure(here / "run", change)
     for script in ("train", "evaluate"):
         assert_refused(here, script, "/dev/zero")

@@ -14,7 +14,7 @@ from configs.schema import preset
 from data import Dataset, open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
-from model import GPT, record_attention
+from model import GPT
 from observe.attention import (
     MAX_IMAGE_TOKENS,
     N_PROBE_TOKENS,
@@ -24,7 +24,6 @@ from observe.attention import (
     default_probe,
 )
 from observe.context import RunContext
-from observe.heads import maps_of
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 
@@ -34,39 +33,12 @@ def model(n_heads: int = 3) -> GPT:
     return GPT(small_config(2, n_heads, 12, 64, dropout=0.5, d_head=4), vocab_size=256)
 
 
-def test_maps_match_the_model_without_dropout() -> None:
-    gpt, probe = model().train(), torch.arange(7)[None]
-    maps = maps_of(gpt, probe)
-    assert gpt.training
-    gpt.eval()
-    with torch.no_grad(), record_attention(gpt) as expected:
-        gpt(probe)
-    for got, recorded in zip(maps, expected, strict=True):
-        assert torch.equal(got, recorded)
-
-
-def test_maps_and_images_are_logged_at_the_configured_steps(tmp_path: Path) -> None:
-    context = run_context(tmp_path, "trainer.max_steps=9", model=model())
-    maps = AttentionMaps(AttentionConfig("2", "3", "a text " * 9), context)
-    maps.on_start(trainer_at(context, 0))
-    for step in range(1, 6):
-        maps.on_step(trainer_at(context, step))
-    context.writer.close()
-    events = EventAccumulator(str(tmp_path), size_guidance={"images": 0}).Reload()
-    images = [tag for tag in events.Tags()["images"] if tag.startswith("attention")]
-    assert images == ["attention/layer 0", "attention/layer 1"]
-    for tag in images:
-        assert [event.step for event in events.Images(tag)] == [0, 3]
-    assert [event.step for event in events.Tensors("attention")] == [0, 2, 3, 4]
-    assert len(maps.probe.labels) == MAX_IMAGE_TOKENS
-
-
 @pytest.mark.parametrize(("images_every", "drawn"), [("0", []), ("5", [0, 5, 6])])
-def test_the_last_step_is_always_logged(
+def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
     tmp_path: Path, images_every: str, drawn: list[int]
 ) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
-    maps = AttentionMaps(AttentionConfig("4", images_every, "ab"), context)
+    maps = AttentionMaps(AttentionConfig("4", images_every, "a text " * 9), context)
     maps.on_start(trainer_at(context, 0))
     for step in range(1, 7):
         maps.on_step(trainer_at(context, step))
@@ -76,7 +48,8 @@ def test_the_last_step_is_always_logged(
     assert logged == {0, 4, 6, *drawn}
     tags = [tag for tag in events.Tags()["images"] if tag.startswith("attention")]
     assert [[event.step for event in events.Images(tag)] for tag in tags] == [drawn] * len(tags)
-    assert bool(tags) == bool(drawn)
+    assert tags == (["attention/layer 0", "attention/layer 1"] if drawn else [])
+    assert len(maps.probe.labels) == MAX_IMAGE_TOKENS
 
 
 def test_by_default_maps_are_logged_often_while_heads_form() -> None:
