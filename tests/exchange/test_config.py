@@ -107,6 +107,7 @@ def test_what_no_family_is_names_the_setting(
         ({**GPT2, "n_head": True}, "n_head"),
         ({**GPT2, "n_layer": "2"}, "n_layer"),
         ({**GPT2, "n_layer": 2.0}, "n_layer"),
+        ({**GPT2, "n_layer": None}, "n_layer"),
         ({**GPT2, "n_layer": 10**9}, "n_layer"),
         ({**GPT2, "n_positions": 10**30}, "n_positions"),
         ({**GPT2, "vocab_size": -1}, "vocab_size"),

@@ -128,6 +128,8 @@ def test_there_and_back(tales: Path, exported: Path, tmp_path: Path) -> None:
     succeed("convert", "source=runs/back", "to=again", cwd=tmp_path)
     for name in ("model.safetensors", "config.json", "tokenizer.json", "generation_config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes(), name
+    card = (tmp_path / "again/README.md").read_text(encoding="utf-8")
+    assert "| converted_from | a story teller |" in card, "of a path, the last name"
 
 
 @pytest.mark.long
