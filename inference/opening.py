@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -156,15 +156,14 @@ def read_config(run: Run) -> RunConfig:
     file = run.newest_settings_file  # the text may have been moved since the start
     try:
         stored = read_settings(file)
-        model = from_plain(ModelConfig, _section(stored, "model"), "model.")
+        model = _group(ModelConfig, stored, "model")
         name = stored.get("name")
         name = name if isinstance(name, str) else ""
         if stored.get("data", "") is None:
             return RunConfig(None, model, name)
-        data = _section(stored, "data")
-        check_choice("data.name", data.get("name"), CORPORA)
-        kind = CORPORA[data["name"]].config
-        return RunConfig(from_plain(kind, data, "data."), model, name)
+        corpus = str(_section(stored, "data").get("name"))
+        check_choice("data.name", corpus, CORPORA)
+        return RunConfig(_group(CORPORA[corpus].config, stored, "data"), model, name)
     except ValueError as error:
         raise UserError(f"{file}: {error}") from error
 
@@ -173,7 +172,7 @@ def read_section(run: Run, name: str, kind: type[Config]) -> Config:
     """One group of the stored settings of a run, of which nothing else is read. Raises UserError if
     it is missing or damaged."""
     try:
-        return from_plain(kind, _section(read_settings(run.config_file), name), f"{name}.")
+        return _group(kind, read_settings(run.config_file), name)
     except ValueError as error:
         raise UserError(f"{run.config_file}: {error}") from error
 
@@ -182,3 +181,14 @@ def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(section := stored.get(name), dict):
         raise ValueError(f"{name}: is missing; choose another run")
     return section
+
+
+def _group(kind: type[Config], stored: Mapping[str, Any], name: str) -> Config:
+    """One group of settings. Those that a run does not have, since they are newer, have their
+    defaults."""
+    defaults = {
+        field.name: field.default
+        for field in fields(kind)  # type: ignore[arg-type]
+        if field.default is not MISSING
+    }
+    return from_plain(kind, {**defaults, **_section(stored, name)}, f"{name}.")

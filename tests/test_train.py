@@ -42,7 +42,8 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
     }
     assert len(list(tiny_run.glob("events.out.tfevents.*"))) == 2  # one of add_hparams
     assert (tiny / "runs/latest/summary.json").samefile(tiny_run / "summary.json")
-    assert yaml.safe_load((tiny_run / ".hydra/overrides.yaml").read_text()) == list(TINY)
+    overrides = yaml.safe_load((tiny_run / ".hydra/overrides.yaml").read_text())
+    assert [override.replace("'", "") for override in overrides] == list(TINY)
     assert "validation loss" in (tiny_run / "train.log").read_text()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -64,19 +64,16 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def from_plain(kind: type[Config], values: Mapping[str, Any], prefix: str = "") -> Config:
-    """The dataclass `kind` with plain values, whose types are checked. Fields that have no value,
-    since they are newer, have their defaults.
+    """The dataclass `kind` with plain values, whose types are checked.
 
     Raises ValueError, naming a field after `prefix`.
     """
     hints = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     typed = {}
-    for name, field in known.items():
+    for name in names:
         if name not in values:
-            if field.default is MISSING:
-                raise ValueError(f"{prefix}{name}: is missing; choose another run")
-            continue
+            raise ValueError(f"{prefix}{name}: is missing; choose another run")
         value, hint = values[name], hints[name]
         if isinstance(0.0, hint) and type(value) in (int, str):  # YAML 1.1 reads 1e-5 as text
             try:
@@ -86,7 +83,7 @@ def from_plain(kind: type[Config], values: Mapping[str, Any], prefix: str = "") 
         if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
             raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
         typed[name] = value
-    if unknown := [name for name in values if name not in known]:
+    if unknown := [name for name in values if name not in names]:
         raise ValueError(f"{prefix}{unknown[0]}: no such setting; choose another run")
     try:
         return kind(**typed)

@@ -35,7 +35,8 @@ export class SaveMenu extends FileMenu {
 // maps that have the scores; palette.
 export function subject({ state, maps, palette, difference, compare }, which) {
   const { one, two } = state;
-  const [layer, head] = which === 1 ? compare.twinOf(state.layer, state.head) : [state.layer, state.head];
+  const chosen = [state.layer, state.head];
+  const [layer, head] = which === 1 && compare ? compare.twinOf(...chosen) : chosen;
   const view = which === 1 ? two : one;
   const scored = maps[which % 2];
   const shown = which === 2 ? difference.maps : scored;

@@ -360,7 +360,7 @@ def test_commands_in_messages_work_in_a_shell(imported: Path, tmp_path: Path, na
         ("convert", ["source=theirs", "to=x", "checkpoint=last"], "checkpoint: theirs is no run"),
         ("convert", ["source=theirs", "to=runs/latest"], "to: runs/latest is reserved"),
         ("convert", ["source=theirs", "to=./runs/../runs/latest/"], "is reserved"),
-        ("convert", ["source=theirs", "to=x", "dtype=float16,float32"], "give one of them"),
+        ("convert", ["source=theirs", "to=x", "dtype=float16,float32"], "choose one of float32"),
     ],
 )
 def test_mistakes(imported: Path, script: str, arguments: list[str], words: str) -> None:
