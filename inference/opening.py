@@ -161,9 +161,9 @@ def read_config(run: Run) -> RunConfig:
         name = name if isinstance(name, str) else ""
         if stored.get("data", "") is None:
             return RunConfig(None, model, name)
-        corpus = str(_section(stored, "data").get("name"))
+        corpus = _section(stored, "data").get("name")
         check_choice("data.name", corpus, CORPORA)
-        return RunConfig(_group(CORPORA[corpus].config, stored, "data"), model, name)
+        return RunConfig(_group(CORPORA[str(corpus)].config, stored, "data"), model, name)
     except ValueError as error:
         raise UserError(f"{file}: {error}") from error
 
