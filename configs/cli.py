@@ -6,10 +6,10 @@ a traceback, and the exit status is 2. Any other exception is a bug and keeps it
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import errno
 import io
-import itertools
 import os
 import platform
 import re
@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
@@ -38,7 +38,7 @@ from configs.schema import (
     register,
     run_folder,
 )
-from configs.sweep import count_runs, sweep_overrides
+from configs.sweep import sweep_overrides
 from errors import UserError, printable
 
 # A full disk, a quota, a file-size limit, a read-only folder.
@@ -50,22 +50,11 @@ RANK_SECONDS = 5
 BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR)
 # What torch, the C++ library and Python say if memory is limited.
 NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
-# Optional groups, which Hydra cannot override by their own default.
-NO_CHOICE = {"train": "experiment=null", "evaluate": "data=null", "convert": "tokenizer=null"}
-MAX_SWEEP = 10_000
 # The setting to which the folder of a run belongs, and that of another path.
 RUN = {"train": "resume", "convert": "source"}
 PATH = {"train": "data=text data.path", "prepare": "data.path"}
 
-# Hydra's flags, without those that choose another script or other folders.
-SHOWN = ("job", "hydra", "all")
-SWEEP = {"-m", "--multirun"}
-HELP = {"--help", "-h"}
-WITH_VALUE = {"--cfg", "-c", "--info", "-i", "--config-dir", "-cd"}
-FLAGS = SWEEP | WITH_VALUE | HELP | {"--hydra-help", "--resolve", "--shell-completion", "-sc"}
-
 ROOT = Path(__file__).resolve().parent.parent
-TEXT = (str, str | None)
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
@@ -92,18 +81,19 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     with one_line_errors(name):
         exit_on_signals()  # in the block, which turns an interrupt into a word
         accept_any_text()
-        if "--version" in sys.argv[1:]:
+        given, overrides = split(sys.argv[1:])
+        if "version" in given:
             print(version())
             return
-        arguments, group = _split_group(sys.argv[1:])
-        sys.argv[1:] = read_arguments(arguments, name)
+        sys.argv[1:] = read_arguments(sys.argv[1:], name)
         run = hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")
-        if HELP.isdisjoint(arguments):
+        if "help" not in given:
             run(job)()
             return
         with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
             run(job)()
-        print(explain(text.getvalue(), name, group))
+        groups = [override for override in overrides if "=" not in override]
+        print(explain(text.getvalue(), name, groups[0] if groups else None))
 
 
 def exit_on_signals() -> None:
@@ -201,7 +191,7 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
             raise
         if unknown := unknown_setting(error):
             fail(no_such_setting(unknown, all_settings(SCRIPTS[script])))
-        fail(one_line(error, sweeps=script in ("train", "prepare")))
+        fail(one_line(error))
 
 
 def _refusal(error: OSError, script: str) -> str | None:
@@ -239,65 +229,59 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made. The settings of
     a sweep are unchanged: there commas separate values.
     """
-    types = all_settings(SCRIPTS[script])
-    groups = {name for name in types if (ROOT / "configs" / name).is_dir()}
-    groups |= {"experiment"} if script == "train" else set()
-    arguments = [argument for argument in arguments if argument != NO_CHOICE.get(script)]
     # Not paths, which the file system must find again.
     arguments = [
         as_utf8(argument) if re.match(TEXTS, argument) else argument for argument in arguments
     ]
-    # Hydra takes no settings both before and after flags.
-    flags, overrides = _split(arguments)
+    given, overrides = split(arguments)
+    if "help" in given:
+        overrides = [override for override in overrides if "=" in override]  # not a group
+    # Hydra cannot override an optional group by its own default.
+    overrides = [override for override in overrides if override != "experiment=null"]
     for override in overrides:
-        if "=" not in override and os.path.lexists(override):
-            is_run = os.path.lexists(Path(override, "config.yaml")) or script not in PATH
-            name = RUN.get(script, "run") if is_run else PATH[script]
-            raise UserError(
-                f"{override}: must have the form setting=value; did you mean {name}={override}?"
-            )
-        _check_override(override, groups, types)
-    if not SWEEP.isdisjoint(flags):
-        _check_sweep(flags, overrides, script)
+        _check_form(override, script)
+    # Nothing can be added to the project's settings, only changed.
+    overrides = [re.sub(r"^\++(?!hydra)", "", override) for override in overrides]
+    flags = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for name, value in given.items()
+    ]
+    if "multirun" in given:
+        _check_sweep(script)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
-    return [*flags, *(_quote(override, groups, types) for override in overrides)]
+    types = all_settings(SCRIPTS[script])
+    return [*flags, *(_quote(override, types) for override in overrides)]
 
 
-def _split_group(arguments: list[str]) -> tuple[list[str], str | None]:
-    """The command line, and the group of which `--help GROUP` asks."""
-    for i, (flag, word) in enumerate(itertools.pairwise(arguments), 1):
-        if flag in HELP and re.fullmatch(r"\w+", word):
-            return [*arguments[:i], *arguments[i + 1 :]], word
-    return arguments, None
+class _Flags(argparse.ArgumentParser):
+    """Hydra's flags, without those that choose another script or other folders."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+        for names in (
+            *(("--multirun", "-m"), ("--help", "-h"), ("--version",), ("--resolve",)),
+            *(("--hydra-help",), ("--shell-completion", "-sc")),
+        ):
+            self.add_argument(*names, action="store_true")
+        self.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+        self.add_argument("--info", "-i", nargs="?", const="all")
+        self.add_argument("--config-dir", "-cd")
+        self.add_argument("overrides", nargs="*")
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized"):
+            message += "; settings are given without dashes, such as trainer.max_steps=500"
+        raise UserError(message)
 
 
-def _split(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The flags with their values, and the settings. Raises UserError for an unknown flag."""
-    flags: list[str] = []
-    settings: list[str] = []
-    takes_value = False
-    for argument in arguments:
-        if not argument.startswith("-") and not (takes_value and "=" not in argument):
-            settings.append(argument)
-        elif not argument.startswith("-") or argument.partition("=")[0] in FLAGS:
-            flags.append(argument)
-        else:
-            raise UserError(
-                f"{argument}: no such flag; "
-                "settings are given without dashes, such as trainer.max_steps=500"
-            )
-        takes_value = argument in WITH_VALUE
-    for flag, following in zip(flags, [*flags[1:], ""], strict=False):
-        name, equals, value = flag.partition("=")
-        if name in ("--cfg", "-c") and (value if equals else following) not in SHOWN:
-            raise UserError(f"{name}: needs one of {', '.join(SHOWN)}")
-    names = {flag.partition("=")[0] for flag in flags}
-    if "--resolve" in names and names.isdisjoint(("--cfg", "-c")):
-        raise UserError("--resolve: needs --cfg job")
-    return flags, settings
+def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The flags that are given, with their values, and the settings. Raises UserError for an
+    unknown flag."""
+    given = vars(_Flags().parse_intermixed_args(arguments))
+    return given, given.pop("overrides", [])
 
 
-def _check_sweep(flags: Collection[str], overrides: Sequence[str], script: str) -> None:
+def _check_sweep(script: str) -> None:
     """Raise UserError for a sweep that cannot be made."""
     if script not in ("train", "prepare"):
         raise UserError(
@@ -305,15 +289,11 @@ def _check_sweep(flags: Collection[str], overrides: Sequence[str], script: str) 
         )
     if "LOCAL_RANK" in os.environ:
         raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
-    if any(flag.partition("=")[0] in ("--cfg", "-c") for flag in flags):
-        raise UserError("-m: cannot be combined with --cfg; leave one of them out")
-    if (n_runs := count_runs(overrides)) > MAX_SWEEP:
-        raise UserError(f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations")
 
 
 def setting_name(override: str) -> str:
     """The name of the setting, or group, that an argument of the command line sets."""
-    return override.lstrip("+~").partition("=")[0]
+    return override.partition("=")[0]
 
 
 def overridden() -> list[str]:
@@ -324,7 +304,7 @@ def overridden() -> list[str]:
 def _settled(argument: str) -> str:
     """An argument of a sweep, with `runs/latest` in `init_from` replaced by the folder of that run:
     each run of the sweep becomes the latest."""
-    if not argument.lstrip("+").startswith("init_from="):
+    if not argument.startswith("init_from="):
         return argument
 
     def folder(match: re.Match[str]) -> str:
@@ -335,37 +315,29 @@ def _settled(argument: str) -> str:
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 
 
-def _check_override(argument: str, groups: Collection[str], types: Mapping[str, Any]) -> None:
-    """Raise UserError for a setting whose fault Hydra would not name."""
-    key, _, value = argument.partition("=")
+def _check_form(override: str, script: str) -> None:
+    """Raise UserError unless this is setting=value in UTF-8."""
+    key, equals, _ = override.partition("=")
     try:
-        as_utf8(argument).encode()
+        as_utf8(override).encode()
     except UnicodeEncodeError:
         raise UserError(f"{key}: is not UTF-8; convert it to UTF-8") from None
-    if not key.lstrip("+~"):
-        raise UserError(
-            f"{argument}: must have the form setting=value; --cfg job prints every setting"
-        )
-    if key.startswith("~") and not key.startswith("~hydra"):
-        raise UserError(f"{argument}: a setting cannot be removed; give {key[1:]}=VALUE")
-    if types.get(key) not in TEXT and re.search(r"\d{300}", value):
-        raise UserError(f"{key}: {value[:20]}... is out of range; give a smaller number")
-    if value == "null" and key.lstrip("+") in groups:
-        raise UserError(f"{argument}: is unknown; --help lists the choices of {key}")
+    if re.fullmatch(r"\+*[\w./@-]+", key) and equals:
+        return
+    hint = "--cfg job prints every setting"
+    if os.path.lexists(override):
+        is_run = os.path.lexists(Path(override, "config.yaml")) or script not in PATH
+        hint = f"did you mean {RUN.get(script, 'run') if is_run else PATH[script]}={override}?"
+    raise UserError(f"{override}: must have the form setting=value; {hint}")
 
 
-def _quote(argument: str, groups: Collection[str], types: Mapping[str, Any]) -> str:
-    """An argument with its value in quotes if its setting takes any text."""
-    key, equals, value = argument.partition("=")
-    is_name = re.fullmatch(r"[a-z_][\w/-]*", value, re.I) and not re.fullmatch(
-        r"nan|inf|true|false", value, re.I
-    )
+def _quote(override: str, types: Mapping[str, Any]) -> str:
+    """A setting with its value in quotes if any text, or the name of a choice, is asked for."""
+    key, _, value = override.partition("=")
     kind = types.get(key)
-    is_literal = kind is str or (kind == str | None and value != "null")
-    # An unknown name of a group is also quoted: Hydra lists those that it knows.
-    if not equals or not (is_literal or (key.lstrip("+") in groups and not is_name)):
-        return argument
-    return f"{key}={_in_quotes(value)}"
+    is_text = kind is str or (kind == str | None and value != "null")
+    is_choice = (ROOT / "configs" / key).is_dir() and "," not in value
+    return f"{key}={_in_quotes(value)}" if is_text or is_choice else override
 
 
 def _in_quotes(text: str) -> str:

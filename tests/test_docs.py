@@ -59,7 +59,7 @@ def test_every_command_is_valid(script: str, arguments: str) -> None:
         return
     read = read_arguments(given, script)
     settings = [each for each in read if "=" in each]
-    if "-m" in read:  # the first value of each
+    if "--multirun" in read:  # the first value of each
         settings = [each for each in given if "=" in each]
         settings = [re.sub(r"=.*(?:interval|choice|range)\(", "=", each) for each in settings]
         settings = [each.partition(",")[0] for each in settings]
