@@ -182,7 +182,7 @@ class LivePage extends Inspector {
     this.difference.node.hidden = view !== "change";
     if (view !== "change") return;
     const two = [this.maps, this.reading.before.maps];
-    this.difference.show(two, ["parts off", "all on"], this.state, [this.state.layer, this.state.head], focus, cell, this.palette);
+    this.difference.show(two, ["parts off", "all on"], this.state, [layer, head], focus, cell, this.palette);
   }
 
   // Another head was measured: the heads are shown in the order of what is known.
