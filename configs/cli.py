@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
@@ -38,7 +38,7 @@ from configs.schema import (
     register,
     run_folder,
 )
-from configs.sweep import sweep_overrides
+from configs.sweep import count_runs, sweep_overrides
 from errors import UserError, printable
 
 # A full disk, a quota, a file-size limit, a read-only folder.
@@ -50,6 +50,7 @@ RANK_SECONDS = 5
 BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR)
 # What torch, the C++ library and Python say if memory is limited.
 NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
+MAX_SWEEP = 10_000
 # The setting to which the folder of a run belongs, and that of another path.
 RUN = {"train": "resume", "convert": "source"}
 PATH = {"train": "data=text data.path", "prepare": "data.path"}
@@ -247,7 +248,7 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
         for name, value in given.items()
     ]
     if "multirun" in given:
-        _check_sweep(script)
+        _check_sweep(script, overrides)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
     types = all_settings(SCRIPTS[script])
     return [*flags, *(_quote(override, types) for override in overrides)]
@@ -281,7 +282,7 @@ def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     return given, given.pop("overrides", [])
 
 
-def _check_sweep(script: str) -> None:
+def _check_sweep(script: str, overrides: Sequence[str]) -> None:
     """Raise UserError for a sweep that cannot be made."""
     if script not in ("train", "prepare"):
         raise UserError(
@@ -289,6 +290,8 @@ def _check_sweep(script: str) -> None:
         )
     if "LOCAL_RANK" in os.environ:
         raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
+    if (n_runs := count_runs(overrides)) > MAX_SWEEP:
+        raise UserError(f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations")
 
 
 def setting_name(override: str) -> str:
@@ -336,7 +339,8 @@ def _quote(override: str, types: Mapping[str, Any]) -> str:
     key, _, value = override.partition("=")
     kind = types.get(key)
     is_text = kind is str or (kind == str | None and value != "null")
-    is_choice = (ROOT / "configs" / key).is_dir() and "," not in value
+    is_one = "," not in value or value.startswith("[")
+    is_choice = (ROOT / "configs" / key).is_dir() and is_one
     return f"{key}={_in_quotes(value)}" if is_text or is_choice else override
 
 

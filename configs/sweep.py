@@ -7,6 +7,7 @@ what it prints. Knows nothing of how runs are trained.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any, TextIO
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -39,6 +41,21 @@ def folder_name(number: int, overrides: str) -> str:
 
 # At import, since the worker processes of some launchers import this file and call no `register`.
 OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+
+
+def count_runs(overrides: Sequence[str]) -> int:
+    """The number of runs of a grid. A search by another sweeper has one run for each trial."""
+    count = 1
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        value = override.value()
+        if override.key_or_group == "hydra/sweeper":
+            return 1
+        if isinstance(value, RangeSweep) and value.step:
+            assert value.start is not None and value.stop is not None
+            count *= max(math.ceil((value.stop - value.start) / value.step), 1)
+        elif isinstance(value, ChoiceSweep):
+            count *= len(value.list)
+    return count
 
 
 def sweep_overrides(overrides: Sequence[str]) -> list[str]:

@@ -16,6 +16,8 @@ from tests.conftest import ROOT, TINY, command, files, succeed
 # directory of a trained run, `{here}` by the current directory of the command.
 MISTAKES: list[tuple[str, list[str], list[str]]] = [
     # Unknown names
+    ("train", ["seed=range(1,100000000)", "-m"], ["-m", "99999999 runs"]),
+    ("train", ["model=[1,2]"], ["model=[1,2]", "nano"]),
     ("train", ["model.n_layer=4"], ["model.n_layer: no such setting", "model.n_layers?"]),
     ("train", ["max_steps=4"], ["max_steps: no such setting", "trainer.max_steps?"]),
     ("train", ["lr=1e-3"], ["lr: no such setting", "optimizer.lr?"]),
