@@ -47,10 +47,11 @@ def tale_roles(
     if not isinstance(corpus, Tales):
         return None
     mark, grammar = corpus.config.document_end, tales_rules()
-    shape = (n_tales, max_tokens + 1)
+    tales = [*islice(corpus.tales("val"), n_tales)]
+    shape = (len(tales), max_tokens + 1)
     tokens, floor = np.zeros(shape, np.int64), np.zeros(shape)
     roles = np.full(shape, UNSCORED)
-    for row, tale in enumerate(islice(corpus.tales("val"), n_tales)):
+    for row, tale in enumerate(tales):
         text = mark + tale.text + mark
         ids = tokenizer.encode(text)
         lengths = [len(tokenizer.decode_bytes([token])) for token in ids]
@@ -62,7 +63,8 @@ def tale_roles(
         n = min(len(ids), shape[1])
         tokens[row, :n], floor[row, :n], roles[row, :n] = ids[:n], bits[:n], found[:n]
     targets = np.where(roles == UNSCORED, UNSCORED, tokens)
-    longest = int((targets != UNSCORED).any(0).nonzero()[0].max())
+    # A very short context can hold the first mark alone, which is not scored.
+    longest = max(1, (targets != UNSCORED).any(0).nonzero()[0].max(initial=0))
     return TaleRoles(
         tokens[:, :longest],
         targets[:, 1 : longest + 1],

@@ -78,7 +78,7 @@ def scored_texts(context: RunContext) -> ScoredTexts:
     if tales is None:
         return _other_texts(context, count)
     groups = {f"excess/{name}": tales.roles == index for index, name in enumerate(ROLES)}
-    return ScoredTexts(tales.inputs, tales.targets, groups, tales.floor, count)
+    return ScoredTexts(tales.inputs, tales.targets, groups, tales.floor, len(tales.inputs))
 
 
 def target_bits(model: GPT, texts: ScoredTexts) -> Float[np.ndarray, "text token"]:

@@ -59,3 +59,12 @@ def test_tales_that_are_cut():
     assert whole is not None and cut is not None and cut.inputs.shape == (3, 50)
     for part, full in zip(cut, whole, strict=True):
         assert (part == full[:, :50]).all()
+
+
+def test_few_tales_and_a_short_context() -> None:
+    tales = Tales(preset("data", "tales", n_bytes=10_000, val_fraction=0.01))
+    found = tale_roles(tales, fixed_tokenizer("byte"), 16, 2000)
+    assert found is not None and len(found.inputs) == len([*tales.tales("val")]) == 1
+    short = tale_roles(tales, fixed_tokenizer("byte"), 16, 1)
+    assert short is not None and short.inputs.shape == (1, 1)
+    assert (short.targets == UNSCORED).all()
