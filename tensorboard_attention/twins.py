@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorboard_attention.checks import floats
-from tensorboard_attention.limits import MOST_PRODUCTS
+from tensorboard_attention.limits import MEMORY_BYTES, MOST_PRODUCTS
 from tensorboard_attention.summary import decode
 
 Head = tuple[int, int]  # layer, head
@@ -51,14 +51,14 @@ def match_heads(one: Sequence[Any], two: Sequence[Any]) -> list[Twin]:
 
 def match_logged(one: tuple[Any, bytes], two: tuple[Any, bytes]) -> list[Twin]:
     """`match_heads` of two logged maps: header and maps. Raises ValueError unless they are of the
-    same text, and for more than MOST_PRODUCTS."""
+    same text, and for maps that would take too much time or memory."""
     headers = [header for header, _ in (one, two)]
     texts = [[header["tokens"], header.get("keys")] for header in headers]
     if texts[0] != texts[1]:
         raise ValueError("maps: are not of the same text")
-    heads = [sum(header["heads"]) for header in headers]
+    most = max(sum(header["heads"]) for header in headers)
     cells = len(texts[0][0]) * len(texts[0][1] or texts[0][0])
-    if heads[0] * heads[1] * cells > MOST_PRODUCTS:
+    if most**2 * cells > MOST_PRODUCTS or 4 * most * cells > MEMORY_BYTES:
         raise ValueError("maps: are too large")
     return match_heads(*(decode(header, packed) for header, packed in (one, two)))
 
