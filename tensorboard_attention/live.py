@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from tensorboard_attention.records import is_plain
+
 NAME = "live.html"
 HEADERS = {
     "Content-Security-Policy": (
@@ -25,16 +27,11 @@ HEADERS = {
 
 def find_pages(folders: Iterable[tuple[str, Path]]) -> list[str]:
     """The runs, given with their folders, that have a page."""
-    return [run for run, folder in folders if _is_page(folder / NAME)]
+    return [run for run, folder in folders if is_plain(folder / NAME)]
 
 
 def open_page(folder: Path) -> BinaryIO:
     """The page of a run. Raises OSError if there is none."""
-    if not _is_page(folder / NAME):
+    if not is_plain(folder / NAME):
         raise OSError(0, "there is no page")
     return (folder / NAME).open("rb")
-
-
-def _is_page(path: Path) -> bool:
-    """Whether it is a regular file, and no link to a file elsewhere."""
-    return path.is_file() and not path.is_symlink()

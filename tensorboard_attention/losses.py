@@ -17,7 +17,7 @@ from typing import Any
 
 from tensorboard_attention.header import fits
 from tensorboard_attention.limits import RECORD_BYTES
-from tensorboard_attention.records import open_regular
+from tensorboard_attention.records import is_plain, open_regular
 
 NAME = "losses.json"
 
@@ -27,7 +27,7 @@ def find_losses(folders: Iterable[tuple[str, Path]]) -> dict[str, str]:
     found = {}
     for run, folder in folders:
         with suppress(OSError):  # it was deleted meanwhile
-            if _is_there(folder / NAME):
+            if is_plain(folder / NAME):
                 found[run] = str((folder / NAME).stat().st_mtime_ns)
     return found
 
@@ -36,7 +36,7 @@ def read_losses(folder: Path) -> str:
     """The file of a run, as JSON. Raises OSError if there is none, or no file that can be one, and
     ValueError if it is not in the format."""
     path = folder / NAME
-    if not _is_there(path):
+    if not is_plain(path):
         raise OSError(0, "there is no such file")
     with open_regular(path) as file:
         data = file.read(RECORD_BYTES + 1)
@@ -48,10 +48,6 @@ def read_losses(folder: Path) -> str:
         return json.dumps(found, allow_nan=False)  # which the page could not read
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise ValueError("it is not in the format") from None
-
-
-def _is_there(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
 
 
 def _check(found: dict[str, Any]) -> None:

@@ -32,6 +32,11 @@ def open_regular(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
+def is_plain(path: Path) -> bool:
+    """Whether it is a regular file, and no link to a file elsewhere."""
+    return path.is_file() and not path.is_symlink()
+
+
 def record_end(file: BinaryIO, offset: int) -> int | None:
     """Where the record that starts at `offset` ends, in bytes; None if it is not complete yet.
     Raises ValueError if there is no record."""
