@@ -95,7 +95,7 @@ class App extends Inspector {
         ...this.pickers.map(({ node }) => node),
         el("div", { class: "line centred" }, ...this.compare.parts, copy, this.live.node, this.copied),
       ),
-      this.compare.told,
+      this.compare.status,
       this.notice,
       (this.columns = el(
         "div",

@@ -23,7 +23,7 @@ export class Compare {
     const alike = "Show the head of the other view whose map overlaps most";
     this.alike = el("label", { class: "both line centred", title: alike }, this.follow, "Twins");
     this.parts = [this.button, this.difference, this.both, this.alike];
-    this.told = el("p", { class: "note small", role: "status" });
+    this.status = el("p", { class: "note small", role: "status" });
   }
 
   // The twins of the heads of two views, if they show the same text.
@@ -59,7 +59,7 @@ export class Compare {
     this.follow.checked = !!two && this.follows;
     const { layer, head } = this.app.state;
     const twin = two && this.#find(layer, head);
-    this.told.textContent = twin
+    this.status.textContent = twin
       ? `L${layer}H${head} here is L${twin[2]}H${twin[3]} there (${twin[4].toFixed(2)} of the attention is the same).`
       : "";
   }

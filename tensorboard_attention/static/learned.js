@@ -46,11 +46,11 @@ export class Learned {
     const shade = (value) => Math.log1p(Math.max(0, value)) / Math.log1p(Math.max(...all, 1e-9));
     const cell = (group, step) => {
       const value = this.#value(group, step);
-      const told = `step ${step.toLocaleString("en")}, ${nameOf(group)}: ${formatNumber(value)}`;
+      const label = `step ${step.toLocaleString("en")}, ${nameOf(group)}: ${formatNumber(value)}`;
       const button = el("button", {
         type: "button",
-        title: told,
-        "aria-label": told,
+        title: label,
+        "aria-label": label,
         "data-group": group,
         "data-step": step,
         onclick: () => this.#choose(group, step),
@@ -91,11 +91,11 @@ export class Learned {
     this.text.mark(-1, 0);
     this.text.spans.forEach((span, place) => {
       const above = bits[place] - (floor?.[place] ?? 0);
-      const told = `${bits[place].toFixed(2)} bits${floor ? `, floor ${floor[place].toFixed(2)}` : ""}`;
+      const label = `${bits[place].toFixed(2)} bits${floor ? `, floor ${floor[place].toFixed(2)}` : ""}`;
       span.style.setProperty("--loss", `${(100 * Math.min(1, Math.max(0, above / WORST))).toFixed(1)}%`);
       span.classList.toggle("other", !inGroup.has(place));
-      span.title = told;
-      span.setAttribute("aria-label", `${spokenToken(span.token)}, ${told}`);
+      span.title = label;
+      span.setAttribute("aria-label", `${spokenToken(span.token)}, ${label}`);
     });
   }
 
