@@ -158,8 +158,8 @@ SCORES = (
     Score(
         "copy",
         share,
-        "share of attention on earlier mentions of the word that comes next, from tokens before "
-        "such a word",
+        "share of attention on earlier mentions of the next word, over the tokens whose next word "
+        "was mentioned before",
         "targets",
     ),
     Score(
@@ -194,8 +194,8 @@ SCORES = (
     Score(
         "nearby",
         nearby,
-        f"share of attention on tokens at most {NEAR} away, from tokens at more than "
-        f"{2 * NEAR} from the first",
+        f"share of attention on tokens at most {NEAR} away, over the tokens that are more than "
+        f"{2 * NEAR} after the first",
     ),
     Score(
         "entropy",
