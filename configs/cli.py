@@ -230,6 +230,8 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made. The settings of
     a sweep are unchanged: there commas separate values.
     """
+    if script == "compare":
+        arguments = name_runs(arguments)
     # Not paths, which the file system must find again.
     arguments = [
         as_utf8(argument) if re.match(TEXTS, argument) else argument for argument in arguments
@@ -252,6 +254,18 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
     types = all_settings(SCRIPTS[script])
     return [*flags, *(_quote(override, types) for override in overrides)]
+
+
+def name_runs(arguments: Sequence[str]) -> list[str]:
+    """The command line of compare.py, with paths as the setting `runs`. A path may contain `=`, as
+    the folders of a sweep do."""
+
+    def is_path(argument: str) -> bool:
+        return os.path.lexists(argument) or not ("=" in argument or argument.startswith("-"))
+
+    paths = [argument for argument in arguments if is_path(argument)]
+    others = [argument for argument in arguments if not is_path(argument)]
+    return [f"runs=[{','.join(map(in_quotes, paths))}]", *others] if paths else others
 
 
 class _Flags(argparse.ArgumentParser):
@@ -313,7 +327,7 @@ def _settled(argument: str) -> str:
     def folder(match: re.Match[str]) -> str:
         if Path(match[2]).name != "latest":
             return match[0]
-        return _in_quotes(run_folder(match[2], "init_from"))
+        return in_quotes(run_folder(match[2], "init_from"))
 
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 
@@ -341,10 +355,10 @@ def _quote(override: str, types: Mapping[str, Any]) -> str:
     is_text = kind is str or (kind == str | None and value != "null")
     is_one = "," not in value or value.startswith("[")
     is_choice = (ROOT / "configs" / key).is_dir() and is_one
-    return f"{key}={_in_quotes(value)}" if is_text or is_choice else override
+    return f"{key}={in_quotes(value)}" if is_text or is_choice else override
 
 
-def _in_quotes(text: str) -> str:
+def in_quotes(text: str) -> str:
     """`text` as Hydra's grammar has it literally: in quotes, a quote is escaped, and so are
     backslashes directly before one."""
     text = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(text))

@@ -187,6 +187,20 @@ class LookConfig:
 
 
 @dataclass
+class CompareConfig:
+    """The settings of compare.py; configs/compare.yaml explains them."""
+
+    runs: list[str]
+    by: str | None
+    loss: float | None
+    html: str | None
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("runs: is empty; give folders: python compare.py runs/sweep_*")
+
+
+@dataclass
 class ConvertConfig:
     """The settings of convert.py; configs/convert.yaml explains them."""
 
@@ -240,6 +254,7 @@ SCRIPTS: dict[str, type] = {
     "sample": SampleConfig,
     "evaluate": EvaluateConfig,
     "look": LookConfig,
+    "compare": CompareConfig,
     "convert": ConvertConfig,
     "shapes": ShapesConfig,
     "prepare": PrepareConfig,

@@ -6,7 +6,6 @@ what it prints. Knows nothing of how runs are trained.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -23,6 +22,10 @@ from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+
+from errors import printable
+from inference.comparison import compare, group, summary_lines, target_loss
+from inference.results import results
 
 EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
 CALLBACK = "+hydra.callbacks.best._target_=configs.sweep.PrintBest"
@@ -117,19 +120,22 @@ class _Prefixed(TextIOBase):
 
 
 class PrintBest(Callback):
-    """Prints the best run at the end of a sweep. Hydra makes it, as `sweep_overrides` asks."""
+    """Prints the best run at the end of a sweep; of one over several seeds, a table of the other
+    settings. Hydra makes it, as `sweep_overrides` asks."""
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
-        results = [
-            (json.loads(file.read_text())["val_bpb"], file.parent)
-            for file in folder.glob("*/summary.json")
-        ]
-        if not results:
+        if not any(folder.glob("*/summary.json")):
             return
-        bpb, run = min(results)
-        hydra = yaml.safe_load((run / ".hydra" / "hydra.yaml").read_text())["hydra"]
+        rows = results([folder])
+        if len({row["seed"] for row in rows}) > 1:
+            groups = group(rows)
+            lines = summary_lines(groups, compare(groups), target_loss(groups))
+            print("\n".join(["", *map(printable, lines)]))
+            return
+        best = min(rows, key=lambda row: row["val_bpb"])
+        hydra = yaml.safe_load(Path(best["run"], ".hydra", "hydra.yaml").read_text())["hydra"]
         print(
-            f"Best of {len(results)} runs: {hydra['job']['override_dirname']}, "
-            f"{bpb:.4f} bits per byte, {run}"
+            f"Best of {len(rows)} runs: {hydra['job']['override_dirname']}, "
+            f"{best['val_bpb']:.4f} bits per byte, {best['run']}"
         )

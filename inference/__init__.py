@@ -8,6 +8,7 @@ from inference.opening import (
     note_on_documents,
     open_run,
 )
+from inference.results import results
 from inference.writer import Writer
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "new_model",
     "note_on_documents",
     "open_run",
+    "results",
     "sampling_probabilities",
 ]

@@ -1,0 +1,49 @@
+"""Compare finished runs, seed by seed: `python compare.py runs/sweep_* by=model.qk_norm`."""
+
+from __future__ import annotations
+
+import openmp  # noqa: F401  # isort: skip
+
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
+
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from configs.cli import run_script
+from configs.schema import CompareConfig, build
+from errors import UserError, printable
+from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
+from inference.report import report
+from inference.results import find_runs, results
+
+
+def main(cfg: DictConfig) -> None:
+    config = build(cfg, CompareConfig)
+    rows = results(config.runs)
+    for run in find_runs(config.runs):
+        if not run.summary_file.exists():
+            print(f"note: {run.path} is not finished, and left out", file=sys.stderr)
+    if not rows:
+        raise UserError("runs: none of them is finished; give finished runs")
+    if config.by is not None and config.by not in (known := differing(rows)):
+        raise UserError(
+            f"by: {config.by} does not differ between these runs; "
+            + (f"choose one of {', '.join(known)}" if known else "leave it out")
+        )
+    groups = group(rows)
+    loss = target_loss(groups) if config.loss is None else config.loss
+    differences = compare(groups) if config.by is None else compare_by(rows, config.by)
+    for line in summary_lines(groups, differences, loss):
+        print(printable(line))
+    if config.html is not None:
+        Path(config.html).write_text(report(groups, differences, loss), encoding="utf-8")
+        print(printable(f"Report: {config.html}"))
+
+
+if __name__ == "__main__":
+    run_script("compare", main)

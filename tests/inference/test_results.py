@@ -1,0 +1,195 @@
+"""Rows of finished runs, their comparison by seed, and compare.py with its report."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from torch.utils.tensorboard import SummaryWriter
+
+from errors import UserError
+from inference import results
+from inference.comparison import (
+    Group,
+    compare,
+    compare_by,
+    formed,
+    group,
+    margin,
+    seconds_to,
+    summary_lines,
+)
+from inference.results import when_formed
+from tensorboard_attention import add_attention
+from tests.conftest import TINY, command, succeed
+
+SETTINGS = {"trainer.max_steps": 9, "model.qk_norm": True}
+
+
+def row(seed: int, bpb: float, **settings: Any) -> dict[str, Any]:
+    return {"seed": seed, "val_bpb": bpb, **SETTINGS, **settings}
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=60))
+def test_the_margin_is_that_of_students_t(values: list[float]) -> None:
+    freedom = len(values) - 1
+    expected = stats.t.ppf(0.975, freedom) * np.std(values, ddof=1) / math.sqrt(len(values))
+    # Beyond the table, the normal distribution is 4% narrower at most.
+    assert margin(values) == pytest.approx(expected, rel=1e-3 if freedom <= 30 else 0.05, abs=1e-9)
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_group() -> None:
+    rows = [
+        row(
+            seed,
+            0.5 + seed / 100 + wide / 10,
+            **{"model.d_model": 64 * (1 + wide), "run_dir": seed},
+        )
+        for wide in (1, 0)
+        for seed in (1, 2, 3)
+    ]
+    rows[0]["observe.terminal"] = False  # changes nothing that is learned
+    assert [(one.label, len(one.rows)) for one in group(rows)] == [
+        ("d_model=64", 3),
+        ("d_model=128", 3),
+    ]
+
+
+def test_differences_are_those_of_pairs_with_all_else_in_common() -> None:
+    """The effect of one setting is found although seeds and another setting move the loss more."""
+    rng = np.random.default_rng(0)
+    rows, effects = [], []
+    for seed in range(4):
+        for lr in (0.1, 0.2):
+            base, effect = 10 * rng.random(), 0.01 + 0.001 * rng.random()
+            effects.append(effect)
+            for is_on in (True, False):
+                bpb = base if is_on else base + effect
+                rows.append(row(seed, bpb, **{"model.qk_norm": is_on, "optimizer.lr": lr}))
+    (found,) = compare_by(rows, "model.qk_norm")
+    low, high = stats.ttest_1samp(effects, 0).confidence_interval()
+    assert (found.one, found.other, found.n_pairs) == ("qk_norm=false", "qk_norm=true", 8)
+    assert [found.bpb - found.margin, found.bpb + found.margin] == pytest.approx([low, high], 1e-3)
+    assert not found.is_noise and str(found).endswith("8 pairs of the same seed")
+    pairs = compare(group(rows))  # of groups, which have four seeds each
+    assert len(pairs) == 3 and all(one.n_pairs == 4 and one.is_noise for one in pairs[1:])
+    assert str(pairs[-1]).endswith("within seed noise")
+
+
+def test_one_seed_has_no_interval() -> None:
+    groups = group([row(1, 0.5), row(1, 0.6, **{"model.qk_norm": False})])
+    (line,) = (str(one) for one in compare(groups))
+    assert "+0.1000 bpb, 1 pair of the same seed: no interval" in line
+
+
+def test_seconds_to_a_loss_are_interpolated() -> None:
+    curve = [{"val_bpb": bpb, "seconds": seconds} for bpb, seconds in ((3, 10), (2, 20), (1, 40))]
+    assert [seconds_to(curve, bpb) for bpb in (4, 3, 2.5, 1.25, 0.5)] == [10, 10, 15, 35, None]
+
+
+def test_when_an_induction_head_formed(tmp_path: Path) -> None:
+    """From the scores that a run logged, by step, layer and head."""
+    scores: dict[int, list[float]] = {
+        0: [0, 0],
+        20: [0.1, 0.2],
+        40: [0.3, 0.45],
+        60: [0.9, 0.6],
+        80: [0.4, 0.7],
+    }
+    with SummaryWriter(str(tmp_path)) as writer:
+        for step, values in scores.items():
+            maps = [np.ones((1, 1, 1, 1))] * 2
+            given_scores = {"induction": [np.array([value]) for value in values]}
+            add_attention(writer, "attention", maps, ["a"], step, given_scores)
+    found = when_formed(tmp_path)
+    assert found == {"head": "L1H0", "score": pytest.approx(0.7), "after": 40, "by": 60}
+    rows: list[dict[str, Any]] = [
+        {"induction": found},
+        {"induction": None},
+        {"induction": {**found, "by": 120}},
+    ]
+    assert formed(rows) == "an induction head in 2 of 3, formed between steps 40 and 120"
+    assert formed(rows[1:2]) == "an induction head in 0 of 1"
+
+
+def seeded(tiny_run: Path, folder: Path, seed: int, qk_norm: bool, bpb: float) -> None:
+    """A copy of a run, with another seed and result."""
+    copy = folder / f"{qk_norm},seed={seed}"
+    shutil.copytree(tiny_run, copy, symlinks=True)
+    settings = yaml.safe_load((copy / "config.yaml").read_text())
+    settings["seed"], settings["model"]["qk_norm"] = seed, qk_norm
+    (copy / "config.yaml").write_text(yaml.safe_dump(settings))
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps({**summary, "val_bpb": bpb}))
+
+
+def test_rows_of_a_real_run(tiny_run: Path) -> None:
+    """Settings, summary and curve are those of the files; the time is that of the summary."""
+    (found,) = results([tiny_run.parent])
+    assert found["run"] == str(tiny_run)
+    summary = json.loads((tiny_run / "summary.json").read_text())
+    assert summary.items() <= found.items()
+    assert found["model.d_model"] == 16 and found["seed"] == 1
+    last = found["curve"][-1]
+    assert (last["step"], last["val_bpb"]) == (summary["steps"], summary["val_bpb"])
+    assert last["seconds"] == pytest.approx(summary["seconds"], rel=0.05, abs=0.05)
+
+
+def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        for qk_norm in (True, False):
+            seeded(tiny_run, tmp_path / "sweep", seed, qk_norm, seed + (0 if qk_norm else 0.25))
+    (tmp_path / "sweep" / "True,seed=1" / "summary.json").unlink()
+    done = command("compare", "sweep", "by=model.qk_norm", "html=report.html", cwd=tmp_path)
+    assert "seed=1 is not finished, and left out" in done.stderr
+    table = done.stdout.splitlines()
+    assert table[0].split()[:2] == ["settings", "seeds"]
+    assert [line.split()[:5] for line in table[1:3]] == [
+        ["qk_norm=false", "3", "2.2500", "±", "1.0000"],
+        ["qk_norm=true", "2", "2.5000", "±", "0.7071"],
+    ]
+    assert (
+        "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, -0.2500], 2 pairs" in done.stdout
+    )
+    report = (tmp_path / "report.html").read_text()
+    assert "<svg" in report and "<script" not in report and "excess/song" in report
+    # A folder whose name has an equals sign; a setting that does not differ.
+    one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
+    assert one.splitlines()[1].startswith("all runs")
+    for arguments, words in (
+        (["sweep", "by=model.d_model"], "choose one of model.qk_norm"),
+        (["nowhere"], "nowhere contains no run"),
+        ([], "python compare.py runs/sweep_*"),
+    ):
+        done = command("compare", *arguments, cwd=tmp_path)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_a_sweep_over_seeds_ends_with_the_table(tmp_path: Path) -> None:
+    output = succeed(
+        "train", "-m", *TINY, "trainer.max_steps=3", "seed=1,2", "model.d_model=16,32", cwd=tmp_path
+    )
+    groups = group(results([tmp_path / "runs"]))
+    expected = summary_lines(groups, compare(groups), max(map(mean_bpb, groups)))
+    assert output.splitlines()[-len(expected) :] == expected
+
+
+def mean_bpb(one: Group) -> float:
+    return float(np.mean(one.values("val_bpb")))
+
+
+def test_a_damaged_run_is_named(tiny_run: Path, tmp_path: Path) -> None:
+    seeded(tiny_run, tmp_path, 1, True, 1.0)
+    (run,) = tmp_path.iterdir()
+    (run / "metrics.jsonl").write_text("{")
+    with pytest.raises(UserError, match="seed=1: cannot be read"):
+        results([tmp_path])
