@@ -83,16 +83,16 @@ def draw_heads(
     # The square root lifts small weights: a head that spreads out must not look empty.
     cells = colours(np.sqrt(weights))
     cells[:, ~np.tri(len(labels), dtype=bool)] = GREY
+    names = Image.new("RGB", (margin - GAP, side), "white")
+    for row, label in enumerate(labels):
+        place = (margin - GAP, (row + 0.5) * CELL)
+        ImageDraw.Draw(names).text(place, label, "black", font, anchor="rm")
     for head, pixels in enumerate(cells):
         top = head * (box + SIZE + GAP) + GAP
         map_left, map_top = margin, top + SIZE + GAP
         draw.text((map_left + side / 2, top), f"head {head}", "black", font, anchor="mt")
         heat_map = Image.fromarray(pixels).resize((side, side), Image.Resampling.NEAREST)
         picture.paste(heat_map, (map_left, map_top))
-        names = Image.new("RGB", (margin - GAP, side), "white")
-        for row, label in enumerate(labels):
-            place = (margin - GAP, (row + 0.5) * CELL)
-            ImageDraw.Draw(names).text(place, label, "black", font, anchor="rm")
         picture.paste(names, (GAP // 2, map_top))
         picture.paste(names.rotate(90, expand=True), (map_left, map_top + side + GAP // 2))
     return np.asarray(picture)
