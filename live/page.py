@@ -25,8 +25,8 @@ STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"
 # Each imports only those before it. What shows maps is the tab's.
 WORKER = (
-    *("weights", "arithmetic", "engine", "memory", "reading", "window", "sampling", "insight"),
-    "worker",
+    *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
+    *("insight", "patching", "worker"),
 )
 SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
 PAGE = (

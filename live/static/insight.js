@@ -2,7 +2,8 @@
 // moves, and what the loss would be without it.
 
 import { add, dot, softmax } from "./arithmetic.js";
-import { Reading, means } from "./reading.js";
+import { means } from "./edits.js";
+import { Reading } from "./reading.js";
 import { largest } from "./sampling.js";
 
 // The logit lens (nostalgebraist 2020, "interpreting GPT: the logit lens"): for the stream before each

@@ -1,24 +1,28 @@
 // A text that a model reads token by token, and everything that it computed for it.
 
 import { add, dot, logSumExp, softmax } from "./arithmetic.js";
+import { NOTHING_OFF, checkOff, meanRow } from "./edits.js";
 import { LayerMemory, grown, triangle } from "./memory.js";
 
-export const NOTHING_OFF = { by: "zero", heads: [], mlps: [] };
 const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
 
 // What was read stays, so another token costs as much as one with a key-value cache (twin of KVCache,
-// record_attention and ablate).
+// record_attention, ablate and patch).
 //
 // off: what is switched off, {by: "zero" or "mean", heads: [[layer, head]], mlps: [layer], means}, and
 // `means` what the function of that name returns for it. Without means, they are taken over the
 // tokens that are read together, as ablate(..., "mean") does.
+//
+// patches: parts that have the values of another text at some tokens, {kind, layer, head, places, source}.
+// kind: "head", "mlp" or "stream", which is that before the layer; layer = n_layers: after the last one.
+// source: a reading of the other text. A part that is off and patched has the values of that text.
 export class Reading {
   #losses = new Float32Array(0);
   #scored = 1; // tokens whose loss is known; the first has none
 
-  constructor(model, off = NOTHING_OFF) {
+  constructor(model, off = NOTHING_OFF, patches = []) {
     checkOff(model.config, off);
-    Object.assign(this, { model, off, tokens: [] });
+    Object.assign(this, { model, off, patches, tokens: [] });
     this.means = off.means ?? { heads: [], mlps: [] };
     this.layers = model.blocks.map(() => new LayerMemory(model.config));
     this.streams = [...model.blocks, null].map(() => new Float32Array(0)); // before each block, at the end
@@ -64,17 +68,33 @@ export class Reading {
   // A reading of the same tokens with `off` instead, which changes no layer before `first`. Layers
   // after `last` are not run.
   *switched(off, first, last = this.layers.length - 1) {
-    const other = new Reading(this.model, off);
-    other.tokens = [...this.tokens];
-    this.layers.slice(0, first).forEach((each, i) => other.layers[i].copyOf(each));
-    this.streams.slice(0, first + 1).forEach((each, i) => (other.streams[i] = each.slice()));
-    other.#reserve(this.length);
+    const other = this.#known(off, this.patches, first);
     yield* other.#pass(first, last, 0, this.length);
     return other;
   }
 
+  // A reading of the same tokens with these patches instead. The tokens before the first patch, and the
+  // layers below it, stay as they are.
+  *patched(patches) {
+    const first = Math.min(...patches.map(({ layer }) => layer));
+    const from = Math.min(...patches.flatMap(({ places }) => places));
+    const other = this.#known({ ...this.off, means: this.means }, patches, this.layers.length);
+    yield* other.#pass(first, this.layers.length - 1, from, this.length);
+    return other;
+  }
+
   copy() {
-    return this.switched(this.off, this.layers.length).next().value;
+    return this.#known(this.off, this.patches, this.layers.length);
+  }
+
+  // The same tokens with other edits, of which all is known up to layer `first`.
+  #known(off, patches, first) {
+    const other = new Reading(this.model, off, patches);
+    other.tokens = [...this.tokens];
+    this.layers.slice(0, first).forEach((each, i) => other.layers[i].copyOf(each));
+    this.streams.slice(0, first + 1).forEach((each, i) => (other.streams[i] = each.slice()));
+    other.#reserve(this.length);
+    return other;
   }
 
   #reserve(count) {
@@ -91,6 +111,7 @@ export class Reading {
   // taken over all of these tokens.
   *#pass(first, last, from, to) {
     const size = this.off.by === "mean" && !this.off.means ? to - from : AT_ONCE;
+    this.#patch("stream", first, from, to);
     for (let layer = first; layer <= last; layer++) {
       for (let i = from; i < to; i += size) {
         this.#block(layer, i, Math.min(to, i + size));
@@ -107,7 +128,9 @@ export class Reading {
     add(x, 0, this.#attention(layer, from, to), 0, x.length);
     const written = mlp(mlpNorm.of(x), this.layers[layer].rows("mlp", from, to));
     this.#ablate(layer, "mlps", written, this.model.config.d_model);
+    this.#patch("mlp", layer, from, to);
     add(x, 0, written, 0, x.length);
+    this.#patch("stream", layer + 1, from, to);
   }
 
   // Twin of CausalSelfAttention.forward.
@@ -126,6 +149,7 @@ export class Reading {
       for (let i = from; i < to; i++) this.#attend(memory, head, i);
     const context = memory.rows("context", from, to);
     this.#ablate(layer, "heads", context, memory.widths.context);
+    this.#patch("head", layer, from, to);
     return block.output.of(context);
   }
 
@@ -170,6 +194,24 @@ export class Reading {
     });
   }
 
+  // Twin of patch: of the tokens [from, to).
+  #patch(kind, layer, from, to) {
+    for (const patch of this.patches)
+      if (patch.kind === kind && patch.layer === layer)
+        for (const i of patch.places)
+          if (i >= from && i < to) this.#value(patch, i).set(patch.source.#value(patch, i));
+  }
+
+  // Where the value of a part at token i is: what a head gathers, before the output matrix; what an MLP
+  // adds; or the stream before a layer.
+  #value({ kind, layer, head }, i) {
+    if (kind === "stream") return this.residual(layer, i);
+    if (kind === "mlp") return this.mlpOutput(layer, i);
+    const { d_head } = this.model.config;
+    const context = this.layers[layer].rows("context", i, i + 1);
+    return context.subarray(head * d_head, (head + 1) * d_head);
+  }
+
   // The logits of the token after token i.
   logits(i) {
     return this.model.logits(this.residual(this.layers.length, i));
@@ -211,9 +253,7 @@ export class Reading {
 
   // What the head adds to the stream at token i (without the output's bias).
   headOutput(layer, head, i) {
-    const { d_head } = this.model.config;
-    const context = this.layers[layer].rows("context", i, i + 1);
-    const part = context.subarray(head * d_head, (head + 1) * d_head);
+    const part = this.#value({ kind: "head", layer, head }, i);
     return this.model.blocks[layer].headOutputs[head].of(part);
   }
 
@@ -237,38 +277,6 @@ export class Reading {
     }
     return this.#losses.slice(0, this.length);
   }
-}
-
-function checkOff({ n_layers, n_heads }, { by, heads, mlps }) {
-  if (!["zero", "mean"].includes(by)) throw new RangeError(`by: ${by} is unknown`);
-  const known = (part, count) => Number.isInteger(part) && part >= 0 && part < count;
-  for (const [layer, head] of heads)
-    if (!known(layer, n_layers) || !known(head, n_heads))
-      throw new RangeError(`heads: the model has no head ${layer}.${head}`);
-  for (const layer of mlps)
-    if (!known(layer, n_layers)) throw new RangeError(`mlps: the model has no layer ${layer}`);
-}
-
-// The mean of `size` columns of rows, from column `start` on.
-function meanRow(rows, width, start, size) {
-  const sum = new Float64Array(size);
-  for (let i = start; i < rows.length; i += width) add(sum, 0, rows, i, size);
-  return Float32Array.from(sum, (each) => (each * width) / rows.length);
-}
-
-// What the parts that are off write on average over a text, with all of them off: {heads, mlps}, in
-// the order of `off`, for its `means`; a head's is before the output matrix. intact: a reading of
-// the text with nothing off.
-export function* means(intact, { heads, mlps }) {
-  const layers = changed({ heads, mlps });
-  const off = { by: "mean", heads, mlps };
-  const reading = yield* intact.switched(off, Math.min(...layers), Math.max(...layers));
-  return reading.means;
-}
-
-// The layers of what is off.
-export function changed({ heads, mlps }) {
-  return [...heads.map(([layer]) => layer), ...mlps];
 }
 
 // What a generator that works in pieces returns.

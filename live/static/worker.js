@@ -3,12 +3,14 @@
 // Each question has an id and a type, and its answer has the id: parts of answers that come one by
 // one have `part`; one that a newer question of its type has replaced is {cancelled}; one that failed
 // {error}. Work is done in pieces, and between two of them a newer question is seen. Questions about
-// the text at hand come before writing and ranking.
+// the text at hand come before writing, ranking and patching everything.
 
 import { softmax } from "./arithmetic.js";
+import { NOTHING_OFF, changed, means } from "./edits.js";
 import { Model } from "./engine.js";
 import { attribution, circuit, lens, rank, scoreTerms } from "./insight.js";
-import { NOTHING_OFF, Reading, changed, means } from "./reading.js";
+import { TextPair } from "./patching.js";
+import { Reading } from "./reading.js";
 import { generate, largest } from "./sampling.js";
 import { windowStart } from "./window.js";
 import { unpack } from "./weights.js";
@@ -72,6 +74,13 @@ const ANSWERS = {
       return { terms: scoreTerms(await readingOf(question), layer, head, i, j) };
     }),
 
+  patch: (question, id) => inTurn(() => patch(question, () => newest.patch !== id)),
+
+  async patches({ parts, ...question }, id) {
+    const pair = await inTurn(() => pairOf(question));
+    return stream("patches", id, pair.each(parts));
+  },
+
   async write({ step, ids, off, settings, n }, id) {
     const { context_length } = page.data.config;
     const seen = ids.slice(windowStart(ids.length, context_length));
@@ -84,7 +93,7 @@ const ANSWERS = {
   },
 
   stop() {
-    newest.write = newest.rank = null;
+    newest.write = newest.rank = newest.patches = null;
     return { done: true };
   },
 };
@@ -99,6 +108,31 @@ async function next({ step, ids, off, i, k }, cancelled) {
   const shown = largest(now, k).concat(before ? largest(before, 1) : []).map(([id]) => id);
   const unique = new Set(shown.concat(ids.slice(i + 1, i + 2)));
   return Array.from(unique, (id) => ({ id, now: now[id], before: before?.[id] }));
+}
+
+// How much of the answer of another text comes over with a part of it, and the k most likely tokens after
+// token i, with those of before.
+async function patch({ parts, k, ...question }, cancelled) {
+  const pair = await pairOf(question, cancelled);
+  const { ours, theirs, answers } = pair;
+  const [before, other] = [ours, theirs].map((each) => softmax(each.logits(question.i)));
+  const certain = answers.map((id, text) => [before, other][text][id]);
+  const patched = await run(pair.patched(parts), cancelled);
+  const now = softmax(patched.logits(question.i));
+  const shown = new Set([...largest(now, k).map(([id]) => id), ...answers]);
+  const rows = Array.from(shown, (id) => ({ id, now: now[id], before: before[id] }));
+  return { answers, certain, share: pair.share(patched), rows };
+}
+
+// Copies, since it is used while other texts are read. other: the tokens of the other text.
+async function pairOf({ step, ids, other, off, i }, cancelled) {
+  const texts = [];
+  for (const [which, text] of Object.entries({ ours: ids, theirs: other })) {
+    const reading = (await readingOf({ step, ids: text, off, which }, cancelled)).copy();
+    reading.truncate(i + 1);
+    texts.push(reading);
+  }
+  return new TextPair(...texts, i);
 }
 
 // Everything that the page shows of a text. view: "weights", "moved" (weights times the norm of what
@@ -147,16 +181,17 @@ async function stream(type, id, pieces) {
   return { done: true };
 }
 
-// A reading of `ids` by the model of a step, of which only what is new is read.
-async function readingOf({ step, ids, off = NOTHING_OFF }, cancelled = () => false) {
+// A reading of `ids` by the model of a step, of which only what is new is read. which: another text than
+// the one at hand, which is followed too.
+async function readingOf({ step, ids, off = NOTHING_OFF, which = "ours" }, cancelled = () => false) {
   if (!ids.length) throw new RangeError("There is no token to read.");
-  const intact = await kept([step], async () => new Reading(await modelAt(step)));
+  const intact = await kept([step, which], async () => new Reading(await modelAt(step)));
   await run(intact.follow(ids), cancelled);
   const layers = changed(off);
   if (!layers.length) return intact;
   const text = off.by === "mean" ? referenceFor(ids) : [];
   const { by, heads, mlps } = off;
-  const reading = await kept([step, by, heads, mlps, text], async () => {
+  const reading = await kept([step, which, by, heads, mlps, text], async () => {
     const given = by === "mean" ? await meansOver(step, text, off, cancelled) : undefined;
     const all = { by, heads, mlps, means: given };
     return run(intact.switched(all, Math.min(...layers)), cancelled);
