@@ -48,7 +48,7 @@ from inference import (
 from live.models import initial_model, replace_values, values_of
 from live.pack import check_size, pack, rounded
 from live.page import check_model, describe, live_page
-from live.texts import first_prompt, reference_text, spare_corpus
+from live.texts import first_prompt, name_groups, reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
 from model import GPT
 from observe.attention import TAG, Probe
@@ -104,12 +104,14 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
             found = {"float32": exact, "page": loss_on(windows, model, tokenizer)}
             if all(map(math.isfinite, found.values())):
                 losses[step] = found
+    names = name_groups(corpus)
     length, corpus = opened.config.model.context_length, corpus or spare_corpus()
     run: dict[str, Any] = {
         "name": name_of(opened, config),
         "about": about(opened),
         "prompt": first_prompt(corpus, tokenizer, length),
         "reference": reference_text(corpus, tokenizer, length),
+        "names": names,
         "losses": losses,
         "scored_tokens": windows.n_targets if windows else 0,
     }

@@ -32,7 +32,8 @@ SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compar
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
     *("charts", "next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
-    *("circuit", "reasons", "understanding", "saved", "foot", "tour", "layout", "author", "app"),
+    *("circuit", "reasons", "second", "sweep", "streams", "patches", "understanding", "saved"),
+    *("foot", "tour", "layout", "author", "app"),
 )
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "
@@ -53,7 +54,8 @@ def describe(
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
     document_end: the text that ends a document, if there is one.
-    run: its name, texts and losses, as look.py finds them.
+    run: its name, texts and losses, as look.py finds them, and `names` of `name_groups`, if it has
+        tales.
     """
     return {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},

@@ -1,4 +1,4 @@
-"""The texts of a page: one to begin with, and one for means.
+"""The texts of a page: one to begin with, and one for means; and the names of tales.
 
 Promises: the model was not trained on any of them.
 """
@@ -10,6 +10,7 @@ from itertools import islice
 from data import Corpus, TalesConfig, Tokenizer
 from data.corpus import text_of
 from data.tales import Tale, Tales
+from data.tales_grammar import GIRLS, WORDS
 
 N_TALES = 100  # that are searched for a beginning
 
@@ -37,6 +38,19 @@ def _before_name(tale: Tale) -> str:
         if min(known.count("hero"), known.count("friend")) > 1 and place > 4:
             return tale.text[: mention.start].rstrip()
     return ""
+
+
+def name_groups(corpus: Corpus | None) -> list[list[str]]:
+    """The names of tales, those together that can stand for one another: of the same part in a
+    tale, with the same pronouns. Of another corpus, none."""
+    if not isinstance(corpus, Tales):
+        return []
+    girls = set(GIRLS)
+    return [
+        [name for name in WORDS[part] if (name in girls) == is_girl]
+        for part in ("hero", "friend")
+        for is_girl in (True, False)
+    ]
 
 
 def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:

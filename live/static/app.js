@@ -71,6 +71,7 @@ class LivePage extends Inspector {
     this.opening = new Opening();
     this.viewport.restore(this.state.zoom);
     this.input.value = this.state.text;
+    this.understanding.restore(this.state);
     this.say("");
     await this.read();
     if (this.maps) this.grid.reveal(this.state);

@@ -44,6 +44,12 @@ export function percent(share) {
   return value >= 0.05 || value === 0 ? `${value.toFixed(1)}%` : "<0.1%";
 }
 
+// In percent of the whole, which a share can exceed.
+export function shareText(share) {
+  const text = `${Math.round(Math.abs(100 * share))}%`;
+  return share < 0 && text !== "0%" ? `−${text}` : text;
+}
+
 export function signedText(value, digits = 3) {
   const text = Math.abs(value).toFixed(digits);
   return Number(text) ? `${value < 0 ? "−" : "+"}${text}` : text;

@@ -35,6 +35,8 @@ export function buildParts(app) {
       again: () => app.explain(),
       cell: () => app.cell(),
       mark: (heads) => app.grid.mark(heads),
+      set: (part) => app.set(part),
+      say,
     }),
     save: saveMenu(app, say),
     tour: new Tour(app),

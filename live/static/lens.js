@@ -13,7 +13,7 @@ export class LensTable {
     this.body = el("div", { class: "scroller" });
     const over = (event) => this.#point(event.target.closest("[data-at]"));
     for (const type of ["pointerover", "click", "focusin"]) this.body.addEventListener(type, over);
-    this.body.addEventListener("keydown", (event) => this.#key(event));
+    this.body.addEventListener("keydown", (event) => walkCells(this.body, event));
     const about = el("p", { class: "meaning" }, LENS_MEANING);
     const ramp = el("i", { class: "ramp", "aria-hidden": "true" });
     const scale = el("p", { class: "small" }, "0% ", ramp, "100%: the probability of the guess");
@@ -76,19 +76,20 @@ export class LensTable {
     const where = layer === "0" ? "The embedding" : `After ${layerName(Number(layer))}`;
     this.readout.textContent = `${where}, token ${place} ${tokenLabel(this.tokens[place])}: ${top.join(", ")}`;
   }
+}
 
-  #key(event) {
-    const from = event.target.closest("[data-at]");
-    const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!from || !way || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const [layer, place] = from.dataset.at.split(".").map((each, i) => Number(each) + way[i]);
-    const to = this.body.querySelector(`[data-at="${layer}.${place}"]`);
-    if (!to) return;
-    [from.tabIndex, to.tabIndex] = [-1, 0];
-    to.focus();
-  }
+// Arrow keys move through the cells of a table, each of which has its row and column as data-at.
+export function walkCells(body, event) {
+  const from = event.target.closest("[data-at]");
+  const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+  if (!from || !way || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const [row, column] = from.dataset.at.split(".").map((each, i) => Number(each) + way[i]);
+  const to = body.querySelector(`[data-at="${row}.${column}"]`);
+  if (!to) return;
+  [from.tabIndex, to.tabIndex] = [-1, 0];
+  to.focus();
 }
 
 export function layerName(row) {

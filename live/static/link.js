@@ -7,6 +7,9 @@
 //   token         the position of the selected token, -1 for none; null until one is chosen
 //   place         the token whose place the probabilities are for; null for the next one
 //   view          of the maps, see views.js; "change" for the difference that parts make that are off
+//   other         a second text, from which parts are patched; null for none
+//   part, at      what is patched, as Python's `patch` calls it: null for the selected head; and the position
+//                 of the token at which it is; null for every one
 //   off           parts that are switched off: {by, heads: [[layer, head]], mlps: [layer]}
 //   sort, rising  the order of the heads
 //   sampling      {temperature, topK, topP, seed, length}
@@ -30,6 +33,7 @@ export function writeFragment(state) {
   if (state.ids) parts.ids = state.ids.join(".");
   if (state.token !== null) parts.token = state.token;
   if (state.place !== null) parts.place = state.place;
+  for (const name of ["other", "part", "at"]) if (state[name] !== null) parts[name] = state[name];
   if (state.view !== "weights") parts.view = state.view;
   if (off.heads.length) parts.heads = off.heads.map((each) => each.join(".")).join(",");
   if (off.mlps.length) parts.mlps = off.mlps.join(",");
@@ -73,6 +77,9 @@ export function readFragment(fragment, { config, steps, run }) {
     head: integerIn(link.head, 0, heads - 1),
     token: link.token === "-1" ? -1 : place("token"),
     place: place("place"),
+    other: link.other ?? null,
+    part: readPart(link.part, layers),
+    at: place("at"),
     view: ["moved", "scores", "change"].includes(link.view) ? link.view : "weights",
     off,
     sort: link.sort ?? "",
@@ -105,6 +112,12 @@ export function readSampling(given) {
   return Object.fromEntries(
     Object.entries(SAMPLING).map(([name, usual]) => [name, Number.isNaN(value(name)) ? usual : value(name)]),
   );
+}
+
+// "mlp 1", or "stream 1"; the stream after the last layer is that before the one that would follow.
+function readPart(text, layers) {
+  const [, kind, layer] = text?.match(/^(mlp|stream) (\d{1,6})$/) ?? [];
+  return kind && Number(layer) < layers + (kind === "stream") ? `${kind} ${Number(layer)}` : null;
 }
 
 function list(text) {

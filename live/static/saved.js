@@ -1,16 +1,18 @@
 // What can be saved: the map of the head, and each chart of the page as a picture and as numbers.
 
-import { contributions, percent } from "./bars.js";
+import { contributions, percent, shareText } from "./bars.js";
 import { chartFiles } from "./charts.js";
 import { FileMenu, fileName } from "./files.js";
 import { layerName } from "./lens.js";
+import { atOf } from "./patches.js";
 import { mapFiles, subject } from "./save.js";
+import { streamName } from "./streams.js";
 
 const json = JSON.stringify; // so that spaces and line ends are seen
 
 // One menu for all. app: the page, whose parts keep what they show.
 export function saveMenu(app, say) {
-  const charts = { "Next tokens": nextTokens, Losses: losses, Layers: layers, Parts: parts, "OV circuit": circuit, Score: score };
+  const charts = { "Next tokens": nextTokens, Losses: losses, Layers: layers, Parts: parts, "OV circuit": circuit, Score: score, Patched: patched, Stream: stream };
   const files = Object.entries(charts).flatMap(([what, chart]) => {
     const made = () => chart(app, (name) => fileName(app.data.run.name, app.state.step, name));
     const lines = () => made().lines();
@@ -101,6 +103,41 @@ function score({ understanding }, name) {
   const terms = reasons.terms.map(({ query, key, value }) => [`${query} → ${key}`, value]);
   const lines = () => [["query", "key", "term"], ...reasons.terms.map(({ query, key, value }) => [query, key, value])];
   return ofBars(name("score"), "The score of a cell, by what wrote the query and the key", terms, lines);
+}
+
+function patched({ understanding }, name) {
+  const { patches } = understanding;
+  if (!understanding.isOpen(patches) || !patches.ranked.length) return null;
+  const where = (part) => (atOf(part) === null ? "every token" : `token ${atOf(part)}`);
+  return {
+    name: name("patched"),
+    title: "How much of the second answer comes over",
+    rows: patches.ranked.map(([part, share]) => [part, Math.min(1, Math.max(-1, share)), shareText(share)]),
+    lines: () => [
+      ["part", "at", "comes over"],
+      ...patches.ranked.map(([part, share, about]) => [part, where(about), share]),
+    ],
+  };
+}
+
+function stream({ understanding, data }, name) {
+  const { patches } = understanding;
+  const { tokens, parts, shares } = patches.table;
+  if (!understanding.isOpen(patches) || !shares.length || shares.length < parts.length) return null;
+  const last = data.config.n_layers;
+  const columns = parts.filter(({ layer }) => layer === 0).map(({ places: [place] }) => tokens[place][1]);
+  const cells = shares.map((share) => [shareText(share), Math.min(1, Math.max(0, share))]);
+  const row = (_, layer) => [streamName(layer, last), ...cells.slice(layer * columns.length, (layer + 1) * columns.length)];
+  return {
+    name: name("stream"),
+    title: "How much of the second answer comes over with the stream at one token",
+    columns,
+    rows: Array.from({ length: last + 1 }, row),
+    lines: () => [
+      ["stream", "position", "first token", "second token", "comes over"],
+      ...parts.map(({ layer, places: [place] }, at) => [streamName(layer, last), place, ...tokens[place].map(json), shares[at]]),
+    ],
+  };
 }
 
 // parts: [name, value], the largest of which has the longest bar.

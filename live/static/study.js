@@ -8,7 +8,7 @@ import { Vocabulary } from "./vocabulary.js";
 import { windowStart } from "./window.js";
 
 const SHOWN = 10; // tokens, as bars
-const KEPT = 5; // of a cell of the logit lens, and of an OV circuit
+const KEPT = 5; // of a cell of the logit lens, of an OV circuit, and after patching
 
 export class Study {
   constructor(data, workerSource) {
@@ -106,6 +106,18 @@ export class Study {
   // Why a head looks from token i to token j: the terms of the score.
   async score({ layer, head }, { asked }, i, j) {
     return (await this.asking.ask("score", { ...asked, layer, head, i, j }))?.terms;
+  }
+
+  // How much of the answer of a second text comes over with some parts of it, and what comes next then.
+  // question: {step, ids, off, other, i, parts}, as the worker takes it.
+  async patch(question) {
+    const found = await this.asking.ask("patch", { ...question, k: KEPT });
+    return found && { ...found, rows: found.rows.map((row) => ({ ...row, token: this.labels[row.id] })) };
+  }
+
+  // The same of each part alone. each({at, share}): another part was patched.
+  patches(question, each) {
+    return this.asking.ask("patches", question, each);
   }
 
   // each({layer, head, rise}): another head was measured.

@@ -1,16 +1,18 @@
-// Four looks inside, each behind its heading: why the selected head looks where it looks, what every
-// layer would say, which parts write the next token, and what the selected head writes.
+// Five looks inside, each behind its heading: why the selected head looks where it looks, what every
+// layer would say, which parts write the next token, what the selected head writes, and which parts carry
+// the answer of a second text.
 
 import { CircuitLists } from "./circuit.js";
 import { el } from "./dom.js";
 import { LensTable } from "./lens.js";
+import { Patches } from "./patches.js";
 import { Reasons } from "./reasons.js";
 import { Writers } from "./writers.js";
 
 export class Understanding {
   // again(): another look was opened, or another token chosen. cell(): the {query, key} of the map that
-  // is looked at. mark(heads): these heads are pointed at, as [layer, head].
-  constructor(study, { again, cell, mark }) {
+  // is looked at. mark(heads): these heads are pointed at, as [layer, head]. set, say: of Patches.
+  constructor(study, { again, cell, mark, set, say }) {
     Object.assign(this, { study, again, cell });
     const explain = (id) => {
       this.explained = id;
@@ -20,6 +22,7 @@ export class Understanding {
     this.lens = new LensTable();
     this.writers = new Writers(explain);
     this.circuit = new CircuitLists();
+    this.patches = new Patches(study, set, say);
     const look = (title, part) => {
       const summary = el("summary", {}, el("h2", {}, title));
       return el("details", { ontoggle: ({ target }) => target.open && again() }, summary, part.node);
@@ -29,6 +32,7 @@ export class Understanding {
       look("What each layer would say", this.lens),
       look("Which parts write the next token", this.writers),
       look("What this head writes", this.circuit),
+      look("What carries the answer", this.patches),
     ];
     this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...this.looks);
   }
@@ -38,9 +42,14 @@ export class Understanding {
     return this.looks.some((look) => look.open && look.contains(part.node)) && part.isFilled;
   }
 
+  // A link with a second text shows what comes of it.
+  restore({ other }) {
+    if (other !== null) this.looks[4].open = true;
+  }
+
   // Asks for what is open. isNew(): whether this is still what is shown.
   async show(state, reading, isNew) {
-    const shown = [this.#showReasons, this.#showLens, this.#showWriters, this.#showCircuit];
+    const shown = [this.#showReasons, this.#showLens, this.#showWriters, this.#showCircuit, this.#showPatches];
     for (const [i, show] of shown.entries())
       if (this.looks[i].open && isNew()) await show.call(this, state, reading, isNew);
   }
@@ -71,5 +80,12 @@ export class Understanding {
     const found = await this.study.circuit(state, reading, place);
     if (!found || !isNew()) return;
     this.circuit.show(reading.tokens[place], layer, head, found.promoted, found.suppressed);
+  }
+
+  async #showPatches(state, reading, isNew) {
+    const question = this.patches.begin(state, reading);
+    if (!question) return;
+    const found = await this.study.patch({ ...question, parts: this.patches.parts(state, question) });
+    if (found && isNew()) this.patches.show(state, question, found);
   }
 }

@@ -10,6 +10,7 @@ import pytest
 from playwright import sync_api
 
 from live.page import WORKER
+from tensorboard_attention import export
 from tensorboard_attention.tests.conftest import browser
 from tests.conftest import ROOT, succeed
 
@@ -22,7 +23,9 @@ def serve(route: sync_api.Route) -> None:
     """Answer for http://glassgpt/, where the modules are."""
     name = Path(route.request.url).name
     if name.endswith(".js"):
-        route.fulfill(path=STATIC / name, content_type="text/javascript")
+        own = STATIC / name
+        path = own if own.exists() else export.STATIC / name
+        route.fulfill(path=path, content_type="text/javascript")
     else:
         route.fulfill(body="<!doctype html>", content_type="text/html")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from playwright import sync_api
 from torch import Tensor
 
 from configs.schema import preset
+from data.tales_grammar import BOYS, FORMS, GIRLS, WORDS
+from inference import open_run
+from live.texts import name_groups, spare_corpus
 from model import GPT, ablate, patch
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
+from tests.live.pages import Live
 from tests.live.test_engine import DRAWN, SHOWN, check
 
 Patch = dict[str, Any]  # {kind, layer, head, places}, as the page says it
@@ -176,3 +183,112 @@ def test_how_much_of_the_answer_comes_over(engine: Call, name: str) -> None:
     np.testing.assert_allclose(shares, expected, atol=1e-3)
     assert min(shares) < -0.02
     assert shares[i - 12] == pytest.approx(1, abs=1e-3)  # the stream after the last layer
+
+
+def test_names_that_stand_for_one_another() -> None:
+    """They have the same pronouns and are names of the same part of a tale."""
+    groups = name_groups(spare_corpus())
+    assert sorted(name for names in groups for name in names) == sorted([*GIRLS, *BOYS])
+    for names in groups:
+        assert len({FORMS["he"](name) for name in names}) == 1
+        assert {*names} <= {*WORDS["hero"]} or {*names} <= {*WORDS["friend"]}
+    assert name_groups(None) == []
+
+
+EXCHANGED = """({ exchanged }, { text, guess, length }) =>
+    exchanged(text, [["Ida", "Lucy", "Zoe"], ["Ben", "Gus", "Otto"]], guess,
+        (each) => length ? each.length : 0)"""
+
+
+@pytest.mark.parametrize(
+    ("text", "guess", "length", "expected"),
+    [
+        ("Ben met Ida. Ben's hat", "", True, "Gus met Ida. Gus's hat"),
+        ("Ben met Ida. Ben", "Id", True, "Ben met Zoe. Ben"),
+        ("Ben met Ida. Ben", "Id", False, "Ben met Lucy. Ben"),
+        ("Ida and Zoe", "", True, "Ben and Zoe"),
+        ("Otto", "", True, "Lucy"),
+        ("Benny saw a hen.", "B", True, None),
+        ("", "", True, None),
+    ],
+)
+def test_a_name_is_exchanged(
+    module: Call, text: str, guess: str, length: bool, expected: str | None
+) -> None:
+    """That of the best guess rather than others, and by one of the same kind where it can be."""
+    found = module("second.js", EXCHANGED, {"text": text, "guess": guess, "length": length})
+    assert (found and found["text"]) == expected
+
+
+TEXT = "There was Ben. Ben"
+SECOND = "There was Dan. Dan"
+
+
+def shown(live: Live, selector: str) -> list[int]:
+    """Percentages."""
+    texts = live[selector].all_inner_texts()
+    found = [re.search(r"[-\d]+", text.replace("\N{MINUS SIGN}", "-")) for text in texts]
+    return [int(each[0]) if each else 0 for each in found]
+
+
+def test_patching_in_the_page(site: str, browser: sync_api.Browser, tiny_run: Path) -> None:
+    """A button makes the second text; a bar, a ranking and a table show what comes over."""
+    opened = open_run(tiny_run, "last")
+    model = opened.model.requires_grad_(False)
+    ids, other = (opened.tokenizer.encode(f"\n\n{text}") for text in (TEXT, SECOND))
+    last, every = len(ids) - 1, [*range(len(ids))]
+
+    def expected(kind: str, layer: int, head: int, places: list[int]) -> float:
+        part = {"kind": kind, "layer": layer, "head": head, "places": places}
+        return 100 * share(model, ids, other, part, last)
+
+    live = Live(browser, site)
+    live.type(TEXT)
+    summary = live["summary:has-text('What carries the answer')"]
+    summary.click()
+    live.settled()
+    live["button:has-text('The same tale with Dan for Ben')"].click()
+    live[".outcome"].wait_for()
+    live.settled()
+    assert live["textarea >> nth=1"].input_value() == SECOND
+    live[".outcome select >> nth=0"].select_option("MLP of layer 1")
+    live.settled()
+    bar = ".outcome > div > .bars >> nth=0"
+    assert shown(live, f"{bar} >> b") == [pytest.approx(expected("mlp", 1, 0, every), abs=0.6)]
+    live["button:has-text('Patch every head')"].click()
+    live["button:has-text('Patch every head')"].wait_for()
+    heads = [expected("head", layer, head, every) for layer, head in np.ndindex(2, 2)]
+    mlps = [expected("mlp", layer, 0, every) for layer in range(2)]
+    ranked = sorted([*heads, *mlps], key=lambda each: -abs(each))
+    assert shown(live, ".signed b") == pytest.approx(ranked, abs=0.6)
+    live["button:has-text('Patch the stream')"].click()
+    live["button:has-text('Patch the stream')"].wait_for()
+    places = [
+        at for at in every if at >= [a == b for a, b in zip(ids, other, strict=True)].index(False)
+    ]
+    cells = [expected("stream", layer, 0, [at]) for layer in range(3) for at in places]
+    assert shown(live, ".outcome td") == pytest.approx(cells, abs=0.6)
+    live[".outcome td >> nth=0"].focus()
+    live.page.keyboard.press("ArrowDown")
+    live.press("Enter")
+    live[".outcome td[aria-current]"].wait_for()
+    assert shown(live, f"{bar} >> b") == shown(live, ".outcome td[aria-current]")
+    assert live.saved("Patched (CSV)").count(b"\n") == 7
+    assert live.saved("Stream (SVG)").startswith(b"<svg")
+    before = live[".outcome"].inner_text().split("Measured")[0]
+    live.page.wait_for_url("**&at=*")
+    again = Live(browser, live.page.url)
+    again[".outcome"].wait_for()
+    again.settled()
+    assert again[".outcome"].inner_text().split("Measured")[0] == before
+    again.page.context.close()
+    live["textarea >> nth=1"].fill(f"{SECOND} sat")
+    live.settled()
+    assert live[".outcome"].is_hidden()
+    more = len(opened.tokenizer.encode(f"\n\n{SECOND} sat"))
+    counts = f"Tokens: {more} in the second text, {len(ids)} in the first."
+    assert live[".guesses"].inner_text().startswith(counts)
+    live["button:has-text('A copy of the text')"].click()
+    live.settled()
+    assert "the same up to here" in live[".guesses"].inner_text()
+    live.close()
