@@ -2,7 +2,7 @@
 
 The bytes of a checkpoint are the values of all its parameters, one parameter after the other, row
 by row: first their lowest bytes, then the next ones, up to the highest (which compress better
-apart). Compressed by zlib and spelled in base64. The types of the values:
+apart). In a page they are compressed by zlib and spelled in base64. The types of the values:
 
     float32  IEEE 754, 4 bytes
     float16  IEEE 754, 2 bytes, rounded to the nearest
@@ -51,16 +51,19 @@ def pack(tensors: Tensors, weights: str) -> str:
 
     Raises UserError if a value is too large for float16.
     """
+    return base64.b64encode(zlib.compress(packed_bytes(tensors, weights), 9)).decode()
+
+
+def packed_bytes(tensors: Tensors, weights: str) -> bytes:
+    """The bytes in the text that `pack` returns. Raises as `pack` does."""
     if weights == "int8":
         halves = [_quantized(tensor) for tensor in tensors.values()]
         integers = [rows for rows, _ in halves if rows is not None]
-        data = _planes(integers, "<i1") + _planes([floats for _, floats in halves], "<f4")
-    elif weights == "float16":
+        return _planes(integers, "<i1") + _planes([floats for _, floats in halves], "<f4")
+    if weights == "float16":
         _check_range(tensors)
-        data = _planes(tensors.values(), "<f2")
-    else:
-        data = _planes(tensors.values(), "<f4")
-    return base64.b64encode(zlib.compress(data, 9)).decode()
+        return _planes(tensors.values(), "<f2")
+    return _planes(tensors.values(), "<f4")
 
 
 def rounded(tensors: Tensors, weights: str) -> dict[str, np.ndarray]:

@@ -7,19 +7,21 @@ worker is started from a Blob: the policy of the page allows no other source, an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from data import Tokenizer
 from errors import UserError
 from live.pack import check_size
 from live.patterns import pattern_table
-from live.tokenizer import check_tokenizer, tokenizer_data
-from model import GPT, ModelConfig
+from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
+
+if TYPE_CHECKING:  # TensorBoard, which serves pages too, does without torch
+    from data import Tokenizer
+    from model import GPT, ModelConfig
 
 STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"
@@ -50,7 +52,7 @@ def describe(
     document_end: str | None,
     run: dict[str, Any],
 ) -> dict[str, Any]:
-    """The JSON of a page.
+    """What a page needs to know of a model and its run, as plain values for JSON.
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
     document_end: the text that ends a document, if there is one.
@@ -65,9 +67,15 @@ def describe(
             [name, list(parameter.shape)] for name, parameter in model.named_parameters()
         ],
         "tokenizer": tokenizer_data(tokenizer, document_end),
-        "patterns": pattern_table(),
         "run": run,
     }
+
+
+def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What `describe` returns, with the tables of the page that are the same for all models."""
+    classes = character_classes(data["tokenizer"]["pattern"])
+    tokenizer = {**data["tokenizer"], "classes": classes}
+    return {**data, "tokenizer": tokenizer, "patterns": pattern_table()}
 
 
 def check_model(config: ModelConfig) -> None:
@@ -96,18 +104,18 @@ def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about
     weights: what `pack` returns for each of its steps.
     title, about: the heading and the line below it, as plain text.
     """
-    elements = {"model": as_json(data)}
+    elements = {"model": as_json(with_tables(data))}
     elements |= {f"weights-{place}": text for place, text in enumerate(weights)}
-    return document(title, about, NEEDS, POLICY, _style(), elements, code())
+    return document(title, about, NEEDS, POLICY, style(), elements, code())
 
 
-def code() -> str:
-    """The script of the page, which starts it with the script of the worker."""
-    worker, page = ([STATIC / f"{name}.js" for name in names] for names in (WORKER, PAGE))
+def code(more: Iterable[str] = (), start: str = "start") -> str:
+    """The script of the page, with `more` modules, which calls `start` with that of the worker."""
+    worker, page = ([STATIC / f"{name}.js" for name in names] for names in (WORKER, (*PAGE, *more)))
     shared = [export.STATIC / name for name in SHARED]
-    return f"{joined([*shared, *page])}\nstart({json.dumps(joined(worker))});"
+    return f"{joined([*shared, *page])}\n{start}({json.dumps(joined(worker))});"
 
 
-def _style() -> str:
+def style() -> str:
     files = (export.STATIC / export.STYLE, STATIC / STYLE)
     return "\n".join(path.read_text("utf-8") for path in files)

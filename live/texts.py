@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import islice
 
 from data import Corpus, TalesConfig, Tokenizer
+from data.arrays import Tokens
 from data.corpus import text_of
 from data.tales import Tale, Tales
 from data.tales_grammar import GIRLS, WORDS
@@ -62,6 +63,18 @@ def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) ->
         text = next(text_of(corpus, "val"), "")
         text = text[text.find("\n", len(text) // 2) + 1 :].strip() or text
     return _beginning(text, tokenizer, context_length)
+
+
+def texts_of_tokens(tokens: Tokens, tokenizer: Tokenizer, context_length: int) -> tuple[str, str]:
+    """Both texts, from the tokens of a validation split: its start, at most half a context, and at
+    most a context from its middle on."""
+    most, middle = max(1, context_length // 2), len(tokens) // 2
+
+    def text(start: int, count: int) -> str:
+        chosen = tokens[start : start + count].tolist()
+        return _beginning(tokenizer.decode_bytes(chosen).decode(errors="ignore"), tokenizer, count)
+
+    return text(0, most), text(middle, context_length)
 
 
 def _beginning(text: str, tokenizer: Tokenizer, most: int) -> str:

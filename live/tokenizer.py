@@ -41,14 +41,12 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
 
     tokens: the bytes of each token in base64; empty for special and unused ones.
     names: the ids of tokens that a text is encoded to where it has their names, such as <think>.
-    classes: the characters that the names in the pattern stand for, as ranges in hexadecimal.
+    `character_classes` of the pattern come to it in the page: they take a second to find.
     """
     pairs = tokenizer.engine.byte_pairs()
-    pattern = javascript(pairs.pattern.tiktoken)
     return {
         "name": tokenizer.name,
-        "pattern": pattern,
-        "classes": {name: _characters(name) for name in sorted({*CLASS.findall(pattern)})},
+        "pattern": javascript(pairs.pattern.tiktoken),
         "tokens": [
             base64.b64encode(tokenizer.decode_bytes([token])).decode()
             for token in range(tokenizer.vocab_size)
@@ -59,6 +57,11 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
         "eos_ids": list(tokenizer.eos_ids),
         "document_end": document_end,
     }
+
+
+def character_classes(pattern: str) -> dict[str, str]:
+    """The characters that the names in a pattern stand for, as ranges in hexadecimal."""
+    return {name: _characters(name) for name in sorted({*CLASS.findall(pattern)})}
 
 
 def javascript(pattern: str) -> str:

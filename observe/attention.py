@@ -43,6 +43,12 @@ N_SEARCHED_TOKENS = 4096
 TAG = "attention"
 
 
+def check_every(name: str, value: str) -> None:
+    """Raise ValueError unless it is a number of steps, or auto."""
+    if value != AUTO and not re.fullmatch(r"\d{1,12}", value):
+        raise ValueError(f"{name}: {value!r} is not a number of steps; give one, or auto")
+
+
 @dataclass
 class AttentionConfig:
     """Maps and scores of the text `probe` are logged every `every` steps (0: never, and no images),
@@ -59,9 +65,7 @@ class AttentionConfig:
 
     def __post_init__(self) -> None:
         for name in ("every", "images_every"):
-            value = getattr(self, name)
-            if value != AUTO and not re.fullmatch(r"\d{1,12}", value):
-                raise ValueError(f"{name}: {value!r} is not a number of steps; give one, or auto")
+            check_every(name, getattr(self, name))
         if self.probe == "":
             raise ValueError(
                 "probe: is empty; give a text, or null for a text of the validation split"

@@ -9,6 +9,7 @@ from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
 from observe.embeddings import Embeddings
 from observe.histograms import Histograms, HistogramsConfig
+from observe.live import LiveConfig, LiveWeights
 from observe.losses_file import LossesFile
 from observe.metrics_file import MetricsFile
 from observe.profile import Profile, ProfileConfig
@@ -24,6 +25,7 @@ class ObserversConfig:
     terminal: bool
     tensorboard: bool
     attention: AttentionConfig
+    live: LiveConfig
     histograms: HistogramsConfig
     profile: ProfileConfig
 
@@ -32,7 +34,9 @@ class ObserversConfig:
         those that do at an evaluation or a checkpoint."""
         maps, every = self.attention, self.histograms.every
         has_maps = maps.is_on and (maps.has_maps(step, last) or maps.has_images(step, last))
-        return self.tensorboard and (has_maps or (every > 0 and step % every == 0))
+        has_weights = self.live.has_weights(step, last, maps)
+        has_histograms = every > 0 and step % every == 0
+        return self.tensorboard and (has_maps or has_weights or has_histograms)
 
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
@@ -44,6 +48,8 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         yield Terminal(context)
     if config.tensorboard and config.attention.is_on:
         yield AttentionMaps(config.attention, context)
+    if config.tensorboard and context.has_page and config.live.is_on(config.attention):
+        yield LiveWeights(config.live, context)
     if config.tensorboard:
         yield LossesFile(context)
         yield Embeddings(context)

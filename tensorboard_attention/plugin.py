@@ -2,12 +2,17 @@
 
     runs                  JSON: steps {run: {tag: [step, ...]}}; newest, the run that was logged
                           last; versions {run: text}, where a run's version changes when its old
-                          steps change; live [run], those with a live page; losses {run: text},
+                          steps change; live [run], those with a live page; followed [run],
+                          those that a page can follow; losses {run: text},
                           those with losses, where the text changes with them; notes [text], what
                           is not shown and why; complete, false if some of the log is still to be
                           read
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     live?run=             the live page of a run, with a policy that lets it request nothing
+    follow?run=           the page that follows a run (following.py)
+    follow/steps?run=     JSON: a text for each step that the page can show, which changes with it
+    follow/weights?run=&step=
+                          the weights of a step
     maps?run=&tag=&step=  header and maps in the format of summary.py
     twins?run=&tag=&step=&run2=&tag2=&step2=
                           JSON: [layer, head, layer, head of its twin, overlap] of each head of two
@@ -35,6 +40,8 @@ from werkzeug import Request, Response
 from werkzeug.wsgi import wrap_file
 
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
+from tensorboard_attention.following import HEADERS as FOLLOWING
+from tensorboard_attention.following import find_followed, follow_page, read_weights, steps
 from tensorboard_attention.index import Index
 from tensorboard_attention.live import HEADERS, find_pages, open_page
 from tensorboard_attention.losses import find_losses, read_losses
@@ -71,6 +78,9 @@ class AttentionPlugin(TBPlugin):
         apps["/twins"] = Request.application(self._twins)
         apps["/losses"] = Request.application(self._losses)
         apps["/live"] = Request.application(self._live)
+        apps["/follow"] = Request.application(self._follow)
+        apps["/follow/steps"] = Request.application(self._steps)
+        apps["/follow/weights"] = Request.application(self._weights)
         apps["/maps"], apps["/scores"] = _framed(self._maps), _framed(self._scores)
         return apps
 
@@ -81,6 +91,7 @@ class AttentionPlugin(TBPlugin):
             "newest": self._index.newest(),
             "versions": self._index.versions(),
             "live": find_pages(self._index.folders().items()),
+            "followed": find_followed(self._index.folders().items()),
             "losses": find_losses(self._index.folders().items()),
             "notes": self._index.notes(),
             "complete": complete,
@@ -115,6 +126,29 @@ class AttentionPlugin(TBPlugin):
         # `Respond` would add TensorBoard's own policy, in which its scripts do not run.
         page = wrap_file(request.environ, file)
         return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
+
+    def _follow(self, request: Request) -> Response:
+        try:
+            page = follow_page(self._index.folders()[request.args["run"]])
+        except (LookupError, OSError, ValueError):
+            return Respond(request, "no such page", "text/plain", code=404)
+        # Its own policy is in it, as `Respond` would add TensorBoard's.
+        return Response(page, content_type="text/html; charset=utf-8", headers=FOLLOWING)
+
+    def _steps(self, request: Request) -> Response:
+        try:
+            found = steps(self._index.folders()[request.args["run"]])
+        except LookupError:
+            return Respond(request, "no such run", "text/plain", code=404)
+        return Respond(request, json.dumps(found), "application/json")
+
+    def _weights(self, request: Request) -> Response:
+        try:
+            folder = self._index.folders()[request.args["run"]]
+            data = read_weights(folder, int(request.args["step"]))
+        except (LookupError, OSError, ValueError):
+            return Respond(request, "no such weights", "text/plain", code=404)
+        return Respond(request, data, "application/octet-stream")
 
     def _maps(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
         return self._index.maps(query["run"], query["tag"], int(query["step"]))

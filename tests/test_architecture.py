@@ -28,7 +28,7 @@ MAY_IMPORT = {
         *("exchange", "inference", "training", "model", "data", "errors", "files"),
     },
     "observe": {
-        *("observe", "model", "data", "tensorboard_attention"),
+        *("observe", "model", "data", "live", "tensorboard_attention"),
         *("training.callback", "training.trainer"),
         *("errors", "files"),
     },

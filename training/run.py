@@ -6,6 +6,7 @@
     train.log        events of the run, as plain lines
     metrics.jsonl    one line per measurement
     losses.json      losses of tokens, for TensorBoard's Attention tab
+    live/            weights at logged steps, for its live page
     summary.json     the result
     data.json        a checksum of the tokens, to detect a changed text
     tokenizer/       the complete tokenizer: opening a run needs no network

@@ -17,11 +17,12 @@ const CHANGE = [
   "Weights with parts off, minus those before. Only heads of later layers can change.",
 ];
 
-export function start(workerSource) {
+// Page, Reader: what the page is, and its questions to the worker.
+export function start(workerSource, Page = LivePage, Reader = Study) {
   const data = JSON.parse(document.getElementById("model").textContent);
   const main = el("main", { class: "attention live" });
   document.body.append(main);
-  return new LivePage(data, new Study(data, workerSource), main).begin();
+  return new Page(data, new Reader(data, workerSource), main).begin();
 }
 
 // All parts of a page beside those that contain a node.
@@ -32,7 +33,7 @@ function beside(node, page) {
   return parts;
 }
 
-class LivePage extends Inspector {
+export class LivePage extends Inspector {
   constructor(data, study, main) {
     super();
     Object.assign(this, { data, study, main });
@@ -77,6 +78,11 @@ class LivePage extends Inspector {
     if (this.maps) this.grid.reveal(this.state);
   }
 
+  // Whether the page goes through training.
+  get hasSteps() {
+    return this.data.steps.length > 1;
+  }
+
   // Shows what could have been in the place of a token.
   look(place) {
     const { begun } = this.study.vocabulary;
@@ -97,7 +103,7 @@ class LivePage extends Inspector {
     const { state } = this;
     this.main.setAttribute("aria-busy", "true");
     this.steps.show({ run: ".", tag: "", step: state.step }, this.runs);
-    this.steps.node.hidden = this.data.steps.length < 2;
+    this.steps.node.hidden = !this.hasSteps;
     try {
       const reading = await this.study.read(state);
       if (turn !== this.turn || !reading) return;
@@ -212,13 +218,14 @@ class LivePage extends Inspector {
     this.steps.toggle();
   }
 
-  linked() {
+  // exact: with the step, also where it is to be the newest after a reload.
+  linked(exact = true) {
     return { ...this.state, zoom: this.viewport.place };
   }
 }
 
 class LiveAddress extends Address {
   link() {
-    return writeFragment(this.app.linked());
+    return writeFragment(this.app.linked(false));
   }
 }

@@ -3,7 +3,10 @@
 import { signedText } from "./bars.js";
 import { el, table } from "./dom.js";
 
-export function foot({ run, weights, steps }) {
+const FOLLOWS =
+  "The weights come from the folder of the run as float16; the page computes with 32 bits. It loads nothing else and sends nothing.";
+
+export function foot({ run, weights, steps, versions }) {
   const measured = steps.filter((step) => run.losses[step]);
   const title = `Loss in nats per token, on the first ${run.scored_tokens.toLocaleString("en")} tokens of the validation text`;
   const names = ["step", "PyTorch, float32", `this page, ${weights}`, "difference"];
@@ -15,6 +18,6 @@ export function foot({ run, weights, steps }) {
     ...(rows.length ? [table(title, names, rows)] : []),
     el("p", {}, "Made with glassgpt. To make such a page of a model of your own:"),
     el("pre", {}, "make train\nsource .venv/bin/activate\npython look.py run=runs/latest html=storyteller.html"),
-    el("p", {}, `The page holds the weights as ${weights} and computes with 32 bits. It loads nothing and sends nothing.`),
+    el("p", {}, versions ? FOLLOWS : `The page holds the weights as ${weights} and computes with 32 bits. It loads nothing and sends nothing.`),
   ];
 }

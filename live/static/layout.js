@@ -158,7 +158,7 @@ function seeing(app) {
         el("div", { class: "ordering line" }, app.order.node, app.ranking.node),
         app.grid.node,
         app.legend,
-        keyList([["x", "switch the head off, or on"]], app.data.steps.length > 1),
+        keyList([["x", "switch the head off, or on"]], app.hasSteps),
       ),
       el(
         "div",

@@ -18,8 +18,13 @@ export class Study {
     this.labels = this.vocabulary.labels;
   }
 
+  // Those of each step, as the page has them.
+  weights() {
+    return this.data.steps.map((_, i) => document.getElementById(`weights-${i}`).textContent);
+  }
+
   load() {
-    const weights = this.data.steps.map((_, i) => document.getElementById(`weights-${i}`).textContent);
+    const weights = this.weights();
     const { config, run } = this.data;
     const reference = this.vocabulary.encode(run.reference).slice(0, config.context_length);
     return this.asking.ask("load", { data: this.data, weights, reference });
@@ -52,17 +57,22 @@ export class Study {
   // Writes on after the text. each(ids): another token was written; the array grows.
   async write(state, each) {
     const ids = [...this.ids(state)];
-    const { temperature, topK, topP, seed, length } = state.sampling;
-    const settings = { temperature, topK: topK || null, topP, seed };
-    const { step, off } = state;
     let isOver = false; // the worker can be ahead
-    await this.asking.ask("write", { step, ids: [...ids], off, settings, n: length }, (part) => {
+    await this.asking.ask("write", this.writing(state), (part) => {
       if (isOver) return;
       ids.push(part.token);
       each(ids);
       isOver = this.vocabulary.isEnd(ids);
       if (isOver) this.stop();
     });
+  }
+
+  // The question for `n` tokens after the text.
+  writing(state, n = state.sampling.length) {
+    const { temperature, topK, topP, seed } = state.sampling;
+    const settings = { temperature, topK: topK || null, topP, seed };
+    const { step, off } = state;
+    return { step, ids: [...this.ids(state)], off, settings, n };
   }
 
   stop() {

@@ -2,8 +2,12 @@
 
 // The parameters of a checkpoint as {name: Float32Array}. `data`: the page's JSON; `text`: base64.
 // Rejects a text that is damaged.
-export async function unpack({ parameters, weights }, text) {
-  const bytes = await inflated(text);
+export async function unpack(data, text) {
+  return parametersIn(data, await inflated(text));
+}
+
+// The same of the bytes in the text. Throws if they are damaged.
+export function parametersIn({ parameters, weights }, bytes) {
   const sizes = parameters.map(([, shape]) => shape.reduce((size, axis) => size * axis, 1));
   const total = sizes.reduce((sum, size) => sum + size, 0);
   const values = {

@@ -13,7 +13,7 @@ import { TextPair } from "./patching.js";
 import { Reading } from "./reading.js";
 import { generate, largest } from "./sampling.js";
 import { windowStart } from "./window.js";
-import { unpack } from "./weights.js";
+import { parametersIn, unpack } from "./weights.js";
 
 const KEPT = 6; // readings
 const SHOWN = 10; // most likely tokens
@@ -39,9 +39,24 @@ const ANSWERS = {
   // reference: the tokens over which means are taken; if there are none, those of the text at hand.
   async load({ data, weights, reference = [] }) {
     page = { data, weights, reference };
-    await modelAt(data.steps.at(-1));
+    if (weights.length) await modelAt(data.steps.at(-1));
     const sizes = data.parameters.map(([, shape]) => shape.reduce((a, b) => a * b, 1));
     return { ready: true, parameters: sizes.reduce((a, b) => a + b, 0) };
+  },
+
+  // Weights that come later: as bytes, of a new step or of one that has changed.
+  add({ step, bytes }) {
+    const tensors = parametersIn(page.data, new Uint8Array(bytes));
+    ANSWERS.drop({ steps: [step] });
+    models.set(step, Promise.resolve(new Model(page.data.config, tensors)));
+    return { done: true };
+  },
+
+  // Steps that there are no longer.
+  drop({ steps }) {
+    for (const step of steps) models.delete(step);
+    readings.clear();
+    return { done: true };
   },
 
   read: (question, id) => inTurn(() => read(question, () => newest.read !== id)),
@@ -81,12 +96,15 @@ const ANSWERS = {
     return stream("patches", id, pair.each(parts));
   },
 
-  async write({ step, ids, off, settings, n }, id) {
+  async write({ step, ids, off, settings, n }, id, type = "write") {
     const { context_length } = page.data.config;
     const seen = ids.slice(windowStart(ids.length, context_length));
     const reading = await inTurn(async () => (await readingOf({ step, off, ids: seen })).copy());
-    return stream("write", id, generate(reading, ids, n, settings, SHOWN));
+    return stream(type, id, generate(reading, ids, n, settings, SHOWN));
   },
+
+  // Writes beside the text: `stop` does not end it.
+  goOn: (question, id) => ANSWERS.write(question, id, "goOn"),
 
   async rank({ step, ids, by }, id) {
     return stream("rank", id, rank(await modelAt(step), ids, by, referenceFor(ids)));

@@ -15,7 +15,7 @@ import { Address } from "./address.js";
 import { SaveMenu, subject } from "./save.js";
 import { Compare, names } from "./compare.js";
 import { Player } from "./play.js";
-import { LiveLink } from "./running.js";
+import { LiveLinks } from "./running.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
 const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
@@ -81,7 +81,7 @@ class App extends Inspector {
     this.learned = new Learned();
     this.headCurves = new HeadCurves((head) => this.turnTo(head));
     this.compare = new Compare(this);
-    this.live = new LiveLink();
+    this.links = new LiveLinks();
     this.copied = el("output", { class: "copied" });
     const copied = () => copyLink(this.host, this.address.link(true), this.copied);
     // The address of a file is of no use to others.
@@ -93,7 +93,7 @@ class App extends Inspector {
         // A page of one view has nothing to choose.
         { class: "line", hidden: !this.source.follows && countViews(this.runs) < 2 },
         ...this.pickers.map(({ node }) => node),
-        el("div", { class: "line centred" }, ...this.compare.parts, copy, this.live.node, this.copied),
+        el("div", { class: "line centred" }, ...this.compare.parts, copy, ...this.links.nodes, this.copied),
       ),
       this.compare.status,
       this.notice,
@@ -171,7 +171,7 @@ class App extends Inspector {
 
   draw() {
     const { layer, head } = this.state;
-    this.live.show(this.state.one.run, this.source.live);
+    this.links.show(this.state.one.run, this.source);
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
     this.drawHeads();
@@ -243,7 +243,7 @@ class App extends Inspector {
   // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
-    const state = () => [this.source.versions, this.source.live, this.source.losses];
+    const state = () => [this.source.versions, this.source.live, this.source.followed, this.source.losses];
     const known = JSON.stringify([this.runs, ...state()]);
     let lost = "";
     const runs = await this.source.runs().catch((error) => void (lost = error.message));

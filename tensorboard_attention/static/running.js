@@ -1,14 +1,21 @@
-// The link to the page in which the model of a run runs, where it has one.
+// The links to the pages in which the model of a run runs, where it has them.
 
 import { el } from "./dom.js";
 
-export class LiveLink {
-  node = el("a", { target: "_blank", rel: "noopener", hidden: true }, "Live page");
+export class LiveLinks {
+  #follow = el("a", { target: "_blank", rel: "noopener", hidden: true }, "Your own text");
+  #live = el("a", { target: "_blank", rel: "noopener", hidden: true }, "Live page");
+  nodes = [this.#follow, this.#live];
 
-  // live: the runs that have such a page.
-  show(run, live) {
-    this.node.hidden = !live.includes(run);
-    this.node.href = `live?${new URLSearchParams({ run })}`;
-    this.node.title = `The model of ${run}, which runs while you type`;
+  // followed, live: the runs that have a page that follows them, or one that was written once.
+  show(run, { followed, live }) {
+    this.#link(this.#follow, "follow", run, followed, `What ${run} makes of a text of your own, at every step`);
+    this.#link(this.#live, "live", run, live, `The model of ${run}, which runs while you type`);
+  }
+
+  #link(node, route, run, runs, title) {
+    node.hidden = !runs.includes(run);
+    node.href = `${route}?${new URLSearchParams({ run })}`;
+    node.title = title;
   }
 }

@@ -8,6 +8,7 @@ export class Logs {
 
   versions = {}; // by run; a version changes when old steps of the run change
   live = []; // runs that have a live page
+  followed = []; // runs that a live page can follow
   losses = {}; // by run that has losses of tokens: a text that changes with them
   notes = []; // what is not shown, and why
   complete = true; // false if some of the log is still to be read
@@ -47,6 +48,7 @@ export class Embedded {
   twins = async () => [];
   versions = {};
   live = [];
+  followed = [];
   notes = [];
   complete = true;
 

@@ -11,7 +11,7 @@ from tokenizers import normalizers
 from data.imported import HuggingFace
 from data.tokenizer import Tokenizer
 from errors import UserError
-from live.tokenizer import check_tokenizer, tokenizer_data
+from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention.tokens import token_texts
 from tests.data.fast import imported
 from tests.data.strings import NAMES, SCRAPS, make, strings
@@ -24,8 +24,13 @@ ENCODE = """({ Tokenizer }, { data, texts }) => {
 }"""
 
 
-def encoded(module: Call, tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+def page_data(tokenizer: Tokenizer) -> dict[str, Any]:
     data = tokenizer_data(tokenizer, None)
+    return {**data, "classes": character_classes(data["pattern"])}
+
+
+def encoded(module: Call, tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    data = page_data(tokenizer)
     return module("tokenizer.js", ENCODE, {"data": data, "texts": texts})
 
 
@@ -58,7 +63,7 @@ def test_names_of_tokens_are_found_in_text(module: Call) -> None:
             const tokenizer = new Tokenizer(data);
             return [rows.map((row) => tokenizer.decode(row)), ids.map((id) => tokenizer.label(id))];
         }""",
-        {"data": tokenizer_data(tokenizer, None), "rows": found, "ids": [*ids]},
+        {"data": page_data(tokenizer), "rows": found, "ids": [*ids]},
     )
     assert made == [texts, names]
 
@@ -111,7 +116,7 @@ def test_texts_and_labels_of_tokens(module: Call, name: str) -> None:
             const texts = rows.map((row) => tokenizer.decode(row));
             return { labels: ids.map((id) => tokenizer.label(id)), texts };
         }""",
-        {"data": tokenizer_data(tokenizer, None), "ids": ids, "rows": rows},
+        {"data": page_data(tokenizer), "ids": ids, "rows": rows},
     )
     spelled = [tokenizer.decode_bytes([token]) for token in ids]
     assert found["labels"] == token_texts(spelled, None)
@@ -135,7 +140,7 @@ def test_odd_bytes_are_escaped_as_in_python(module: Call) -> None:
     ]
     import base64
 
-    data = tokenizer_data(make("byte"), None)
+    data = page_data(make("byte"))
     data["tokens"] += [base64.b64encode(each).decode() for each in odd]
     labels = module(
         "tokenizer.js",

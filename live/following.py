@@ -1,0 +1,85 @@
+"""The live page of a run in training, which TensorBoard serves: it has no weights of its own, and
+fetches those of each step that the run has written.
+
+The run can be a stranger's. What it says of its model is checked as far as the page relies on it,
+its texts stay texts, and the page runs no script but its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from data.patterns import PATTERNS
+from live.page import code, style, with_tables
+from live.tokenizer import javascript
+from tensorboard_attention.export import LOADER, as_json, document
+from tensorboard_attention.header import fits
+
+MODULES = ("goingon", "following")  # beside those of every live page
+NEEDS = "This page needs JavaScript to run the model. Turn it on."
+
+NUMBER = float | int
+CONFIG = {str: NUMBER | str | None}
+TOKENIZER = {
+    "name": str,
+    "pattern": str,
+    "tokens": [str],
+    "names": {str: int},
+    "bos_id": int | None,
+    "adds_bos": bool,
+    "eos_ids": [int],
+    "document_end": str | None,
+}
+RUN = {"name": str, "about": str, "prompt": str, "reference": str, "scored_tokens": int}
+
+
+def page(data: Any, versions: Mapping[int, str]) -> str:
+    """The HTML of the page.
+
+    data: what `describe` returned, from the run's folder.
+    versions: by step, a text that changes with its weights; not empty.
+
+    Raises ValueError unless `data` is what `describe` returns for float16.
+    """
+    try:
+        _check(data)
+        tables = with_tables(data)
+    except (AttributeError, LookupError, TypeError):
+        raise ValueError("it is not the description of a model") from None
+    tables |= {"steps": sorted(versions), "versions": versions}
+    script = code(MODULES, "startFollowing")
+    policy = (
+        f"default-src 'none'; script-src {_source(LOADER)} {_source(script)}; worker-src blob:; "
+        "style-src 'unsafe-inline'; img-src blob: data:; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    run, elements = data["run"], {"model": as_json(tables)}
+    return document(run["name"], run["about"], NEEDS, policy, style(), elements, script)
+
+
+def _check(data: Any) -> None:
+    """Raises one of several errors."""
+    tokenizer, run = data["tokenizer"], data["run"]
+    sizes = [data["config"][name] for name in ("n_layers", "n_heads", "context_length")]
+    if not (
+        data["weights"] == "float16"
+        and fits(data["config"], CONFIG)
+        and fits(sizes, [int])
+        and min(sizes) > 0
+        and fits(data["parameters"], [(str, [int])])
+        and all(fits(tokenizer[name], kind) for name, kind in TOKENIZER.items())
+        and data["config"]["vocab_size"] == len(tokenizer["tokens"])
+        and all(fits(run[name], kind) for name, kind in RUN.items())
+        and run["losses"] == {}
+        # Matching an arbitrary pattern can take for ever.
+        and tokenizer["pattern"] in {javascript(pattern.tiktoken) for pattern in PATTERNS}
+    ):
+        raise ValueError("it is not the description of a model")
+
+
+def _source(script: str) -> str:
+    """An inline script, as a policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

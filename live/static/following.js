@@ -1,0 +1,138 @@
+// The page of a run in training. Its weights come from TensorBoard, step by step: it shows every new
+// step when it comes, as long as it is to follow, and the text, the head and what is off stay.
+
+import { LivePage, start } from "./app.js";
+import { el } from "./dom.js";
+import { GoingOn } from "./goingon.js";
+import { Study } from "./study.js";
+
+const LOOK_EVERY = 2000; // milliseconds between two looks for new steps
+
+export function startFollowing(workerSource) {
+  return start(workerSource, FollowingPage, FollowingStudy);
+}
+
+class FollowingStudy extends Study {
+  #had = new Map(); // the version of each step whose weights the worker has
+  #reads = 0;
+
+  weights() {
+    return [];
+  }
+
+  async load() {
+    const loaded = await super.load();
+    await this.#have(this.data.steps.at(-1));
+    return loaded;
+  }
+
+  // Only the newest read goes on after it has waited for weights.
+  async read(state) {
+    const mine = ++this.#reads;
+    await this.#have(state.step);
+    return mine === this.#reads ? super.read(state) : null;
+  }
+
+  // What the model writes after the text; null if a newer text was asked for.
+  async goOn(state, n) {
+    const question = this.writing(state, n);
+    const ids = [...question.ids];
+    const isEnd = () => ids.length > question.ids.length && this.vocabulary.isEnd(ids);
+    const done = await this.asking.ask("goOn", question, ({ token }) => isEnd() || ids.push(token));
+    return done && this.vocabulary.decode(ids).slice(this.vocabulary.decode(question.ids).length);
+  }
+
+  // The steps that there are now, with their versions. Returns those that have gone or changed.
+  async change(versions) {
+    const { data } = this;
+    const old = Object.keys(data.versions).filter((step) => versions[step] !== data.versions[step]);
+    data.versions = versions;
+    data.steps = Object.keys(versions).map(Number).sort((a, b) => a - b);
+    const steps = old.map(Number);
+    for (const step of steps) this.#had.delete(step);
+    if (steps.length) await this.asking.ask("drop", { steps });
+    return steps;
+  }
+
+  async #have(step) {
+    const version = this.data.versions[step];
+    if (this.#had.get(step) === version) return;
+    const answer = await fetched("weights", { step });
+    await this.asking.ask("add", { step, bytes: await answer.arrayBuffer() });
+    this.#had.set(step, version);
+  }
+}
+
+class FollowingPage extends LivePage {
+  box = el("input", { type: "checkbox", checked: true, onchange: () => this.box.checked && this.set({ step: this.newest }) });
+
+  get newest() {
+    return this.data.steps.at(-1);
+  }
+
+  get hasSteps() {
+    return true;
+  }
+
+  // While the text is written or heads are ranked, the step stays.
+  get isBusy() {
+    return this.author.busy || this.ranking.busy || !this.tour.node.hidden;
+  }
+
+  async begin() {
+    const began = super.begin();
+    this.steps.node.append(el("label", { class: "following small" }, this.box, " Follow the training"));
+    this.goingOn = new GoingOn(this.study, (step) => this.set({ step }));
+    this.surprise.node.after(this.goingOn.node);
+    await began;
+    if (!this.state) return; // the weights could not be read
+    const settle = () => (this.box.checked = this.state.step === this.newest);
+    settle();
+    addEventListener("hashchange", settle);
+    setInterval(() => document.hidden || this.isBusy || this.#look(), LOOK_EVERY);
+  }
+
+  set(part) {
+    if ("step" in part) this.box.checked = part.step === this.newest;
+    return super.set(part);
+  }
+
+  // Tokens that the model goes on with need more questions, as explanations do.
+  async explain() {
+    const { turn, state, reading } = this;
+    await super.explain();
+    const isNew = () => turn === this.turn && reading === this.reading;
+    if (isNew() && this.goingOn && !this.author.busy)
+      await this.goingOn.show(state, reading, isNew).catch((error) => isNew() && this.say(error.message));
+  }
+
+  linked(exact) {
+    const view = super.linked(exact);
+    return !exact && this.box.checked ? { ...view, step: "last" } : view;
+  }
+
+  async #look() {
+    const versions = await fetched("steps").then((answer) => answer.json()).catch(() => ({}));
+    const isSame = JSON.stringify(versions) === JSON.stringify(this.data.versions);
+    if (isSame || this.isBusy || !Object.keys(versions).length) return;
+    this.goingOn.forget(await this.study.change(versions));
+    this.runs = { ".": { "": this.data.steps } };
+    const { checked } = this.box;
+    const distance = (step) => Math.abs(step - this.state.step);
+    const nearest = this.data.steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));
+    const step = checked ? this.newest : nearest;
+    const shown = this.set({ step });
+    this.box.checked = checked;
+    await shown;
+  }
+}
+
+async function fetched(route, query = {}) {
+  const place = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(query)) place.set(name, value);
+  const answer = await fetch(`follow/${route}?${place}`).catch(() => {
+    throw new Error("TensorBoard does not answer. Is it still running?");
+  });
+  if (!answer.ok) throw new Error("The weights of this step are no longer there.");
+  return answer;
+}

@@ -1,0 +1,62 @@
+// How the model goes on after the text, at every step that was seen: one line a step.
+
+import { el } from "./dom.js";
+import { meanLoss } from "./surprise.js";
+
+export const LENGTH = 32; // tokens
+
+export class GoingOn {
+  #lines = new Map(); // {loss, text} by step
+  #about = ""; // the text, what is off and how tokens are drawn
+
+  // choose(step): show this step.
+  constructor(study, choose) {
+    Object.assign(this, { study, choose });
+    this.list = el("ol", { "aria-label": "Steps" });
+    const hint = "What the model writes after your text, and its loss in nats a token, at each step that you saw.";
+    this.node = el(
+      "section",
+      { class: "goingon" },
+      el("h2", {}, "How it goes on, while it trains"),
+      el("p", { class: "note small" }, hint),
+      this.list,
+    );
+  }
+
+  // isNew(): whether this is still what is shown.
+  async show(state, reading, isNew) {
+    const about = JSON.stringify([this.study.ids(state), state.off, state.sampling]);
+    if (about !== this.#about) this.#lines.clear();
+    this.#about = about;
+    const { step } = state;
+    if (!this.#lines.has(step)) {
+      const text = await this.study.goOn(state, LENGTH);
+      if (text === null || !isNew()) return;
+      this.#lines.set(step, { loss: meanLoss(reading.losses), text });
+    }
+    this.#draw(step);
+  }
+
+  // These steps have gone, or have other weights.
+  forget(steps) {
+    for (const step of steps) this.#lines.delete(step);
+  }
+
+  #draw(shown) {
+    const steps = [...this.#lines.keys()].sort((a, b) => b - a);
+    this.list.replaceChildren(
+      ...steps.map((step) => {
+        const { loss, text } = this.#lines.get(step);
+        const number = step.toLocaleString("en");
+        const name = `Step ${number}`;
+        return el(
+          "li",
+          { "aria-current": step === shown ? "step" : null },
+          el("button", { type: "button", class: "plain", title: `Show step ${number}`, onclick: () => this.choose(step) }, name),
+          el("span", { class: "loss" }, Number.isNaN(loss) ? "–" : loss.toFixed(2)),
+          el("span", { class: "written", dir: "auto" }, text),
+        );
+      }),
+    );
+  }
+}

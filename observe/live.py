@@ -1,0 +1,126 @@
+"""The weights of a run at regular steps, in live/ of its folder, for the page that follows it.
+
+model.json   what `live.page.describe` returns
+STEP.bin     the weights after this step, as `live.pack` lays out float16, not compressed
+
+Each file is written whole or not at all. The steps are those of the files that are there: a resume
+removes the later ones, and where all would take more than 50 MB, every other one goes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data.tales import Tales
+from errors import UserError, printable
+from files import real_path, replace_text
+from live.models import values_of
+from live.pack import BYTES, packed_bytes
+from live.page import describe
+from live.texts import first_prompt, reference_text, texts_of_tokens
+from observe.attention import AUTO, AttentionConfig, check_every
+from training.callback import Callback
+
+if TYPE_CHECKING:
+    from observe.context import RunContext
+    from training.trainer import Trainer
+
+log = logging.getLogger("training")
+
+WEIGHTS = "float16"
+MOST = 50_000_000  # bytes of all steps together
+
+
+@dataclass
+class LiveConfig:
+    """Weights for the live page are written every `every` steps (0: never), and at the first and
+    the last step; with auto, whenever maps are logged."""
+
+    every: str
+
+    def __post_init__(self) -> None:
+        check_every("every", self.every)
+
+    def is_on(self, maps: AttentionConfig) -> bool:
+        return maps.is_on if self.every == AUTO else int(self.every) > 0
+
+    def has_weights(self, step: int, last: int, maps: AttentionConfig) -> bool:
+        """Whether weights are written after `step` steps of a run of `last` steps."""
+        if not self.is_on(maps):
+            return False
+        if self.every == AUTO:
+            return maps.has_maps(step, last)
+        return step == last or step % int(self.every) == 0
+
+
+class LiveWeights(Callback):
+    """Writes the weights that the live page shows. A model whose weights alone take more than
+    `MOST` has none; a step with weights that float16 cannot hold is left out."""
+
+    def __init__(self, config: LiveConfig, context: RunContext) -> None:
+        self.config, self.context = config, context
+        self.folder = context.folder / "live"
+        self.size = BYTES[WEIGHTS] * context.model.n_parameters
+
+    def on_start(self, trainer: Trainer) -> None:
+        if self.size > MOST:
+            log.info("no weights for the live page: a step would take %d MB", self.size / 1e6)
+            return
+        self.folder.mkdir(exist_ok=True)
+        self._remove(step for step in self.steps() if step > trainer.state.step)
+        with self.context.stopwatch:
+            replace_text(self.folder / "model.json", json.dumps(self._describe()) + "\n")
+        if trainer.state.step == 0:
+            self.on_step(trainer)
+
+    def on_step(self, trainer: Trainer) -> None:
+        step, last = trainer.state.step, trainer.config.max_steps
+        maps = self.context.config.observe.attention
+        if self.size > MOST or not self.config.has_weights(step, last, maps):
+            return
+        with self.context.stopwatch, suppress(UserError):  # a diverging model's
+            data = packed_bytes(values_of(self.context.model), WEIGHTS)
+            temporary = self.folder / f".{step}.bin"
+            temporary.write_bytes(data)
+            temporary.replace(self._file(step))
+            steps = self.steps()
+            if len(steps) * self.size > MOST:
+                self._remove(steps[-2::-2])
+
+    def steps(self) -> list[int]:
+        """Those whose weights are in the folder, ascending."""
+        names = [file.stem for file in self.folder.glob("[0-9]*.bin")]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _file(self, step: int) -> Path:
+        return self.folder / f"{step}.bin"
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            self._file(step).unlink(missing_ok=True)
+
+    def _describe(self) -> dict[str, Any]:
+        context = self.context
+        model, tokenizer, data = context.model, context.dataset.tokenizer, context.config.data
+        length = model.config.context_length
+        if isinstance(context.corpus, Tales):
+            prompt = first_prompt(context.corpus, tokenizer, length)
+            reference = reference_text(context.corpus, tokenizer, length)
+        else:  # reading a large corpus up to its validation split can take long
+            prompt, reference = texts_of_tokens(context.dataset.val, tokenizer, length)
+        run: dict[str, Any] = {
+            "name": printable(context.config.name or real_path(context.folder).name),
+            "about": f"{model.config.n_layers} layers of {model.config.n_heads} heads, "
+            f"{model.n_parameters:,} parameters; data: {data.name}",
+            "prompt": prompt,
+            "reference": reference,
+            "losses": {},
+            "scored_tokens": 0,
+        }
+        return describe(model, [], WEIGHTS, tokenizer, data.document_end, run)

@@ -1,0 +1,94 @@
+"""The page that follows a run in training, which has `live/` in the folder of its event files:
+
+    model.json   what the page needs to know of the model and its tokenizer
+    STEP.bin     the weights at this step
+
+The page is another distribution's, which can run the model: a function in the group GROUP of its
+entry points, that returns the HTML of the page from the value in model.json and a text for each
+step that changes with its weights, or raises ValueError. The folder can come from anywhere: only
+regular files in it are read, and links are not followed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import entry_points
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tensorboard_attention.limits import MOST_STEPS, RECORD_BYTES
+from tensorboard_attention.records import is_plain, open_regular
+
+GROUP = "tensorboard_attention.live"
+FOLDER = "live"
+MODEL = "model.json"
+WEIGHTS = re.compile(r"(0|[1-9][0-9]{0,11})\.bin")
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+@cache
+def _page() -> Callable[[Any, dict[int, str]], str] | None:
+    """What makes the page, if a distribution that can is installed."""
+    for point in entry_points(group=GROUP):
+        with suppress(ImportError, AttributeError):
+            return point.load()
+    return None
+
+
+def find_followed(folders: Iterable[tuple[str, Path]]) -> list[str]:
+    """The runs, given with their folders, that a page can follow."""
+    if not entry_points(group=GROUP):
+        return []
+    return [run for run, folder in folders if is_plain(folder / FOLDER / MODEL) and steps(folder)]
+
+
+def follow_page(folder: Path) -> str:
+    """The HTML of the page of a run. Raises OSError or ValueError if there is none."""
+    page, versions = _page(), steps(folder)
+    if page is None or not versions:
+        raise OSError(0, "there is no page")
+    try:
+        return page(json.loads(_read(folder, MODEL)), versions)
+    except RecursionError:
+        raise ValueError("it is not JSON") from None
+
+
+def steps(folder: Path) -> dict[int, str]:
+    """The steps of a run whose weights are there, with a text that changes with the weights."""
+    found = {}
+    if (folder / FOLDER).is_symlink():
+        return {}
+    with suppress(OSError), os.scandir(folder / FOLDER) as entries:
+        for entry in islice(entries, MOST_STEPS):
+            name = WEIGHTS.fullmatch(entry.name)
+            if name and entry.is_file(follow_symlinks=False):
+                about = entry.stat(follow_symlinks=False)
+                found[int(name[1])] = f"{about.st_mtime_ns}.{about.st_ino}"
+    return dict(sorted(found.items()))
+
+
+def read_weights(folder: Path, step: int) -> bytes:
+    """The weights of a step. Raises OSError if there are none, and ValueError if they are too
+    large."""
+    return _read(folder, f"{step}.bin")
+
+
+def _read(folder: Path, name: str) -> bytes:
+    path = folder / FOLDER / name
+    if path.parent.is_symlink() or not is_plain(path):
+        raise OSError(0, "there is no such file")
+    with open_regular(path) as file:
+        data = file.read(RECORD_BYTES + 1)
+    if len(data) > RECORD_BYTES:
+        raise ValueError("it is too large")
+    return data
