@@ -19,6 +19,7 @@ from tensorboard_attention.export import LOADER, as_json, document
 from tensorboard_attention.header import fits
 
 MODULES = ("goingon", "following")  # beside those of every live page
+STYLE = "following.css"
 NEEDS = "This page needs JavaScript to run the model. Turn it on."
 
 NUMBER = float | int
@@ -57,7 +58,7 @@ def page(data: Any, versions: Mapping[int, str]) -> str:
         "form-action 'none'"
     )
     run, elements = data["run"], {"model": as_json(tables)}
-    return document(run["name"], run["about"], NEEDS, policy, style(), elements, script)
+    return document(run["name"], run["about"], NEEDS, policy, style(STYLE), elements, script)
 
 
 def _check(data: Any) -> None:

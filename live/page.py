@@ -116,6 +116,7 @@ def code(more: Iterable[str] = (), start: str = "start") -> str:
     return f"{joined([*shared, *page])}\n{start}({json.dumps(joined(worker))});"
 
 
-def style() -> str:
-    files = (export.STATIC / export.STYLE, STATIC / STYLE)
+def style(*more: str) -> str:
+    """The style of the page, with `more` files."""
+    files = (export.STATIC / export.STYLE, *(STATIC / name for name in (STYLE, *more)))
     return "\n".join(path.read_text("utf-8") for path in files)

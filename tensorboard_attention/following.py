@@ -14,13 +14,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from tensorboard_attention.limits import MOST_STEPS, RECORD_BYTES
 from tensorboard_attention.records import is_plain, open_regular
@@ -37,30 +36,28 @@ HEADERS = {
 
 
 @cache
-def _page() -> Callable[[Any, dict[int, str]], str] | None:
+def _maker() -> EntryPoint | None:
     """What makes the page, if a distribution that can is installed."""
-    for point in entry_points(group=GROUP):
-        with suppress(ImportError, AttributeError):
-            return point.load()
-    return None
+    return next(iter(entry_points(group=GROUP)), None)
 
 
 def find_followed(folders: Iterable[tuple[str, Path]]) -> list[str]:
     """The runs, given with their folders, that a page can follow."""
-    if not entry_points(group=GROUP):
+    if _maker() is None:
         return []
     return [run for run, folder in folders if is_plain(folder / FOLDER / MODEL) and steps(folder)]
 
 
 def follow_page(folder: Path) -> str:
-    """The HTML of the page of a run. Raises OSError or ValueError if there is none."""
-    page, versions = _page(), steps(folder)
-    if page is None or not versions:
+    """The HTML of the page of a run. Raises OSError or ValueError if there is none, and ImportError
+    if the distribution that makes it has no modules."""
+    maker, versions = _maker(), steps(folder)
+    if maker is None or not versions:
         raise OSError(0, "there is no page")
     try:
-        return page(json.loads(_read(folder, MODEL)), versions)
+        return maker.load()(json.loads(_read(folder, MODEL)), versions)
     except RecursionError:
-        raise ValueError("it is not JSON") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def steps(folder: Path) -> dict[int, str]:

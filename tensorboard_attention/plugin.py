@@ -130,7 +130,7 @@ class AttentionPlugin(TBPlugin):
     def _follow(self, request: Request) -> Response:
         try:
             page = follow_page(self._index.folders()[request.args["run"]])
-        except (LookupError, OSError, ValueError):
+        except (ImportError, LookupError, OSError, ValueError):
             return Respond(request, "no such page", "text/plain", code=404)
         # Its own policy is in it, as `Respond` would add TensorBoard's.
         return Response(page, content_type="text/html; charset=utf-8", headers=FOLLOWING)

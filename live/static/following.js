@@ -117,6 +117,7 @@ class FollowingPage extends LivePage {
     if (isSame || this.isBusy || !Object.keys(versions).length) return;
     this.goingOn.forget(await this.study.change(versions));
     this.runs = { ".": { "": this.data.steps } };
+    this.say("");
     const { checked } = this.box;
     const distance = (step) => Math.abs(step - this.state.step);
     const nearest = this.data.steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));

@@ -13,7 +13,7 @@ export class GoingOn {
   constructor(study, choose) {
     Object.assign(this, { study, choose });
     this.list = el("ol", { "aria-label": "Steps" });
-    const hint = "What the model writes after your text, and its loss in nats a token, at each step that you saw.";
+    const hint = "For each step: the loss of your text in nats a token, and what the model writes after it.";
     this.node = el(
       "section",
       { class: "goingon" },
@@ -52,7 +52,7 @@ export class GoingOn {
         return el(
           "li",
           { "aria-current": step === shown ? "step" : null },
-          el("button", { type: "button", class: "plain", title: `Show step ${number}`, onclick: () => this.choose(step) }, name),
+          el("button", { type: "button", title: `Show step ${number}`, onclick: () => this.choose(step) }, name),
           el("span", { class: "loss" }, Number.isNaN(loss) ? "–" : loss.toFixed(2)),
           el("span", { class: "written", dir: "auto" }, text),
         );

@@ -1,0 +1,105 @@
+"""What the tab's server reads of a run that a page can follow, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
+
+from tensorboard_attention.limits import RECORD_BYTES
+from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.tests.conftest import log
+
+Get = Callable[..., tuple[int, bytes]]
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Path:
+    """The folder of the weights of a run, with two steps."""
+    log(tmp_path / "logs/run", 0)
+    folder = tmp_path / "logs/run/live"
+    folder.mkdir()
+    (folder / "model.json").write_text("{}")
+    for step in (0, 100):
+        (folder / f"{step}.bin").write_bytes(b"%d" % step)
+    return folder
+
+
+def app(logs: Path) -> Get:
+    plugin = AttentionPlugin(TBContext(logdir=str(logs)))
+    plugin.is_active()
+    routes = plugin.get_plugin_apps()
+
+    def get(route: str, **query: str) -> tuple[int, bytes]:
+        answer = Client(routes[route]).get(query_string=query)
+        return answer.status_code, answer.data
+
+    return get
+
+
+@pytest.fixture
+def get(live: Path) -> Get:
+    return app(live.parents[1])
+
+
+def steps(get: Get) -> dict[str, str]:
+    return json.loads(get("/follow/steps", run="run")[1])
+
+
+def test_steps_and_their_weights(live: Path, get: Get) -> None:
+    assert [*steps(get)] == ["0", "100"]
+    assert get("/follow/weights", run="run", step="100") == (200, b"100")
+    before = steps(get)
+    new = live / "new"
+    new.write_bytes(b"other")
+    new.replace(live / "100.bin")
+    after = steps(get)
+    assert after["0"] == before["0"] and after["100"] != before["100"]
+    (live / "0.bin").unlink()
+    assert [*steps(get)] == ["100"]
+
+
+def test_only_weights_of_a_known_run_are_served(live: Path, get: Get) -> None:
+    (live / "secret").write_bytes(b"secret")
+    (live / ".200.bin").write_bytes(b"half")  # another process writes it
+    for name in ("-1.bin", "01.bin", "1e3.bin", "\uff11.bin", "x.bin", f"{10**13}.bin", "2.bin.gz"):
+        (live / name).write_bytes(b"odd")
+    assert [*steps(get)] == ["0", "100"]
+    for step in ("", "x", "7", "../100", "100.bin", "secret", "1" * 300, "9" * 5000, "0\0"):
+        assert get("/follow/weights", run="run", step=step)[0] == 404, step
+    for run in ("", ".", "..", "run/live", "../logs/run", "run\0", str(live.parent)):
+        assert get("/follow/weights", run=run, step="0")[0] == 404, run
+        assert get("/follow/steps", run=run)[0] == 404, run
+        assert get("/follow", run=run)[0] == 404, run
+    for route in ("/follow", "/follow/steps", "/follow/weights"):
+        assert get(route)[0] == 404
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "large"])
+def test_what_is_no_file_of_weights_is_refused(live: Path, get: Get, kind: str) -> None:
+    path = live / "100.bin"
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(live / "0.bin")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(RECORD_BYTES + 1)
+    assert get("/follow/weights", run="run", step="100")[0] == 404
+    assert [*steps(get)] == (["0", "100"] if kind == "large" else ["0"])
+
+
+def test_a_folder_elsewhere_is_not_read(live: Path, get: Get) -> None:
+    elsewhere = live.rename(live.parents[2] / "elsewhere")
+    live.symlink_to(elsewhere)
+    assert steps(get) == {} and get("/follow/weights", run="run", step="0")[0] == 404
+    assert get("/follow", run="run")[0] == 404
+    assert "run" not in json.loads(get("/runs")[1])["followed"]

@@ -1,0 +1,225 @@
+"""The page that follows a run: it shows steps as they come, and a stranger's run is only data."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright import sync_api
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
+
+from inference import open_run
+from live.following import page
+from live.models import replace_values
+from live.pack import packed_bytes, rounded
+from model import GPT
+from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.tests.conftest import Tab, tensorboard
+from tests.conftest import ROOT
+from tests.live.pages import Live
+
+HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
+TEXT = "Once there was a hen named Ida. Ida"
+
+
+@pytest.fixture
+def described(tiny_run: Path) -> dict[str, Any]:
+    return json.loads((tiny_run / "live/model.json").read_text())
+
+
+def changed(data: dict[str, Any], *keys: str, to: Any) -> dict[str, Any]:
+    found = part = deepcopy(data)
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = to
+    return found
+
+
+def test_the_page_runs_its_own_scripts_alone(described: dict[str, Any]) -> None:
+    html = page(changed(described, "run", "name", to=HOSTILE), {0: "a"})
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', html)
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert rules["connect-src"] == "'self'" and rules["worker-src"] == "blob:"
+    assert re.fullmatch(r"'sha256-\S+' 'sha256-\S+'", rules["script-src"])
+    assert "<img" not in html and html.count("</script>") == 3  # the model, the code, the loader
+
+
+@pytest.mark.parametrize(
+    ("keys", "to"),
+    [
+        (("weights",), "float32"),
+        (("config", "n_layers"), "2"),
+        (("config", "n_heads"), 0),
+        (("config", "vocab_size"), 7),
+        (("config",), []),
+        (("parameters",), [["token_embedding.weight", ["300"]]]),
+        (("tokenizer", "pattern"), r"(?:a+)+$"),
+        (("tokenizer", "pattern"), []),
+        (("tokenizer", "tokens"), [1]),
+        (("tokenizer",), None),
+        (("run", "name"), 1),
+        (("run", "losses"), {"0": {}}),
+        (("run",), {}),
+    ],
+)
+def test_what_describes_no_model_is_refused(
+    described: dict[str, Any], keys: tuple[str, ...], to: Any
+) -> None:
+    assert page(described, {0: "a"})
+    with pytest.raises(ValueError, match="not the description of a model"):
+        page(changed(described, *keys, to=to), {0: "a"})
+    others: list[Any] = [None, [], "text", 1]
+    for other in others:
+        with pytest.raises(ValueError, match="not the description of a model"):
+            page(other, {0: "a"})
+
+
+def test_a_run_without_a_description_has_no_page(run: Path) -> None:
+    plugin = AttentionPlugin(TBContext(logdir=str(run.parent)))
+    plugin.is_active()
+    routes = plugin.get_plugin_apps()
+
+    def followed() -> tuple[list[str], int]:
+        runs = Client(routes["/runs"]).get().get_json(force=True)["followed"]
+        return runs, Client(routes["/follow"]).get(query_string={"run": "run"}).status_code
+
+    assert followed() == (["run"], 200)
+    for text in ("{}", "[" * 100_000, "no JSON", "\udcff", "9" * 5000):
+        (run / "live/model.json").write_text(text, errors="surrogateescape")
+        assert followed()[1] == 404
+    (run / "live/model.json").unlink()
+    assert followed() == ([], 404)
+    (run / "live/model.json").symlink_to(run / "config.yaml")
+    assert followed() == ([], 404)
+
+
+def test_tensorboard_needs_no_torch_for_it() -> None:
+    code = "import sys, live.following; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+Begun = tuple[Path, dict[str, bytes]]
+
+
+@pytest.fixture
+def begun(run: Path) -> Begun:
+    """The folder of the weights of a run that has written its first step, and the later ones."""
+    live = run / "live"
+    later = {name: (live / name).read_bytes() for name in ("3.bin", "6.bin")}
+    for name in later:
+        (live / name).unlink()
+    return live, later
+
+
+@pytest.fixture
+def following(begun: Begun, browser: sync_api.Browser) -> Iterator[Live]:
+    """The page of the run, to which the tab has a link. It requests only steps and weights."""
+    with tensorboard(begun[0].parent.parent) as url:
+        tab = Tab(browser, f"{url}#attention")
+        link = tab["a:has-text('Your own text')"].evaluate("link => link.href")
+        tab.close()
+        page = Live(browser, link)
+        yield page
+        page.page.context.close()
+        assert page.errors == []
+        asked = {each for each in page.asked if not each.startswith("blob:")}
+        assert all(each.startswith(f"{url}data/plugin/attention/follow") for each in asked)
+
+
+def write(file: Path, data: bytes) -> None:
+    """Write a step as a run does."""
+    temporary = file.with_name(f".{file.name}")
+    temporary.write_bytes(data)
+    temporary.replace(file)
+
+
+def shows(page: Live, step: str) -> None:
+    """Wait until it does."""
+    page[f".stepper output:text-is('{step}')"].wait_for()
+    page.settled()
+
+
+def loss_becomes(page: Live, loss: float) -> None:
+    """Wait until the page shows that mean loss of the text."""
+    page.page.wait_for_function(
+        "loss => Math.abs(document.querySelector('.next .sum b').textContent - loss) < 0.0015",
+        arg=loss,
+    )
+
+
+def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> None:
+    (live, later), page = begun, following
+    box = page[".following input"]
+    shows(page, "0")
+    assert box.is_checked()
+    page.type(TEXT)
+    page.off("L")
+    off = page[".offlist"].inner_text()
+    write(live / "3.bin", later["3.bin"])
+    shows(page, "3 (2 of 2)")
+    page[".goingon li:has-text('Step 3')"].wait_for()
+    assert page[".goingon li button"].all_inner_texts() == ["Step 3", "Step 0"]
+    assert page["textarea"].input_value() == TEXT
+    assert off and page[".offlist"].inner_text() == off
+    assert box.is_checked() and "step=last" in page.page.evaluate("location.hash")
+    page[".stepper input"].fill("0")
+    shows(page, "0 (1 of 2)")
+    assert not box.is_checked()
+    write(live / "6.bin", later["6.bin"])
+    shows(page, "0 (1 of 3)")
+    assert not box.is_checked() and page["textarea"].input_value() == TEXT
+    box.check()
+    shows(page, "6 (3 of 3)")
+    page.page.reload()
+    shows(page, "6 (3 of 3)")
+    assert page["textarea"].input_value() == TEXT
+
+
+def drawn(model: GPT, ids: list[int], seed: int) -> tuple[bytes, float]:
+    """Weights as a run writes them, and PyTorch's loss of a text with them."""
+    torch.manual_seed(seed)
+    drawn = {name: torch.randn(each.shape) / 3 for name, each in model.named_parameters()}
+    values = {name: each.numpy() for name, each in drawn.items()}
+    replace_values(model, rounded(values, "float16"))
+    with torch.no_grad():
+        logits = model(torch.tensor([ids[:-1]]))[0]
+    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).item()
+    return packed_bytes(values, "float16"), loss
+
+
+def test_the_page_computes_with_the_weights_of_its_step(
+    run: Path, begun: Begun, following: Live
+) -> None:
+    (live, _), page, opened = begun, following, open_run(run, "last")
+    ids = opened.tokenizer.encode("\n\n" + TEXT)
+    (one, first), (two, second) = (drawn(opened.model, ids, seed) for seed in (1, 2))
+    assert abs(first - second) > 0.1
+    page.type(TEXT)
+    write(live / "6.bin", one)
+    loss_becomes(page, first)
+    write(live / "6.bin", two)  # another training of the same steps
+    loss_becomes(page, second)
+    write(live / "3.bin", one)
+    (live / "6.bin").unlink()  # a resume
+    loss_becomes(page, first)
+    shows(page, "3 (2 of 2)")
+    assert page["textarea"].input_value() == TEXT and page[".following input"].is_checked()
+
+
+def test_damaged_weights_are_told(begun: Begun, following: Live) -> None:
+    live, later = begun
+    write(live / "3.bin", b"damaged")
+    following[".notice:has-text('damaged')"].wait_for()
+    write(live / "6.bin", later["6.bin"])
+    shows(following, "6 (3 of 3)")
+    assert following[".notice"].inner_text() == ""

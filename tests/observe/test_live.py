@@ -1,0 +1,114 @@
+"""The weights for the live page: what is written, when, and what is removed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from live.models import replace_values, values_of
+from live.pack import pack
+from live.page import describe
+from model import GPT
+from observe import live
+from observe.live import LiveConfig, LiveWeights
+from tests.conftest import small_config
+from tests.observe.conftest import run_context, trainer_at
+
+
+def weights(folder: Path, *overrides: str, every: str = "1") -> LiveWeights:
+    return LiveWeights(LiveConfig(every), run_context(folder, *overrides))
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "live").iterdir()}
+
+
+def run_to(observer: LiveWeights, first: int, last: int) -> None:
+    observer.on_start(trainer_at(observer.context, first))
+    for step in range(first + 1, last + 1):
+        observer.on_step(trainer_at(observer.context, step))
+
+
+def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
+    observer = weights(tmp_path, "name=a hen")
+    before = torch.get_rng_state()
+    run_to(observer, 0, 0)
+    assert torch.equal(before, torch.get_rng_state())
+    model, tokenizer = observer.context.model, observer.context.dataset.tokenizer
+    text = pack(values_of(model), "float16")
+    assert (tmp_path / "live/0.bin").read_bytes() == zlib.decompress(base64.b64decode(text))
+    found = json.loads((tmp_path / "live/model.json").read_text())
+    assert found == json.loads(
+        json.dumps(describe(model, [], "float16", tokenizer, None, found["run"]))
+    )
+    assert found["run"]["name"] == "a hen"
+
+
+@pytest.mark.parametrize(
+    ("every", "maps", "steps"),
+    [
+        ("auto", "3", {0, 3, 6, 7}),
+        ("4", "3", {0, 4, 7}),
+        ("4", "0", {0, 4, 7}),
+        ("auto", "0", set()),
+        ("0", "3", set()),
+    ],
+)
+def test_steps_are_those_of_the_maps_or_the_given_ones(
+    tmp_path: Path, every: str, maps: str, steps: set[int]
+) -> None:
+    settings = ("trainer.max_steps=7", f"observe.attention.every={maps}")
+    observer = weights(tmp_path, *settings, every=every)
+    run_to(observer, 0, 7)
+    assert {*observer.steps()} == steps
+    assert observer.config.is_on(observer.context.config.observe.attention) == bool(steps)
+
+
+def test_a_resume_removes_the_later_steps(tmp_path: Path) -> None:
+    observer = weights(tmp_path)
+    run_to(observer, 0, 5)
+    (tmp_path / "live/.6.bin").write_bytes(b"half")  # the process was killed while writing
+    run_to(observer, 3, 3)
+    assert observer.steps() == [0, 1, 2, 3]
+    run_to(observer, 3, 6)
+    assert files(tmp_path) == {"model.json", *(f"{step}.bin" for step in range(7))}
+
+
+def test_where_room_is_short_every_other_step_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observer = weights(tmp_path)
+    monkeypatch.setattr(live, "MOST", 5 * observer.size)
+    observer.on_start(trainer_at(observer.context, 0))
+    expected = [0]
+    for step in range(1, 40):
+        observer.on_step(trainer_at(observer.context, step))
+        expected.append(step)
+        if len(expected) > 5:
+            expected = [each for i, each in enumerate(expected) if (len(expected) - i) % 2]
+        assert observer.steps() == expected
+    monkeypatch.setattr(live, "MOST", observer.size - 1)
+    other = weights(tmp_path / "large")
+    (tmp_path / "large").mkdir()
+    run_to(other, 0, 2)
+    assert not (tmp_path / "large/live").exists()
+
+
+def test_weights_that_float16_cannot_hold_are_left_out(tmp_path: Path) -> None:
+    model = GPT(small_config(1, 1, 4, 8), 256)
+    observer = LiveWeights(LiveConfig("1"), run_context(tmp_path, model=model))
+    run_to(observer, 0, 1)
+    values = values_of(model)
+    large = {name: np.full_like(value, 1e5) for name, value in values.items()}
+    kept = {name: value.copy() for name, value in values.items()}
+    replace_values(model, large)
+    observer.on_step(trainer_at(observer.context, 2))
+    replace_values(model, kept)
+    observer.on_step(trainer_at(observer.context, 3))
+    assert observer.steps() == [0, 1, 3]
