@@ -29,6 +29,7 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
         "train.log",
         "metrics.jsonl",
         "losses.json",
+        "live",
         "summary.json",
         "tokenizer",
         "checkpoints",
