@@ -97,6 +97,12 @@ class FollowingPage extends LivePage {
     return super.set(part);
   }
 
+  // A ranking is of one step, and would be gone with the next one.
+  ranked() {
+    this.box.checked = false;
+    super.ranked();
+  }
+
   // Tokens that the model goes on with need more questions, as explanations do.
   async explain() {
     const { turn, state, reading } = this;

@@ -182,7 +182,9 @@ def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> Non
     shows(page, "6 (3 of 3)")
     page.page.reload()
     shows(page, "6 (3 of 3)")
-    assert page["textarea"].input_value() == TEXT
+    assert page["textarea"].input_value() == TEXT and box.is_checked()
+    page[".ranking button"].click()
+    page[".following input:not(:checked)"].wait_for()
 
 
 def drawn(model: GPT, ids: list[int], seed: int) -> tuple[bytes, float]:
