@@ -34,7 +34,11 @@ TOKENIZER = {
     "eos_ids": [int],
     "document_end": str | None,
 }
-RUN = {"name": str, "about": str, "prompt": str, "reference": str, "scored_tokens": int}
+RUN = {
+    **dict.fromkeys(("name", "about", "prompt", "reference"), str),
+    "names": [[str]],
+    "scored_tokens": int,
+}
 
 
 def page(data: Any, versions: Mapping[int, str]) -> str:

@@ -23,7 +23,7 @@ from files import real_path, replace_text
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
 from live.page import describe
-from live.texts import first_prompt, reference_text, texts_of_tokens
+from live.texts import first_prompt, name_groups, reference_text, texts_of_tokens
 from observe.attention import AUTO, AttentionConfig, check_every
 from training.callback import Callback
 
@@ -120,6 +120,7 @@ class LiveWeights(Callback):
             f"{model.n_parameters:,} parameters; data: {data.name}",
             "prompt": prompt,
             "reference": reference,
+            "names": name_groups(context.corpus),
             "losses": {},
             "scored_tokens": 0,
         }

@@ -74,9 +74,16 @@ class FollowingPage extends LivePage {
     return true;
   }
 
-  // While the text is written or heads are ranked, the step stays.
+  // While the model writes into the text, and during the tour, nothing changes.
   get isBusy() {
-    return this.author.busy || this.ranking.busy || !this.tour.node.hidden;
+    return this.author.busy || !this.tour.node.hidden;
+  }
+
+  // Whether something was measured part by part: it is of this step, and would be gone with another.
+  get hasMeasured() {
+    const { heads, streams } = this.understanding.patches;
+    const sweeps = [heads, streams].some(({ busy, shares }) => busy || shares.length);
+    return sweeps || this.ranking.busy || this.ranking.rises.size > 0;
   }
 
   async begin() {
@@ -95,12 +102,6 @@ class FollowingPage extends LivePage {
   set(part) {
     if ("step" in part) this.box.checked = part.step === this.newest;
     return super.set(part);
-  }
-
-  // A ranking is of one step, and would be gone with the next one.
-  ranked() {
-    this.box.checked = false;
-    super.ranked();
   }
 
   // Tokens that the model goes on with need more questions, as explanations do.
@@ -124,6 +125,7 @@ class FollowingPage extends LivePage {
     this.goingOn.forget(await this.study.change(versions));
     this.runs = { ".": { "": this.data.steps } };
     this.say("");
+    if (this.hasMeasured) this.box.checked = false;
     const { checked } = this.box;
     const distance = (step) => Math.abs(step - this.state.step);
     const nearest = this.data.steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));

@@ -184,7 +184,10 @@ def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> Non
     shows(page, "6 (3 of 3)")
     assert page["textarea"].input_value() == TEXT and box.is_checked()
     page[".ranking button"].click()
-    page[".following input:not(:checked)"].wait_for()
+    page[".ranking button:has-text('Rank the heads')"].wait_for()
+    write(live / "9.bin", later["6.bin"])
+    shows(page, "6 (3 of 4)")  # for which the ranking is
+    assert not box.is_checked()
 
 
 def drawn(model: GPT, ids: list[int], seed: int) -> tuple[bytes, float]:
