@@ -1,5 +1,5 @@
 """Why a head looks where it looks: the score of one cell of its map as a sum over what wrote the
-query and what wrote the key.
+query and what wrote the key; and which earlier heads a head reads, over a whole text.
 
 The residual stream is the sum of what the embedding, the heads and the MLPs of earlier layers have
 written. With the scales of the norms frozen at their values, everything between the stream and a
@@ -12,16 +12,19 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from errors import check_range
-from model.attention import CausalSelfAttention, split_heads
-from model.block import block_of, blocks_of
+from model.attention import AttentionSteps, CausalSelfAttention, split_heads
+from model.block import Block, block_of, blocks_of
 from model.gpt import GPT, evaluating
 from model.position import NoPosition
+from model.recording import record_attention
 
-Parts = dict[str, Float64[Tensor, "token d_model"]]
+Parts = dict[str, Float[Tensor, "token d_model"]]
+Shares = dict[str, Float[Tensor, "way head"]]
+WAYS = ("query", "key", "value")
 
 
 @torch.no_grad()
@@ -47,7 +50,7 @@ def explain_score(
     attention = block.attention
     check_range("query", query, 0, len(tokens) - 1)
     check_range("key", key, 0, query)
-    parts = stream_parts(model, tokens, layer)
+    parts = stream_parts(model, tokens)[layer]
     names, values = [*parts], torch.stack([*parts.values()])
     normed = _frozen(block.attention_norm, values, values.sum(0))
     n_shared = attention.query.out_features // attention.key.out_features  # queries of a key
@@ -63,8 +66,77 @@ def explain_score(
 
 
 @torch.no_grad()
-def stream_parts(model: GPT, tokens: Int[Tensor, " token"], layer: int) -> Parts:
-    """What has written the residual stream before `layer`, by name; "biases" come last."""
+def wiring(model: GPT, tokens: Int[Tensor, " token"]) -> list[Shares]:
+    """What the heads of each layer read: by name of a part that wrote the stream before the layer
+    (as in `explain_score`), its share in the queries, the keys and the values of each head.
+
+        wiring(model, tokens)[1]["L0H2"][1, 3]    # of what L1H3 reads through its keys
+
+    The shares of a head sum to 1 in each way; one below 0 works against the others.
+
+    - query, key: of the preference sum_k (a_k - u_k) s_k, where s are the scaled scores of a query,
+      a its weights and u those of a query that attends evenly to all its keys. (No softmax depends
+      on sum_k u_k s_k. The preference is KL(a|u) + KL(u|a), so never below 0.) It is linear in what
+      wrote the query, and in what wrote the keys.
+    - value: of |o|^2, where o = sum_k a_k v_k is what the head gathers for a query: the parts of o
+      along o.
+
+    Both are summed over all queries before they are divided: a query without a preference has no
+    weight. NaN for a head that attends exactly evenly, or gathers nothing. Computed in float32,
+    with dropout off and the scales of norms frozen.
+    """
+    tokens = tokens.to(model.token_embedding.weight.device)
+    with record_attention(model, keep="steps") as recorded:
+        streams = stream_parts(model, tokens, torch.float32)
+    return [
+        _shares(block, parts, AttentionSteps(*(step[0].float() for step in steps)))
+        for block, parts, steps in zip(blocks_of(model), streams, recorded, strict=True)
+    ]
+
+
+def between_heads(shares: list[Shares]) -> Float[Tensor, "way layer head layer head"]:
+    """The shares of heads in heads, on the CPU; 0 for those that are not in an earlier layer."""
+    n_layers, n_heads = len(shares), next(iter(shares[0].values())).shape[1]
+    found = torch.zeros(len(WAYS), n_layers, n_heads, n_layers, n_heads)
+    for layer, parts in enumerate(shares):
+        for earlier in range(layer):
+            heads = [parts[f"L{earlier}H{head}"] for head in range(n_heads)]
+            found[:, layer, :, earlier] = torch.stack(heads, -1)
+    return found
+
+
+def _shares(block: Block, parts: Parts, steps: AttentionSteps) -> Shares:
+    """`wiring` of one layer; the steps are those of one text."""
+    attention = block.attention
+    written = torch.stack([*parts.values()])
+    normed = _frozen(block.attention_norm, written, written.sum(0))
+    vectors = (  # of each part
+        _per_head(attention, attention.query, attention.query_norm, normed),
+        _per_head(attention, attention.key, attention.key_norm, normed),
+        _projected(attention, attention.value, normed),
+    )
+    n_heads, n_shared = len(steps.query), len(steps.query) // len(steps.key)  # queries of a key
+    allowed = steps.masked.isfinite()
+    preference = steps.weights - allowed / allowed.sum(-1, keepdim=True)
+    # Sums over tokens of a vector times one of these: the preference, but for a factor, and |o|^2.
+    met = (
+        preference @ steps.key.repeat_interleave(n_shared, 0),
+        preference.mT @ steps.query,
+        steps.weights.mT @ steps.context,
+    )
+    sums = [
+        torch.einsum("phtd,htd->hp", vector.repeat_interleave(n_heads // vector.shape[1], 1), other)
+        for vector, other in zip(vectors, met, strict=True)
+    ]
+    shares = torch.stack([found / found.sum(-1, keepdim=True) for found in sums])
+    return dict(zip(parts, shares.unbind(-1), strict=True))
+
+
+@torch.no_grad()
+def stream_parts(
+    model: GPT, tokens: Int[Tensor, " token"], dtype: torch.dtype = torch.float64
+) -> list[Parts]:
+    """What has written the residual stream before each layer, by name; "biases" come last."""
     gathered: list[Tensor] = []  # by the heads of each layer
     added: list[Tensor] = []  # by the MLP of each layer
     hooks = [
@@ -80,8 +152,8 @@ def stream_parts(model: GPT, tokens: Int[Tensor, " token"], layer: int) -> Parts
     try:
         with evaluating(model):
             model.hidden(tokens[None])
-            embedding = model.token_embedding(tokens).double()
-            embedded = model.embed(tokens[None])[0].double()
+            embedding = model.token_embedding(tokens).to(dtype)
+            embedded = model.embed(tokens[None])[0].to(dtype)
     finally:
         for hook in hooks:
             hook.remove()
@@ -89,35 +161,44 @@ def stream_parts(model: GPT, tokens: Int[Tensor, " token"], layer: int) -> Parts
     if not isinstance(model.position, NoPosition):
         parts["position"] = embedded - embedding
     biases = torch.zeros_like(embedding)
-    for index, block in enumerate(blocks_of(model)[:layer]):
-        for head, written in enumerate(_written(block.attention, gathered[index])):
+    before = []
+    for index, block in enumerate(blocks_of(model)):
+        before.append(parts | {"biases": biases})
+        for head, written in enumerate(_written(block.attention, gathered[index].to(dtype))):
             parts[f"L{index}H{head}"] = written
         if block.attention.output.bias is not None:
-            biases += block.attention.output.bias.double()
-        parts[f"L{index} MLP"] = added[index][0].double()
-    return parts | {"biases": biases}
+            biases = biases + block.attention.output.bias.to(dtype)
+        parts[f"L{index} MLP"] = added[index][0].to(dtype)
+    return before
 
 
 def _written(
     attention: CausalSelfAttention, gathered: Float[Tensor, "1 token width"]
-) -> Float64[Tensor, "head token d_model"]:
+) -> Float[Tensor, "head token d_model"]:
     """What each head adds to the residual stream, without the bias of the output matrix."""
-    heads = split_heads(gathered.double(), attention.d_head)[0]
-    output = split_heads(attention.output.weight[None].double(), attention.d_head)[0]
+    heads = split_heads(gathered, attention.d_head)[0]
+    output = split_heads(attention.output.weight[None].to(heads.dtype), attention.d_head)[0]
     return heads @ output.transpose(-2, -1)
+
+
+def _projected(
+    attention: CausalSelfAttention, matrix: nn.Linear, parts: Float[Tensor, "part token d_model"]
+) -> Float[Tensor, "part head token d_head"]:
+    """What a matrix makes of each part, in heads; the last part gets the bias."""
+    found = parts @ matrix.weight.to(parts.dtype).T
+    if matrix.bias is not None:
+        found[-1] += matrix.bias.to(parts.dtype)
+    return split_heads(found, attention.d_head)
 
 
 def _per_head(
     attention: CausalSelfAttention,
     matrix: nn.Linear,
     norm: nn.Module,
-    parts: Float64[Tensor, "part token d_model"],
-) -> Float64[Tensor, "part head token d_head"]:
+    parts: Float[Tensor, "part token d_model"],
+) -> Float[Tensor, "part head token d_head"]:
     """Parts of queries or keys; the last part gets the bias."""
-    found = parts @ matrix.weight.double().T
-    if matrix.bias is not None:
-        found[-1] += matrix.bias.double()
-    heads = split_heads(found, attention.d_head)
+    heads = _projected(attention, matrix, parts)
     return attention.position(_frozen(norm, heads, heads.sum(0)), 0)
 
 
@@ -126,7 +207,7 @@ def _frozen(norm: nn.Module, parts: Tensor, whole: Tensor) -> Tensor:
     part gets the bias."""
     if isinstance(norm, nn.Identity):
         return parts
-    gain = norm.get_parameter("weight").double()
+    gain = norm.get_parameter("weight").to(parts.dtype)
     if isinstance(norm, nn.RMSNorm):
         assert norm.eps is not None
         return parts * gain * (whole.square().mean(-1, keepdim=True) + norm.eps).rsqrt()
@@ -135,5 +216,5 @@ def _frozen(norm: nn.Module, parts: Tensor, whole: Tensor) -> Tensor:
     scale = (whole.var(-1, correction=0, keepdim=True) + norm.eps).rsqrt()
     found = (parts - parts.mean(-1, keepdim=True)) * gain * scale
     if norm.bias is not None:
-        found[-1] += norm.bias.double()
+        found[-1] += norm.bias.to(parts.dtype)
     return found

@@ -1,0 +1,126 @@
+"""What heads read of earlier heads, against loops over the cells of their maps, and in a model
+whose heads are wired by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from model import GPT, between_heads, explain_score, record_attention, wiring
+from model.explain import stream_parts
+
+N_TOKENS = 6
+
+
+def values_of(model: GPT, tokens: torch.Tensor, layer: int, kv_head: int) -> dict:
+    """What each part writes into the values, (token, d_head), with the scale of the norm frozen."""
+    block, parts = model.blocks[layer], stream_parts(model, tokens)[layer]
+    norm, rows = block.attention_norm, slice(4 * kv_head, 4 * kv_head + 4)
+    stream = sum(parts.values())
+    found = {}
+    for name, part in parts.items():
+        if isinstance(norm, torch.nn.LayerNorm):
+            scale = (stream.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
+            normed = (part - part.mean(-1, keepdim=True)) / scale * norm.weight
+            if name == "biases" and norm.bias is not None:
+                normed = normed + norm.bias
+        else:
+            scale = (stream.square().mean(-1, keepdim=True) + norm.eps).sqrt()
+            normed = part / scale * norm.weight
+        found[name] = normed @ block.attention.value.weight[rows].double().T
+        if name == "biases" and block.attention.value.bias is not None:
+            found[name] = found[name] + block.attention.value.bias[rows]
+    return found
+
+
+def looped(model: GPT, tokens: torch.Tensor, layer: int, head: int) -> dict[str, list[float]]:
+    """The shares of every part in the queries, keys and values of a head, cell by cell."""
+    with record_attention(model, keep="steps") as steps:
+        model(tokens[None])
+    weights, masked = steps[layer].weights[0, head].double(), steps[layer].masked[0, head].double()
+    values = values_of(model, tokens, layer, head * steps[layer].key.shape[1] // 4)
+    names = [*values]
+    sums = {name: [0.0, 0.0, 0.0] for name in names}
+    whole = [0.0, 0.0]
+    for query in range(len(tokens)):
+        keys = [key for key in range(query + 1) if masked[query, key] > -torch.inf]
+        for key in keys:
+            preference = float(weights[query, key]) - 1 / len(keys)
+            whole[0] += preference * float(masked[query, key])
+            terms = explain_score(model, tokens, (layer, head), query, key)
+            for (in_query, in_key), term in terms.items():
+                sums[in_query][0] += preference * term
+                sums[in_key][1] += preference * term
+        gathered = {
+            name: sum(weights[query, key] * values[name][key] for key in keys) for name in names
+        }
+        output = sum(gathered.values())
+        whole[1] += float(output @ output)
+        for name in names:
+            sums[name][2] += float(gathered[name] @ output)
+    return {
+        name: [of_query / whole[0], of_key / whole[0], of_value / whole[1]]
+        for name, (of_query, of_key, of_value) in sums.items()
+    }
+
+
+def check(model: GPT) -> None:
+    tokens = torch.randint(13, (N_TOKENS,))
+    found = wiring(model, tokens)
+    for layer, head in ((0, 2), (1, 0), (1, 3)):
+        expected = looped(model, tokens, layer, head)
+        assert [*found[layer]] == [*expected]
+        for name, shares in expected.items():
+            assert found[layer][name][:, head].tolist() == pytest.approx(shares, abs=1e-4), name
+    for shares in found:
+        total = torch.stack([*shares.values()]).sum(0)
+        assert total.tolist() == [pytest.approx([1.0] * 4, abs=1e-4)] * 3
+
+
+@torch.no_grad()
+def test_shares_are_those_of_all_cells(make_model, family):
+    check(make_model(**family))
+
+
+@torch.no_grad()
+def test_even_attention_is_that_to_all_keys_that_a_query_may_attend_to(make_model):
+    check(make_model(window=3))
+
+
+@torch.no_grad()
+def test_a_head_that_reads_one_head_through_its_keys(make_model):
+    """L0H2 alone writes the last four directions, which nothing but the keys of L1H1 reads."""
+    model = make_model(norm="rmsnorm", position="rotary", qk_norm=False, bias=False)
+    model.token_embedding.weight[:, 12:] = 0
+    written = model.blocks[0].attention.output.weight
+    written.zero_()
+    written[12:, 8:12] = torch.eye(4)
+    for parameter in model.blocks[0].mlp.parameters():
+        parameter.zero_()
+    reader = model.blocks[1].attention
+    reader.key.weight[4:8, :12] = 0
+    reader.query.weight[4:8, 12:] = 0
+    reader.value.weight[4:8, 12:] = 0
+    found = wiring(model, torch.randint(13, (N_TOKENS,)))
+    expected = {"embedding": [1, 0, 1], "L0H2": [0, 1, 0]}
+    for name, share in found[1].items():
+        assert share[:, 1].tolist() == pytest.approx(expected.get(name, [0, 0, 0]), abs=1e-5)
+    edges = between_heads(found)
+    assert edges.shape == (3, 2, 4, 2, 4)
+    assert edges[:, 1, 1, 0].tolist() == [
+        pytest.approx([0, 0, shares, 0], abs=1e-5) for shares in (0, 1, 0)
+    ]
+    assert not edges[:, 0].any() and not edges[:, :, :, 1].any()
+
+
+@torch.no_grad()
+def test_edges_between_more_than_two_layers(make_model):
+    model = make_model(n_layers=3)
+    found = wiring(model, torch.randint(13, (N_TOKENS,)))
+    edges = between_heads(found)
+    for layer, earlier in ((1, 0), (2, 0), (2, 1)):
+        for head in range(4):
+            assert torch.equal(
+                edges[:, layer, :, earlier, head], found[layer][f"L{earlier}H{head}"]
+            )
+    assert not edges[:, 1, :, 1:].any() and not edges[:, 2, :, 2].any()
