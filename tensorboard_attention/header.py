@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorboard_attention.limits import HEADER_BYTES
-from tensorboard_attention.summary import VERSION
+from tensorboard_attention.summary import MOST_EDGES, VERSION
 
 # The types of the fields: a list is of any length, and a tuple stands for a list of these.
 TEXTS = {str: str}
@@ -29,6 +30,7 @@ FIELDS = {
     "overview": str,
     "not_finite": [(int, int)],
     "last_step": int,
+    "wiring": [(int, int, int, int, int, float | int)],
 }
 
 
@@ -86,6 +88,13 @@ def _read(header: dict[str, Any]) -> Header:
         query, key = (0, 0) if example is None else example
         if not (0 <= query < len(tokens) and 0 <= key < len(keys)):
             raise ValueError("an example is not in the text")
+    if len(header.get("wiring", [])) > MOST_EDGES:
+        raise ValueError("it has too many edges")
+    for way, layer, head, earlier, source, share in header.get("wiring", []):
+        if not (0 <= way < 3 and 0 <= earlier < layer and math.isfinite(share)):
+            raise ValueError("an edge does not lead to a later layer")
+        if not (0 <= head < heads[layer] and 0 <= source < heads[earlier]):
+            raise ValueError("an edge is between heads that are not there")
     values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], "<f4")
     measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
     text = hash((*tokens, None, *keys))

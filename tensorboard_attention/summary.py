@@ -9,7 +9,9 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
             or null, and how much it tells; roles: of each, in two or three words with a number,
             and the name of its score; overview (one sentence on all heads); not_finite (layer and
             head of each head with weights that are not finite); last_step, of the training, if it
-            is known. Older logs lack the last eight.
+            is known; wiring, if it was given: way (0 query, 1 key, 2 value), layer and head,
+            earlier layer and head, and share of each edge, the strongest first. Older logs lack the
+            last nine.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -39,6 +41,7 @@ Tokens = Sequence[str | bytes]
 PLUGIN_NAME = "attention"
 VERSION = 1
 MAX_TOKENS = 512  # 12 x 12 causal maps of 512 tokens are 19 MB per step before compression
+WEAKEST, MOST_EDGES = 0.05, 2000  # smaller shares are not logged, nor more edges
 
 
 def add_attention(
@@ -52,6 +55,7 @@ def add_attention(
     decode: str | None = None,
     measured: Mapping[str, str] | str | None = None,
     last_step: int | None = None,
+    wiring: Any = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -71,12 +75,17 @@ def add_attention(
     measured: where the given scores were measured, such as "random tokens, repeated": for all of
         them, or by name. Shown beside them; all other scores are measured on "this text".
     last_step: that of the whole training. The tab does not open on a run that has just begun.
+    wiring: how much of what a head reads was written by each earlier head, of shape (3, layer,
+        head, earlier layer, head): shares of its queries, keys and values. Only those of earlier
+        layers count. The tab draws them as edges, if they are at least WEAKEST.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
-    summary = attention_summary(tag, maps, tokens, scores, key_tokens, decode, measured, last_step)
+    summary = attention_summary(
+        tag, maps, tokens, scores, key_tokens, decode, measured, last_step, wiring
+    )
     writer._get_file_writer().add_summary(summary, step)
 
 
@@ -101,6 +110,7 @@ def encode(
     decode: str | None = None,
     measured: Mapping[str, str] | str | None = None,
     last_step: int | None = None,
+    wiring: Any = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     is_cross = key_tokens is not None
@@ -134,6 +144,7 @@ def encode(
         "units": {score.name: score.unit for score in SCORES if score.name in found and score.unit},
         "measured": places,
         **({} if last_step is None else {"last_step": last_step}),
+        **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
     }
     cut = [array[..., :MAX_TOKENS, :MAX_TOKENS] for array in arrays]
     texts, keys = texts[:MAX_TOKENS], keys[:MAX_TOKENS]
@@ -187,6 +198,21 @@ def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) 
                 f"measured: {name} is not a given score with the text it was measured on"
             )
     return places
+
+
+def _edges(wiring: Any, heads: Sequence[int]) -> list[list[float]]:
+    """The strongest shares of heads in later heads, as in the header."""
+    shares, n_layers, most = floats(wiring), len(heads), max(heads)
+    wanted = (3, n_layers, most, n_layers, most)
+    if shares.shape != wanted:
+        raise ValueError(f"wiring: has the shape {shares.shape}; {heads} heads need {wanted}")
+    found = [
+        [*map(int, place), round(float(shares[tuple(place)]), 4)]
+        for place in np.argwhere(abs(shares) >= WEAKEST)  # so no NaN
+        if place[3] < place[1] and place[2] < heads[place[1]] and place[4] < heads[place[3]]
+    ]
+    finite = [edge for edge in found if math.isfinite(edge[-1])]
+    return sorted(finite, key=lambda edge: -abs(edge[-1]))[:MOST_EDGES]
 
 
 def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray], str]:

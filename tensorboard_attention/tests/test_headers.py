@@ -14,7 +14,8 @@ from werkzeug.test import Client
 
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
-from tensorboard_attention.tests.events import HEADER, NAME, event, look, write
+from tensorboard_attention.summary import MOST_EDGES, encode
+from tensorboard_attention.tests.events import HEADER, MAPS, NAME, TOKENS, event, look, write
 
 OLD = {
     "note",
@@ -25,6 +26,23 @@ OLD = {
     "roles",
     "overview",
 }  # which older logs lack
+
+TWO_LAYERS = json.loads(encode(2 * MAPS, TOKENS)[0])
+EDGE = [1, 1, 0, 0, 1, 0.5]
+WRONG_EDGES = [
+    {"L0H1": 0.5},
+    [EDGE[:-1]],
+    [[*EDGE[:-1], "0.5"]],
+    [[*EDGE[:-1], float("nan")]],
+    [[3, *EDGE[1:]]],
+    [[1, 2, *EDGE[2:]]],
+    [[1, 0, *EDGE[2:]]],
+    [[1, 1, 2, *EDGE[3:]]],
+    [[1, 1, -1, *EDGE[3:]]],
+    [[1, 1, 0, 0, 2, 0.5]],
+    [[1, 1, 0, -1, 1, 0.5]],
+    [EDGE] * (MOST_EDGES + 1),
+]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +64,7 @@ OLD = {
         {**HEADER, "not_finite": [[0]]},
         {**HEADER, "sentences": [[["x", None, 0]]]},
         {**HEADER, "sentences": [[["x", None, 0], ["x", [0, 3], 0]]]},
+        *({**TWO_LAYERS, "wiring": wiring} for wiring in WRONG_EDGES),
         [HEADER],
         b"[" * 100_000,
         b"",
@@ -66,6 +85,11 @@ def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> N
     assert Client(apps["/maps"]).get(query_string=query).status_code == 404
     answer = Client(apps["/scores"]).get(query_string=query)
     assert answer.status_code == 200 and len(answer.data) < 1000
+
+
+def test_edges_between_heads_are_read(tmp_path: Path) -> None:
+    write(tmp_path, event(1, {**TWO_LAYERS, "wiring": [EDGE] * MOST_EDGES}))
+    assert look(tmp_path)["notes"] == []
 
 
 def test_headers_of_older_logs_are_read(tmp_path: Path) -> None:

@@ -88,6 +88,34 @@ def test_given_scores_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert header["meanings"] == {score.name: score.meaning for score in scores.SCORES}
 
 
+def test_the_strongest_edges_between_heads_are_logged() -> None:
+    """Of heads of different number: the third is missing in the first layer."""
+    wiring = torch.zeros(3, 3, 3, 3, 3)
+    wiring[0, 1, 2, 0, 1] = 0.3
+    wiring[1, 2, 0, 1, 2] = -0.7
+    wiring[2, 2, 1, 0, 0] = 0.05
+    wiring[2, 2, 1, 0, 1] = 0.049  # too weak
+    # Heads that are not there, or not earlier.
+    wiring[1, 1, 0, 0, 2] = wiring[1, 1, 0, 1, 1] = wiring[1, 0, 0, 2, 0] = 1
+    wiring[1, 1, 1, 0, 0] = torch.nan
+    wiring[1, 1, 1, 0, 1] = torch.inf
+    maps = [make(3, 2), make(3, 3), make(3, 3)]
+    header, _ = decode(encode(maps, list("abc"), wiring=wiring))
+    expected = [[1, 2, 0, 1, 2, -0.7], [0, 1, 2, 0, 1, 0.3], [2, 2, 1, 0, 0, 0.05]]
+    assert header["wiring"] == expected
+    assert "wiring" not in decode(encode(maps, list("abc")))[0]
+    with pytest.raises(ValueError, match=r"wiring: has the shape \(3, 2, 3, 2, 3\)"):
+        encode(maps, list("abc"), wiring=wiring[:, :2, :, :2])
+
+
+def test_of_many_edges_the_strongest_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "MOST_EDGES", 5)
+    wiring = torch.rand(3, 2, 2, 2, 2, generator=torch.Generator().manual_seed(0))
+    header, _ = decode(encode([make(3), make(3)], list("abc"), wiring=wiring))
+    strongest = sorted(wiring[:, 1, :, 0].flatten().tolist(), reverse=True)[:5]
+    assert [edge[-1] for edge in header["wiring"]] == pytest.approx(strongest, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     "convert",
     [

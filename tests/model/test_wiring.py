@@ -3,8 +3,11 @@ whose heads are wired by hand."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from model import GPT, between_heads, explain_score, record_attention, wiring
 from model.explain import stream_parts
@@ -12,11 +15,11 @@ from model.explain import stream_parts
 N_TOKENS = 6
 
 
-def values_of(model: GPT, tokens: torch.Tensor, layer: int, kv_head: int) -> dict:
+def values_of(model: Any, tokens: Tensor, layer: int, kv_head: int) -> dict[str, Tensor]:
     """What each part writes into the values, (token, d_head), with the scale of the norm frozen."""
     block, parts = model.blocks[layer], stream_parts(model, tokens)[layer]
     norm, rows = block.attention_norm, slice(4 * kv_head, 4 * kv_head + 4)
-    stream = sum(parts.values())
+    stream = torch.stack([*parts.values()]).sum(0)
     found = {}
     for name, part in parts.items():
         if isinstance(norm, torch.nn.LayerNorm):
@@ -33,7 +36,7 @@ def values_of(model: GPT, tokens: torch.Tensor, layer: int, kv_head: int) -> dic
     return found
 
 
-def looped(model: GPT, tokens: torch.Tensor, layer: int, head: int) -> dict[str, list[float]]:
+def looped(model: GPT, tokens: Tensor, layer: int, head: int) -> dict[str, list[float]]:
     """The shares of every part in the queries, keys and values of a head, cell by cell."""
     with record_attention(model, keep="steps") as steps:
         model(tokens[None])
@@ -41,26 +44,28 @@ def looped(model: GPT, tokens: torch.Tensor, layer: int, head: int) -> dict[str,
     values = values_of(model, tokens, layer, head * steps[layer].key.shape[1] // 4)
     names = [*values]
     sums = {name: [0.0, 0.0, 0.0] for name in names}
-    whole = [0.0, 0.0]
+    whole = [0.0, 0.0, 0.0]
     for query in range(len(tokens)):
         keys = [key for key in range(query + 1) if masked[query, key] > -torch.inf]
         for key in keys:
             preference = float(weights[query, key]) - 1 / len(keys)
-            whole[0] += preference * float(masked[query, key])
+            for way in (0, 1):
+                whole[way] += preference * float(masked[query, key])
             terms = explain_score(model, tokens, (layer, head), query, key)
             for (in_query, in_key), term in terms.items():
                 sums[in_query][0] += preference * term
                 sums[in_key][1] += preference * term
         gathered = {
-            name: sum(weights[query, key] * values[name][key] for key in keys) for name in names
+            name: torch.stack([weights[query, key] * values[name][key] for key in keys]).sum(0)
+            for name in names
         }
-        output = sum(gathered.values())
-        whole[1] += float(output @ output)
+        output = torch.stack([*gathered.values()]).sum(0)
+        whole[2] += float(output @ output)
         for name in names:
             sums[name][2] += float(gathered[name] @ output)
     return {
-        name: [of_query / whole[0], of_key / whole[0], of_value / whole[1]]
-        for name, (of_query, of_key, of_value) in sums.items()
+        name: [part / total for part, total in zip(sums[name], whole, strict=True)]
+        for name in names
     }
 
 
@@ -72,8 +77,8 @@ def check(model: GPT) -> None:
         assert [*found[layer]] == [*expected]
         for name, shares in expected.items():
             assert found[layer][name][:, head].tolist() == pytest.approx(shares, abs=1e-4), name
-    for shares in found:
-        total = torch.stack([*shares.values()]).sum(0)
+    for parts in found:
+        total = torch.stack([*parts.values()]).sum(0)
         assert total.tolist() == [pytest.approx([1.0] * 4, abs=1e-4)] * 3
 
 

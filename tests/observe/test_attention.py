@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,16 +15,18 @@ from configs.schema import preset
 from data import Dataset, open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
-from model import GPT
+from model import GPT, wiring
 from observe.attention import (
     MAX_IMAGE_TOKENS,
     N_PROBE_TOKENS,
     N_SEARCHED_TOKENS,
+    N_WIRED_TOKENS,
     AttentionConfig,
     AttentionMaps,
     default_probe,
 )
 from observe.context import RunContext
+from tensorboard_attention.summary import WEAKEST
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 
@@ -50,6 +53,30 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
     assert [[event.step for event in events.Images(tag)] for tag in tags] == [drawn] * len(tags)
     assert tags == (["attention/layer 0", "attention/layer 1"] if drawn else [])
     assert len(maps.probe.labels) == MAX_IMAGE_TOKENS
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_edges_between_heads_are_logged(tmp_path: Path, n_layers: int) -> None:
+    torch.manual_seed(0)
+    gpt = GPT(small_config(n_layers, 2, 12, 200), vocab_size=256)
+    context = run_context(tmp_path, "trainer.max_steps=6", model=gpt)
+    maps = AttentionMaps(AttentionConfig("4", "0", "a text " * 30), context)
+    maps.on_start(trainer_at(context, 0))
+    context.writer.close()
+    (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
+    edges = json.loads(logged.tensor_proto.string_val[0]).get("wiring")
+    if n_layers == 1:
+        assert edges is None
+        return
+    shares = wiring(gpt, maps.probe.tokens[0, :N_WIRED_TOKENS])
+    expected = {
+        (way, 1, head, 0, source): pytest.approx(value, abs=1e-4)
+        for source in range(2)
+        for way, values in enumerate(shares[1][f"L0H{source}"].tolist())
+        for head, value in enumerate(values)
+        if abs(value) >= WEAKEST
+    }
+    assert expected and {tuple(edge[:-1]): edge[-1] for edge in edges} == expected
 
 
 def test_by_default_maps_are_logged_often_while_heads_form() -> None:
