@@ -30,7 +30,7 @@ WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
     *("insight", "patching", "worker"),
 )
-SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js"))
+SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js", "wiring.js"))
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
     *("charts", "next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),

@@ -13,7 +13,7 @@ from model.attention import (
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.edits import ablate, ablate_each_head, patch
-from model.explain import between_heads, explain_score, wiring
+from model.explain import explain_score, wiring, wiring_matrices
 from model.gpt import GPT, evaluating
 from model.loss import cross_entropy, linear_cross_entropy
 from model.recording import record_attention
@@ -25,7 +25,6 @@ __all__ = [
     "ModelConfig",
     "ablate",
     "ablate_each_head",
-    "between_heads",
     "causal_mask",
     "cross_entropy",
     "document_mask",
@@ -37,4 +36,5 @@ __all__ = [
     "patch",
     "record_attention",
     "wiring",
+    "wiring_matrices",
 ]

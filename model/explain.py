@@ -94,14 +94,15 @@ def wiring(model: GPT, tokens: Int[Tensor, " token"]) -> list[Shares]:
     ]
 
 
-def between_heads(shares: list[Shares]) -> Float[Tensor, "way layer head layer head"]:
-    """The shares of heads in heads, on the CPU; 0 for those that are not in an earlier layer."""
+def wiring_matrices(shares: list[Shares]) -> Float[Tensor, "way layer head layer writer"]:
+    """The shares of earlier heads, and after them of the MLP of their layer, in what heads read; on
+    the CPU. 0 where the writer is not in an earlier layer."""
     n_layers, n_heads = len(shares), next(iter(shares[0].values())).shape[1]
-    found = torch.zeros(len(WAYS), n_layers, n_heads, n_layers, n_heads)
+    found = torch.zeros(len(WAYS), n_layers, n_heads, n_layers, n_heads + 1)
     for layer, parts in enumerate(shares):
         for earlier in range(layer):
-            heads = [parts[f"L{earlier}H{head}"] for head in range(n_heads)]
-            found[:, layer, :, earlier] = torch.stack(heads, -1)
+            names = [*(f"L{earlier}H{head}" for head in range(n_heads)), f"L{earlier} MLP"]
+            found[:, layer, :, earlier] = torch.stack([parts[name] for name in names], -1)
     return found
 
 

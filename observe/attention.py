@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from data import Tokenizer
-from model import GPT, between_heads, wiring
+from model import GPT, wiring, wiring_matrices
 from observe.figures import draw_heads, token_label
 from observe.heads import HeadScores, maps_of
 from tensorboard_attention import add_attention
@@ -145,7 +145,7 @@ def wiring_of(model: GPT, tokens: Int[Tensor, " token"]) -> Float[Tensor, "3 ...
     """The `wiring` of `add_attention`; None for a single layer, whose heads read no other."""
     if model.config.n_layers == 1:
         return None
-    return between_heads(wiring(model, tokens[:N_WIRED_TOKENS]))
+    return wiring_matrices(wiring(model, tokens[:N_WIRED_TOKENS]))
 
 
 class Probe:

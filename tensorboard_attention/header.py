@@ -90,10 +90,10 @@ def _read(header: dict[str, Any]) -> Header:
             raise ValueError("an example is not in the text")
     if len(header.get("wiring", [])) > MOST_EDGES:
         raise ValueError("it has too many edges")
-    for way, layer, head, earlier, source, share in header.get("wiring", []):
+    for way, layer, head, earlier, writer, share in header.get("wiring", []):
         if not (0 <= way < 3 and 0 <= earlier < layer and math.isfinite(share)):
             raise ValueError("an edge does not lead to a later layer")
-        if not (0 <= head < heads[layer] and 0 <= source < heads[earlier]):
+        if not (0 <= head < heads[layer] and -1 <= writer < heads[earlier]):
             raise ValueError("an edge is between heads that are not there")
     values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], "<f4")
     measured = tuple(header.get("measured", {}).get(name, "") for name in scores)

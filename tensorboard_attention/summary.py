@@ -10,8 +10,8 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
             and the name of its score; overview (one sentence on all heads); not_finite (layer and
             head of each head with weights that are not finite); last_step, of the training, if it
             is known; wiring, if it was given: way (0 query, 1 key, 2 value), layer and head,
-            earlier layer and head, and share of each edge, the strongest first. Older logs lack the
-            last nine.
+            earlier layer and head (-1: its MLP), and share of each edge, the strongest first. Older
+            logs lack the last nine.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -75,9 +75,10 @@ def add_attention(
     measured: where the given scores were measured, such as "random tokens, repeated": for all of
         them, or by name. Shown beside them; all other scores are measured on "this text".
     last_step: that of the whole training. The tab does not open on a run that has just begun.
-    wiring: how much of what a head reads was written by each earlier head, of shape (3, layer,
-        head, earlier layer, head): shares of its queries, keys and values. Only those of earlier
-        layers count. The tab draws them as edges, if they are at least WEAKEST.
+    wiring: how much of what a head reads was written by each earlier head, an array of shape (3,
+        layer, head, earlier layer, head): shares in its queries, keys and values. The last axis may
+        have one more, for the MLP of the earlier layer. The tab draws shares of at least WEAKEST,
+        or at most -WEAKEST, as edges; those that are not of earlier layers do not count.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
@@ -201,18 +202,18 @@ def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) 
 
 
 def _edges(wiring: Any, heads: Sequence[int]) -> list[list[float]]:
-    """The strongest shares of heads in later heads, as in the header."""
+    """The strongest shares of heads and MLPs in later heads, as in the header."""
     shares, n_layers, most = floats(wiring), len(heads), max(heads)
     wanted = (3, n_layers, most, n_layers, most)
-    if shares.shape != wanted:
+    if shares.shape not in (wanted, (*wanted[:-1], most + 1)):
         raise ValueError(f"wiring: has the shape {shares.shape}; {heads} heads need {wanted}")
-    found = [
-        [*map(int, place), round(float(shares[tuple(place)]), 4)]
-        for place in np.argwhere(abs(shares) >= WEAKEST)  # so no NaN
-        if place[3] < place[1] and place[2] < heads[place[1]] and place[4] < heads[place[3]]
-    ]
-    finite = [edge for edge in found if math.isfinite(edge[-1])]
-    return sorted(finite, key=lambda edge: -abs(edge[-1]))[:MOST_EDGES]
+    found = []
+    for place in np.argwhere(np.isfinite(shares) & (abs(shares) >= WEAKEST)).tolist():
+        way, layer, head, earlier, writer = place
+        if earlier < layer and head < heads[layer] and (writer < heads[earlier] or writer == most):
+            share = round(float(shares[tuple(place)]), 4)
+            found.append([way, layer, head, earlier, -1 if writer == most else writer, share])
+    return sorted(found, key=lambda edge: -abs(edge[-1]))[:MOST_EDGES]
 
 
 def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray], str]:

@@ -6,6 +6,7 @@ import { countViews, nearest, readLink, restore } from "./state.js";
 import { Picker, copyLink, showPickers } from "./controls.js";
 import { emptyNotice } from "./panel.js";
 import { HeadCurves } from "./headcurves.js";
+import { Wiring } from "./wiring.js";
 import { Learned } from "./learned.js";
 import { Scores, leading } from "./scores.js";
 import { Notes } from "./notes.js";
@@ -80,6 +81,7 @@ class App extends Inspector {
     );
     this.learned = new Learned();
     this.headCurves = new HeadCurves((head) => this.turnTo(head));
+    this.wiring = new Wiring((head) => this.turnTo(head), (heads) => this.grid.mark(heads));
     this.compare = new Compare(this);
     this.links = new LiveLinks();
     this.copied = el("output", { class: "copied" });
@@ -108,6 +110,7 @@ class App extends Inspector {
           this.grid.node,
           this.legend,
           this.headCurves.node,
+          this.wiring.node,
           keyList([["c d", "compare; show the difference"]]),
           this.notes.node,
         ),
@@ -175,6 +178,7 @@ class App extends Inspector {
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
     this.drawHeads();
+    this.wiring.show(this.maps[0], this.state);
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;

@@ -41,6 +41,7 @@ WRONG_EDGES = [
     [[1, 1, -1, *EDGE[3:]]],
     [[1, 1, 0, 0, 2, 0.5]],
     [[1, 1, 0, -1, 1, 0.5]],
+    [[1, 1, 0, 0, -2, 0.5]],
     [EDGE] * (MOST_EDGES + 1),
 ]
 
@@ -88,7 +89,10 @@ def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> N
 
 
 def test_edges_between_heads_are_read(tmp_path: Path) -> None:
-    write(tmp_path, event(1, {**TWO_LAYERS, "wiring": [EDGE] * MOST_EDGES}))
+    write(
+        tmp_path,
+        event(1, {**TWO_LAYERS, "wiring": [EDGE, [1, 1, 0, 0, -1, 0.5]] * (MOST_EDGES // 2)}),
+    )
     assert look(tmp_path)["notes"] == []
 
 

@@ -88,7 +88,7 @@ def test_given_scores_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert header["meanings"] == {score.name: score.meaning for score in scores.SCORES}
 
 
-def test_the_strongest_edges_between_heads_are_logged() -> None:
+def test_strong_edges_from_earlier_heads_and_mlps_are_logged() -> None:
     """Of heads of different number: the third is missing in the first layer."""
     wiring = torch.zeros(3, 3, 3, 3, 3)
     wiring[0, 1, 2, 0, 1] = 0.3
@@ -104,6 +104,10 @@ def test_the_strongest_edges_between_heads_are_logged() -> None:
     expected = [[1, 2, 0, 1, 2, -0.7], [0, 1, 2, 0, 1, 0.3], [2, 2, 1, 0, 0, 0.05]]
     assert header["wiring"] == expected
     assert "wiring" not in decode(encode(maps, list("abc")))[0]
+    with_mlps = torch.nn.functional.pad(wiring, (0, 1))
+    with_mlps[0, 1, 0, 0, 3] = 0.9
+    header, _ = decode(encode(maps, list("abc"), wiring=with_mlps))
+    assert header["wiring"] == [[0, 1, 0, 0, -1, 0.9], *expected]
     with pytest.raises(ValueError, match=r"wiring: has the shape \(3, 2, 3, 2, 3\)"):
         encode(maps, list("abc"), wiring=wiring[:, :2, :, :2])
 

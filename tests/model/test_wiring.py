@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import GPT, between_heads, explain_score, record_attention, wiring
+from model import GPT, explain_score, record_attention, wiring, wiring_matrices
 from model.explain import stream_parts
 
 N_TOKENS = 6
@@ -110,10 +110,10 @@ def test_a_head_that_reads_one_head_through_its_keys(make_model):
     expected = {"embedding": [1, 0, 1], "L0H2": [0, 1, 0]}
     for name, share in found[1].items():
         assert share[:, 1].tolist() == pytest.approx(expected.get(name, [0, 0, 0]), abs=1e-5)
-    edges = between_heads(found)
-    assert edges.shape == (3, 2, 4, 2, 4)
+    edges = wiring_matrices(found)
+    assert edges.shape == (3, 2, 4, 2, 5)
     assert edges[:, 1, 1, 0].tolist() == [
-        pytest.approx([0, 0, shares, 0], abs=1e-5) for shares in (0, 1, 0)
+        pytest.approx([0, 0, shares, 0, 0], abs=1e-5) for shares in (0, 1, 0)
     ]
     assert not edges[:, 0].any() and not edges[:, :, :, 1].any()
 
@@ -122,7 +122,7 @@ def test_a_head_that_reads_one_head_through_its_keys(make_model):
 def test_edges_between_more_than_two_layers(make_model):
     model = make_model(n_layers=3)
     found = wiring(model, torch.randint(13, (N_TOKENS,)))
-    edges = between_heads(found)
+    edges = wiring_matrices(found)
     for layer, earlier in ((1, 0), (2, 0), (2, 1)):
         for head in range(4):
             assert torch.equal(

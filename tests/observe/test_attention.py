@@ -56,7 +56,7 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
-def test_edges_between_heads_are_logged(tmp_path: Path, n_layers: int) -> None:
+def test_edges_to_heads_are_logged(tmp_path: Path, n_layers: int) -> None:
     torch.manual_seed(0)
     gpt = GPT(small_config(n_layers, 2, 12, 200), vocab_size=256)
     context = run_context(tmp_path, "trainer.max_steps=6", model=gpt)
@@ -70,9 +70,9 @@ def test_edges_between_heads_are_logged(tmp_path: Path, n_layers: int) -> None:
         return
     shares = wiring(gpt, maps.probe.tokens[0, :N_WIRED_TOKENS])
     expected = {
-        (way, 1, head, 0, source): pytest.approx(value, abs=1e-4)
-        for source in range(2)
-        for way, values in enumerate(shares[1][f"L0H{source}"].tolist())
+        (way, 1, head, 0, writer): pytest.approx(value, abs=1e-4)
+        for writer, name in ((0, "L0H0"), (1, "L0H1"), (-1, "L0 MLP"))
+        for way, values in enumerate(shares[1][name].tolist())
         for head, value in enumerate(values)
         if abs(value) >= WEAKEST
     }

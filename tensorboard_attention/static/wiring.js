@@ -1,0 +1,157 @@
+// What heads read of earlier heads and MLPs, as a diagram: layers from the bottom up, and an edge for
+// each share of a head's queries, keys or values.
+
+import { el, svg } from "./dom.js";
+
+const WAYS = ["query", "key", "value"];
+const MLP = -1; // in place of the earlier head
+const LOGGED = 5; // percent, from which on shares are logged
+const MOST = 300; // edges; more would be a tangle
+const DIAGRAM = 400;
+const SIDE = 26; // left and right, of the names of layers and of MLPs
+const ROOM = 38; // of the whole name of a head
+
+export class Wiring {
+  // choose([layer, head]): of a node, or the later one of an edge. mark(heads): the earlier one.
+  constructor(choose, mark) {
+    Object.assign(this, { choose, mark });
+    this.chosen = null; // an edge, as it was logged
+    this.at = 0; // the edge that can have the focus
+    this.least = el("input", {
+      ...{ type: "range", min: LOGGED, max: 95, step: 5, value: 10, "aria-label": "Smallest share, in percent" },
+      oninput: () => this.#draw(),
+    });
+    this.hidden = el("p", { class: "small" });
+    this.readout = el("output", { class: "readout" });
+    this.chart = svg("svg", { role: "group", "aria-label": "Wiring", onkeydown: (event) => this.#key(event) });
+    const key = (way) => el("span", {}, el("i", { class: way }), way);
+    this.against = el("span", {}, el("i", { class: "against" }), "works against");
+    this.parts = [
+      el("h3", {}, "Wiring: what each head reads of earlier heads and MLPs"),
+      this.chart,
+      el("p", { class: "ways small" }, ...WAYS.map(key), this.against),
+      this.readout,
+      el("label", { class: "small" }, "Hide small shares", this.least),
+      this.hidden,
+    ];
+    this.node = el("section", { class: "wiring", "aria-label": "Wiring" });
+  }
+
+  show({ header: { heads, wiring } }, { layer, head }) {
+    if (!wiring) return this.node.replaceChildren();
+    Object.assign(this, { heads, edges: wiring, selected: [layer, head] });
+    if (this.chosen && `${this.chosen.slice(1, 3)}` !== `${this.selected}`) this.chosen = null;
+    const source = this.chosen?.slice(3, 5) ?? [];
+    this.mark(source[1] >= 0 ? [source] : []);
+    if (!this.chart.isConnected) this.node.replaceChildren(...this.parts);
+    this.#draw();
+  }
+
+  #draw() {
+    const least = Number(this.least.value);
+    const strong = this.edges.filter(([, , , , , share]) => 100 * Math.abs(share) >= least);
+    this.drawn = strong.slice(0, MOST); // the strongest are first
+    const { drawn, edges, heads } = this;
+    this.at = Math.max(0, drawn.findIndex((edge) => sameEdge(edge, this.chosen)));
+    const most = Math.max(...heads);
+    const gap = Math.min(110, Math.max(44, 330 / (heads.length - 1)));
+    const high = gap * (heads.length - 1) + 36;
+    const across = (DIAGRAM - 2 * SIDE) / most;
+    const place = ([layer, head]) =>
+      head === MLP
+        ? [DIAGRAM - SIDE / 2, high - 18 - (layer + 0.5) * gap]
+        : [SIDE + (head + 0.5) * across, high - 18 - layer * gap];
+    const named = across >= ROOM;
+    this.chart.setAttribute("viewBox", `0 0 ${DIAGRAM} ${high}`);
+    this.chart.replaceChildren(
+      ...(named ? [] : heads.map((_, layer) => svg("text", { x: 8, y: place([layer, 0])[1] + 4 }, `L${layer}`))),
+      ...drawn.map((edge, i) => this.#edge(edge, i, place, Math.min(8, across / 4))).reverse(), // the strongest on top
+      ...nodesOf(heads, drawn).map((node) => this.#node(node, place(node), named)),
+    );
+    this.against.hidden = drawn.every(([, , , , , share]) => share >= 0);
+    const more = drawn.length < strong.length ? `the ${MOST} strongest edges` : `${drawn.length} of ${edges.length} edges`;
+    this.hidden.textContent = `${more}; shares below ${least}% are hidden. The rest of what a head reads is from embeddings and hidden edges.`;
+    this.#tell();
+  }
+
+  #edge(edge, i, place, apart) {
+    const [way, layer, head, earlier, source, share] = edge;
+    const [[x1, y1], [x2, y2]] = [place([earlier, source]), place([layer, head])];
+    const end = x2 + (way - 1) * apart;
+    const middle = (y1 + y2) / 2;
+    const d = `M${x1},${y1}C${x1},${middle} ${end},${middle} ${end},${y2 + 10}`;
+    const near = [`${[layer, head]}`, `${[earlier, source]}`].includes(`${this.selected}`);
+    const classes = ["edge", WAYS[way], near && "near", share < 0 && "against", sameEdge(edge, this.chosen) && "chosen"];
+    const tell = () => this.#tell(edge);
+    const back = () => this.#tell();
+    return svg(
+      "g",
+      {
+        ...{ class: classes.filter(Boolean).join(" "), role: "button", tabindex: i === this.at ? 0 : -1 },
+        ...{ "aria-label": edgeText(edge).replace("→", "to"), "data-edge": i, onclick: () => this.#choose(edge) },
+        ...{ onpointerenter: tell, onfocus: tell, onpointerleave: back, onblur: back },
+      },
+      svg("path", { d, class: "reach" }),
+      svg("path", { d, "stroke-width": (1 + 7 * Math.min(1, Math.abs(share))).toFixed(1) }),
+    );
+  }
+
+  #node(node, [x, y], named) {
+    const [layer, head] = node;
+    const text = head === MLP ? "MLP" : named ? partName(node) : `${head}`;
+    const wide = head === MLP || !named ? 24 : 36;
+    const chosen = `${node}` === `${this.selected}` ? " chosen" : "";
+    const group = svg(
+      "g",
+      { class: `node${chosen}${head === MLP ? " mlp" : ""}`, "aria-hidden": "true" },
+      svg("rect", { x: x - wide / 2, y: y - 10, width: wide, height: 20, rx: 5 }),
+      svg("text", { x, y: y + 4 }, text),
+      svg("title", {}, partName(node)),
+    );
+    if (head !== MLP) group.addEventListener("click", () => this.choose([layer, head]));
+    return group;
+  }
+
+  #choose(edge) {
+    this.chosen = edge;
+    this.choose(edge.slice(1, 3));
+  }
+
+  // What an edge says; without one, the chosen edge at this step.
+  #tell(edge = this.edges.find((each) => sameEdge(each, this.chosen)) ?? this.chosen?.with(5, null)) {
+    this.readout.textContent = edge ? edgeText(edge) : "Hover over an edge, or select one with its heads.";
+  }
+
+  #key(event) {
+    const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Enter: 0, " ": 0 }[event.key];
+    if (by === undefined || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!by) return this.#choose(this.drawn[this.at]);
+    const edge = (i) => this.chart.querySelector(`[data-edge="${i}"]`);
+    edge(this.at).tabIndex = -1;
+    this.at = Math.min(this.drawn.length - 1, Math.max(0, this.at + by));
+    edge(this.at).tabIndex = 0;
+    edge(this.at).focus();
+  }
+}
+
+// [layer, head] of all heads, and of the MLPs that have edges.
+function nodesOf(heads, drawn) {
+  const all = heads.flatMap((count, layer) => Array.from({ length: count }, (_, head) => [layer, head]));
+  const mlps = drawn.filter(([, , , , source]) => source === MLP).map(([, , , earlier]) => earlier);
+  return [...all, ...[...new Set(mlps)].map((layer) => [layer, MLP])];
+}
+
+function partName([layer, head]) {
+  return head === MLP ? `L${layer} MLP` : `L${layer}H${head}`;
+}
+
+function edgeText([way, layer, head, earlier, source, share]) {
+  const percent = share === null ? `below ${LOGGED}%` : `${Math.round(100 * share)}%`;
+  return `${partName([earlier, source])} → ${partName([layer, head])}, ${WAYS[way]}: ${percent}`;
+}
+
+function sameEdge(edge, other) {
+  return other !== null && `${edge.slice(0, 5)}` === `${other.slice(0, 5)}`;
+}
