@@ -50,7 +50,7 @@ from live.pack import check_size, pack, rounded
 from live.page import check_model, describe, live_page
 from live.texts import first_prompt, name_groups, reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
-from model import GPT
+from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
 from observe.context import open_events
 from tensorboard_attention import encode, page
@@ -192,7 +192,8 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     for each in each_checkpoint(opened) if config.steps == "all" else [opened]:
         probe = Probe(events, each.model, each.tokenizer, kept, tag)
         maps = probe.log(each.step, config.images)
-        entries.append((tag, each.step, encode(maps, probe.spelled)))
+        wires = wiring_matrices(each.model, probe.tokens[0])
+        entries.append((tag, each.step, encode(maps, probe.spelled, wiring=wires)))
     events.close()
     steps = ", ".join(f"{step}" for _, step, _ in entries)
     folder = real_path(opened.run.path)

@@ -13,7 +13,7 @@ from live.pack import check_size, pack
 from live.page import check_model, describe, live_page
 from live.texts import reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
-from model import record_attention
+from model import record_attention, wiring_matrices
 from tensorboard_attention import show
 from tensorboard_attention.notebook import Viewer
 
@@ -34,7 +34,8 @@ def show_maps(opened: OpenRun, text: str) -> Viewer:
     with torch.no_grad(), record_attention(model) as maps:
         model.hidden(torch.tensor([tokens], device=device))
     spelled = [tokenizer.decode_bytes([token]) for token in tokens]
-    return show(maps, spelled, title=_name(opened))
+    wires = wiring_matrices(model, torch.tensor(tokens))
+    return show(maps, spelled, title=_name(opened), wiring=wires)
 
 
 def show_live(opened: OpenRun, text: str) -> Viewer:

@@ -94,12 +94,15 @@ def wiring(model: GPT, tokens: Int[Tensor, " token"]) -> list[Shares]:
     ]
 
 
-def wiring_matrices(shares: list[Shares]) -> Float[Tensor, "way layer head layer writer"]:
-    """The shares of earlier heads, and after them of the MLP of their layer, in what heads read; on
-    the CPU. 0 where the writer is not in an earlier layer."""
-    n_layers, n_heads = len(shares), next(iter(shares[0].values())).shape[1]
+def wiring_matrices(
+    model: GPT, tokens: Int[Tensor, " token"], longest: int = 128
+) -> Float[Tensor, "way layer head layer writer"]:
+    """Of the `wiring` of the first `longest` tokens, the shares of earlier heads, and after them of
+    the MLP of their layer, as `add_attention` takes them: on the CPU, and 0 where the writer is not
+    in an earlier layer."""
+    n_layers, n_heads = model.config.n_layers, model.config.n_heads
     found = torch.zeros(len(WAYS), n_layers, n_heads, n_layers, n_heads + 1)
-    for layer, parts in enumerate(shares):
+    for layer, parts in enumerate(wiring(model, tokens[:longest])):
         for earlier in range(layer):
             names = [*(f"L{earlier}H{head}" for head in range(n_heads)), f"L{earlier} MLP"]
             found[:, layer, :, earlier] = torch.stack([parts[name] for name in names], -1)

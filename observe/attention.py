@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from data import Tokenizer
-from model import GPT, wiring, wiring_matrices
+from model import GPT, wiring_matrices
 from observe.figures import draw_heads, token_label
 from observe.heads import HeadScores, maps_of
 from tensorboard_attention import add_attention
@@ -40,7 +40,6 @@ MAX_IMAGE_TOKENS = 32
 # searched for the shortest. A whole document also shows what it repeats at its end.
 N_PROBE_TOKENS = 64
 N_SEARCHED_TOKENS = 4096
-N_WIRED_TOKENS = 128  # of the probe, in which it is measured what heads read of earlier heads
 TAG = "attention"
 
 
@@ -141,13 +140,6 @@ def default_probe(context: RunContext) -> list[int]:
     return tokens[:N_PROBE_TOKENS].tolist()
 
 
-def wiring_of(model: GPT, tokens: Int[Tensor, " token"]) -> Float[Tensor, "3 ..."] | None:
-    """The `wiring` of `add_attention`; None for a single layer, whose heads read no other."""
-    if model.config.n_layers == 1:
-        return None
-    return wiring_matrices(wiring(model, tokens[:N_WIRED_TOKENS]))
-
-
 class Probe:
     """A text whose attention maps are logged under `tag`, and the images of its first tokens under
     `<tag>/layer <n>`."""
@@ -191,7 +183,7 @@ class Probe:
             given,
             measured=where,
             last_step=last_step,
-            wiring=wiring_of(self.model, self.tokens[0]),
+            wiring=wiring_matrices(self.model, self.tokens[0]),
         )
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps if images else ()):

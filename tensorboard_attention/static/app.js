@@ -110,7 +110,6 @@ class App extends Inspector {
           this.grid.node,
           this.legend,
           this.headCurves.node,
-          this.wiring.node,
           keyList([["c d", "compare; show the difference"]]),
           this.notes.node,
         ),
@@ -122,6 +121,7 @@ class App extends Inspector {
           this.scores.node,
         ),
       )),
+      this.wiring.node,
       this.learned.node,
     );
     this.listen({ c: () => this.compare.toggle(), d: () => this.compare.toggleDifference() });

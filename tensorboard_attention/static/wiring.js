@@ -6,8 +6,9 @@ import { el, svg } from "./dom.js";
 const WAYS = ["query", "key", "value"];
 const MLP = -1; // in place of the earlier head
 const LOGGED = 5; // percent, from which on shares are logged
-const MOST = 300; // edges; more would be a tangle
+const MOST = 200; // edges; more would be a tangle
 const DIAGRAM = 400;
+const ABOUT = "How much of what a head reads was written by an earlier head or MLP: an edge from the writer up to the reader.";
 const SIDE = 26; // left and right, of the names of layers and of MLPs
 const ROOM = 38; // of the whole name of a head
 
@@ -18,27 +19,28 @@ export class Wiring {
     this.chosen = null; // an edge, as it was logged
     this.at = 0; // the edge that can have the focus
     this.least = el("input", {
-      ...{ type: "range", min: LOGGED, max: 95, step: 5, value: 10, "aria-label": "Smallest share, in percent" },
+      ...{ type: "range", min: LOGGED, max: 95, step: 5, value: LOGGED, "aria-label": "Smallest share, in percent" },
       oninput: () => this.#draw(),
     });
-    this.hidden = el("p", { class: "small" });
+    this.hidden = el("p", { class: "note small" });
+    this.reads = el("div", { class: "reads" });
     this.readout = el("output", { class: "readout" });
     this.chart = svg("svg", { role: "group", "aria-label": "Wiring", onkeydown: (event) => this.#key(event) });
     const key = (way) => el("span", {}, el("i", { class: way }), way);
     this.against = el("span", {}, el("i", { class: "against" }), "works against");
+    const title = el("h2", {}, "Wiring");
+    const about = el("p", { class: "note small" }, ABOUT);
+    const label = el("label", { class: "small" }, "Hide small shares", this.least);
+    const ways = el("p", { class: "ways small" }, ...WAYS.map(key), this.against);
     this.parts = [
-      el("h3", {}, "Wiring: what each head reads of earlier heads and MLPs"),
-      this.chart,
-      el("p", { class: "ways small" }, ...WAYS.map(key), this.against),
-      this.readout,
-      el("label", { class: "small" }, "Hide small shares", this.least),
-      this.hidden,
+      el("div", {}, title, about, this.chart, ways),
+      el("div", {}, this.readout, label, this.hidden, this.reads),
     ];
     this.node = el("section", { class: "wiring", "aria-label": "Wiring" });
   }
 
   show({ header: { heads, wiring } }, { layer, head }) {
-    if (!wiring) return this.node.replaceChildren();
+    if (!wiring || heads.length < 2) return this.node.replaceChildren();
     Object.assign(this, { heads, edges: wiring, selected: [layer, head] });
     if (this.chosen && `${this.chosen.slice(1, 3)}` !== `${this.selected}`) this.chosen = null;
     const source = this.chosen?.slice(3, 5) ?? [];
@@ -64,22 +66,23 @@ export class Wiring {
     const named = across >= ROOM;
     this.chart.setAttribute("viewBox", `0 0 ${DIAGRAM} ${high}`);
     this.chart.replaceChildren(
-      ...(named ? [] : heads.map((_, layer) => svg("text", { x: 8, y: place([layer, 0])[1] + 4 }, `L${layer}`))),
+      ...(named ? [] : heads.map((_, layer) => svg("text", { x: 12, y: place([layer, 0])[1] + 4 }, `L${layer}`))),
       ...drawn.map((edge, i) => this.#edge(edge, i, place, Math.min(8, across / 4))).reverse(), // the strongest on top
       ...nodesOf(heads, drawn).map((node) => this.#node(node, place(node), named)),
     );
     this.against.hidden = drawn.every(([, , , , , share]) => share >= 0);
-    const more = drawn.length < strong.length ? `the ${MOST} strongest edges` : `${drawn.length} of ${edges.length} edges`;
-    this.hidden.textContent = `${more}; shares below ${least}% are hidden. The rest of what a head reads is from embeddings and hidden edges.`;
+    const more = drawn.length < strong.length ? `The ${MOST} strongest edges` : `${drawn.length} of ${edges.length} edges`;
+    this.hidden.textContent = `${more} drawn; shares below ${least}% are hidden.`;
+    this.#list();
     this.#tell();
   }
 
   #edge(edge, i, place, apart) {
     const [way, layer, head, earlier, source, share] = edge;
     const [[x1, y1], [x2, y2]] = [place([earlier, source]), place([layer, head])];
-    const end = x2 + (way - 1) * apart;
+    const [start, end] = [x1, x2].map((x) => x + (way - 1) * apart);
     const middle = (y1 + y2) / 2;
-    const d = `M${x1},${y1}C${x1},${middle} ${end},${middle} ${end},${y2 + 10}`;
+    const d = `M${start},${y1}C${start},${middle} ${end},${middle} ${end},${y2 + 10}`;
     const near = [`${[layer, head]}`, `${[earlier, source]}`].includes(`${this.selected}`);
     const classes = ["edge", WAYS[way], near && "near", share < 0 && "against", sameEdge(edge, this.chosen) && "chosen"];
     const tell = () => this.#tell(edge);
@@ -110,6 +113,21 @@ export class Wiring {
     );
     if (head !== MLP) group.addEventListener("click", () => this.choose([layer, head]));
     return group;
+  }
+
+  // What the selected head reads, whether it is drawn or not.
+  #list() {
+    const name = partName(this.selected);
+    const lists = WAYS.map((title, way) => {
+      const into = this.edges.filter((edge) => `${edge.slice(0, 3)}` === `${[way, ...this.selected]}`);
+      const rows = into.map((edge) => el("li", {}, el("b", {}, percent(edge[5])), ` ${partName(edge.slice(3, 5))}`));
+      return el("section", { class: title }, el("h4", {}, title), el("ul", {}, ...rows));
+    });
+    const rest = `Shares below ${LOGGED}% are not logged. The rest comes from them and from embeddings.`;
+    const none = `${name} is in the first layer, which reads embeddings only.`;
+    this.reads.replaceChildren(
+      ...(this.selected[0] ? [el("h3", {}, `What ${name} reads`), ...lists, el("p", { class: "note small" }, rest)] : [el("p", { class: "note small" }, none)]),
+    );
   }
 
   #choose(edge) {
@@ -148,8 +166,12 @@ function partName([layer, head]) {
 }
 
 function edgeText([way, layer, head, earlier, source, share]) {
-  const percent = share === null ? `below ${LOGGED}%` : `${Math.round(100 * share)}%`;
-  return `${partName([earlier, source])} → ${partName([layer, head])}, ${WAYS[way]}: ${percent}`;
+  const size = share === null ? `below ${LOGGED}%` : percent(share);
+  return `${partName([earlier, source])} → ${partName([layer, head])}, ${WAYS[way]}: ${size}`;
+}
+
+function percent(share) {
+  return `${Math.round(100 * share)}%`;
 }
 
 function sameEdge(edge, other) {

@@ -106,11 +106,12 @@ def test_a_head_that_reads_one_head_through_its_keys(make_model):
     reader.key.weight[4:8, :12] = 0
     reader.query.weight[4:8, 12:] = 0
     reader.value.weight[4:8, 12:] = 0
-    found = wiring(model, torch.randint(13, (N_TOKENS,)))
+    tokens = torch.randint(13, (N_TOKENS,))
+    found = wiring(model, tokens)
     expected = {"embedding": [1, 0, 1], "L0H2": [0, 1, 0]}
     for name, share in found[1].items():
         assert share[:, 1].tolist() == pytest.approx(expected.get(name, [0, 0, 0]), abs=1e-5)
-    edges = wiring_matrices(found)
+    edges = wiring_matrices(model, tokens)
     assert edges.shape == (3, 2, 4, 2, 5)
     assert edges[:, 1, 1, 0].tolist() == [
         pytest.approx([0, 0, shares, 0, 0], abs=1e-5) for shares in (0, 1, 0)
@@ -121,8 +122,9 @@ def test_a_head_that_reads_one_head_through_its_keys(make_model):
 @torch.no_grad()
 def test_edges_between_more_than_two_layers(make_model):
     model = make_model(n_layers=3)
-    found = wiring(model, torch.randint(13, (N_TOKENS,)))
-    edges = wiring_matrices(found)
+    tokens = torch.randint(13, (N_TOKENS,))
+    found = wiring(model, tokens[:5])
+    edges = wiring_matrices(model, tokens, longest=5)
     for layer, earlier in ((1, 0), (2, 0), (2, 1)):
         for head in range(4):
             assert torch.equal(
