@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from errors import check_range
@@ -66,7 +66,9 @@ def explain_score(
 
 
 @torch.no_grad()
-def wiring(model: GPT, tokens: Int[Tensor, " token"]) -> list[Shares]:
+def wiring(
+    model: GPT, tokens: Int[Tensor, " token"], queries: Bool[Tensor, " token"] | None = None
+) -> list[Shares]:
     """What the heads of each layer read: by name of a part that wrote the stream before the layer
     (as in `explain_score`), its share in the queries, the keys and the values of each head.
 
@@ -81,35 +83,43 @@ def wiring(model: GPT, tokens: Int[Tensor, " token"]) -> list[Shares]:
     - value: of |o|^2, where o = sum_k a_k v_k is what the head gathers for a query: the parts of o
       along o.
 
-    Both are summed over all queries before they are divided: a query without a preference has no
-    weight. NaN for a head that attends exactly evenly, or gathers nothing. Computed in float32,
-    with dropout off and the scales of norms frozen.
+    Both are summed over `queries` (None: all) before they are divided: a query without a preference
+    has no weight. What matters in few queries, such as where a text repeats itself, can be lost in
+    the sum over all. NaN for a head that attends exactly evenly, or gathers nothing. Computed in
+    float32, with dropout off and the scales of norms frozen.
     """
     tokens = tokens.to(model.token_embedding.weight.device)
+    counted = torch.ones_like(tokens) if queries is None else queries.to(tokens.device)
     with record_attention(model, keep="steps") as recorded:
         streams = stream_parts(model, tokens, torch.float32)
     return [
-        _shares(block, parts, AttentionSteps(*(step[0].float() for step in steps)))
+        _shares(block, parts, AttentionSteps(*(step[0].float() for step in steps)), counted)
         for block, parts, steps in zip(blocks_of(model), streams, recorded, strict=True)
     ]
 
 
 def wiring_matrices(
-    model: GPT, tokens: Int[Tensor, " token"], longest: int = 128
+    model: GPT,
+    tokens: Int[Tensor, " token"],
+    queries: Bool[Tensor, " token"] | None = None,
+    longest: int = 256,
 ) -> Float[Tensor, "way layer head layer writer"]:
-    """Of the `wiring` of the first `longest` tokens, the shares of earlier heads, and after them of
+    """Of the `wiring` in the first `longest` tokens, the shares of earlier heads, and after them of
     the MLP of their layer, as `add_attention` takes them: on the CPU, and 0 where the writer is not
     in an earlier layer."""
     n_layers, n_heads = model.config.n_layers, model.config.n_heads
     found = torch.zeros(len(WAYS), n_layers, n_heads, n_layers, n_heads + 1)
-    for layer, parts in enumerate(wiring(model, tokens[:longest])):
+    counted = None if queries is None else queries[:longest]
+    for layer, parts in enumerate(wiring(model, tokens[:longest], counted)):
         for earlier in range(layer):
             names = [*(f"L{earlier}H{head}" for head in range(n_heads)), f"L{earlier} MLP"]
             found[:, layer, :, earlier] = torch.stack([parts[name] for name in names], -1)
     return found
 
 
-def _shares(block: Block, parts: Parts, steps: AttentionSteps) -> Shares:
+def _shares(
+    block: Block, parts: Parts, steps: AttentionSteps, counted: Shaped[Tensor, " token"]
+) -> Shares:
     """`wiring` of one layer; the steps are those of one text."""
     attention = block.attention
     written = torch.stack([*parts.values()])
@@ -121,12 +131,13 @@ def _shares(block: Block, parts: Parts, steps: AttentionSteps) -> Shares:
     )
     n_heads, n_shared = len(steps.query), len(steps.query) // len(steps.key)  # queries of a key
     allowed = steps.masked.isfinite()
-    preference = steps.weights - allowed / allowed.sum(-1, keepdim=True)
+    weights = steps.weights * counted[:, None]
+    preference = weights - counted[:, None] * allowed / allowed.sum(-1, keepdim=True)
     # Sums over tokens of a vector times one of these: the preference, but for a factor, and |o|^2.
     met = (
         preference @ steps.key.repeat_interleave(n_shared, 0),
         preference.mT @ steps.query,
-        steps.weights.mT @ steps.context,
+        weights.mT @ steps.context,
     )
     sums = [
         torch.einsum("phtd,htd->hp", vector.repeat_interleave(n_heads // vector.shape[1], 1), other)

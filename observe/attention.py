@@ -123,7 +123,8 @@ class AttentionMaps(Callback):
         if images or self.config.has_maps(step, last):
             with self.stopwatch:
                 scores = self.scores.log(step, self.config.has_importance(step, last))
-                self.probe.log(step, images, scores, self.scores.measured, last)
+                measured, wiring = self.scores.measured, self.scores.wiring()
+                self.probe.log(step, images, scores, measured, last, wiring)
 
 
 def default_probe(context: RunContext) -> list[int]:
@@ -164,16 +165,21 @@ class Probe:
         scores: Mapping[str, np.ndarray] | None = None,
         measured: Mapping[str, str] | None = None,
         last_step: int | None = None,
+        wiring: Float[Tensor, "3 layer head layer writer"] | None = None,
     ) -> list[Maps]:
         """Log the current maps, with `images` also as pictures; return them.
 
         scores: by name, (layer, head), to show instead of those of this text.
-        measured: by name, the text on which these scores were measured.
+        measured: by name, the text on which these scores, and the wiring, were measured.
         last_step: of the training.
+        wiring: to show instead of that in this text.
         """
         maps = maps_of(self.model, self.tokens)
         given = {name: list(values) for name, values in (scores or {}).items()}
-        where = {name: text for name, text in (measured or {}).items() if name in given}
+        shown = {*given, "wiring"}
+        where = {name: text for name, text in (measured or {}).items() if name in shown}
+        if wiring is None:
+            wiring = wiring_matrices(self.model, self.tokens[0])
         add_attention(
             self.writer,
             self.tag,
@@ -183,7 +189,7 @@ class Probe:
             given,
             measured=where,
             last_step=last_step,
-            wiring=wiring_matrices(self.model, self.tokens[0]),
+            wiring=wiring,
         )
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps if images else ()):

@@ -21,7 +21,7 @@ from torch import Tensor
 from data.batches import UNSCORED
 from data.mentions import tale_texts
 from data.tokenizer import Tokenizer
-from model import GPT, evaluating, record_attention
+from model import GPT, evaluating, record_attention, wiring_matrices
 from observe.importance import held_out, importance
 from tensorboard_attention.scores import SCORES, measure
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64
 FEWEST = 8  # different words or tokens; repeats of fewer show no copying
+SONG = "the song of a tale, where it says what comes next"
 N_WORDS = 50_000  # tokens of the validation split, whose words are counted
 
 
@@ -99,6 +100,29 @@ def first_places(tokens: Int[Tensor, "text token"]) -> Int64[np.ndarray, "text t
     return np.tile(np.arange(tokens.shape[1] // 2), (len(tokens), 2))
 
 
+class WiredText(NamedTuple):
+    """A text in which heads copy, and the tokens from which they do: only there do they read what
+    makes them copy. where: what it is, in words."""
+
+    tokens: Int[Tensor, " token"]
+    queries: Bool[Tensor, " token"]
+    where: str
+
+
+def wired_text(texts: Sequence[Texts], where: Mapping[str, str]) -> WiredText | None:
+    """Of the texts on which induction is measured, that with the most tokens that count."""
+    for tokens, inputs, queries in texts:
+        if "tokens" in inputs:
+            half = tokens.shape[1] // 2  # from which on words are repeated, where there is no song
+            counted = np.tile(np.arange(2 * half) >= half, (len(tokens), 1))
+            if queries is not None:
+                counted = queries
+            text = counted.sum(1).argmax()
+            place = where["tokens"] if queries is None else SONG
+            return WiredText(tokens[text], torch.from_numpy(counted[text]), place)
+    return None
+
+
 class HeadScores:
     """Measures and logs the scores of all heads of a model that is being trained."""
 
@@ -109,6 +133,9 @@ class HeadScores:
         where["losses"] = f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens"
         # By name of the score.
         self.measured = {score.name: where[score.needs] for score in SCORES if score.needs in where}
+        self.wired = wired_text(self.texts, where)
+        if self.wired:
+            self.measured["wiring"] = self.wired.where
 
     def log(
         self, step: int, with_importance: bool = True
@@ -124,6 +151,12 @@ class HeadScores:
                     tag = f"score {name}/layer {layer}, largest head"
                     self.writer.add_scalar(tag, np.nanmax(heads), step)
         return found
+
+    def wiring(self) -> Float[Tensor, "3 layer head layer writer"] | None:
+        """What heads read where a text repeats itself; None without such a text."""
+        if self.wired is None:
+            return None
+        return wiring_matrices(self.model, self.wired.tokens, self.wired.queries)
 
 
 def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:

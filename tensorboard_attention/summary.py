@@ -73,7 +73,8 @@ def add_attention(
         "text" shows them as they are. By default they are read if all of them have only such
         letters, which spell a text in UTF-8.
     measured: where the given scores were measured, such as "random tokens, repeated": for all of
-        them, or by name. Shown beside them; all other scores are measured on "this text".
+        them, or by name, of which one may be "wiring". Shown beside them; all else is measured on
+        "this text".
     last_step: that of the whole training. The tab does not open on a run that has just begun.
     wiring: how much of what a head reads was written by each earlier head, an array of shape (3,
         layer, head, earlier layer, head): shares in its queries, keys and values. The last axis may
@@ -124,7 +125,7 @@ def encode(
     for name, values in given.items():
         if [array.shape for array in values] != [array.shape[1:2] for array in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
-    places = _places(measured, given)
+    places = _places(measured, given, wiring is not None)
     found = _measure(arrays, texts, given, is_cross)
     places |= {name: THIS_TEXT for name in found if name not in given}
     meanings = {score.name: score.meaning for score in SCORES if score.name in found}
@@ -190,11 +191,14 @@ def _measure(
     return found
 
 
-def _places(measured: Mapping[str, str] | str | None, given: Mapping[str, Any]) -> dict[str, str]:
-    """Where the given scores were measured, by name."""
+def _places(
+    measured: Mapping[str, str] | str | None, given: Mapping[str, Any], is_wired: bool
+) -> dict[str, str]:
+    """Where the given scores, and the wiring, were measured, by name."""
     places = dict.fromkeys(given, measured) if isinstance(measured, str) else dict(measured or {})
     for name, where in places.items():
-        if name not in given or not isinstance(where, str):
+        is_given = name in given or (name == "wiring" and is_wired)
+        if not is_given or not isinstance(where, str):
             raise ValueError(
                 f"measured: {name} is not a given score with the text it was measured on"
             )

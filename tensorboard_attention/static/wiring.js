@@ -8,7 +8,7 @@ const MLP = -1; // in place of the earlier head
 const LOGGED = 5; // percent, from which on shares are logged
 const MOST = 200; // edges; more would be a tangle
 const DIAGRAM = 400;
-const ABOUT = "How much of what a head reads was written by an earlier head or MLP: an edge from the writer up to the reader.";
+const ABOUT = "How much of what a head reads was written by an earlier head or MLP: an edge from the writer up to the reader. Measured on";
 const SIDE = 26; // left and right, of the names of layers and of MLPs
 const ROOM = 38; // of the whole name of a head
 
@@ -29,22 +29,24 @@ export class Wiring {
     const key = (way) => el("span", {}, el("i", { class: way }), way);
     this.against = el("span", {}, el("i", { class: "against" }), "works against");
     const title = el("h2", {}, "Wiring");
-    const about = el("p", { class: "note small" }, ABOUT);
+    this.about = el("p", { class: "note small" });
     const label = el("label", { class: "small" }, "Hide small shares", this.least);
     const ways = el("p", { class: "ways small" }, ...WAYS.map(key), this.against);
     this.parts = [
-      el("div", {}, title, about, this.chart, ways),
+      el("div", {}, title, this.about, this.chart, ways),
       el("div", {}, this.readout, label, this.hidden, this.reads),
     ];
     this.node = el("section", { class: "wiring", "aria-label": "Wiring" });
   }
 
-  show({ header: { heads, wiring } }, { layer, head }) {
+  show({ header: { heads, wiring, measured = {} } }, { layer, head }) {
     if (!wiring || heads.length < 2) return this.node.replaceChildren();
     Object.assign(this, { heads, edges: wiring, selected: [layer, head] });
     if (this.chosen && `${this.chosen.slice(1, 3)}` !== `${this.selected}`) this.chosen = null;
     const source = this.chosen?.slice(3, 5) ?? [];
     this.mark(source[1] >= 0 ? [source] : []);
+    const where = Object.hasOwn(measured, "wiring") ? measured.wiring : "this text";
+    this.about.textContent = `${ABOUT} ${where}.`;
     if (!this.chart.isConnected) this.node.replaceChildren(...this.parts);
     this.#draw();
   }
@@ -67,7 +69,7 @@ export class Wiring {
     this.chart.setAttribute("viewBox", `0 0 ${DIAGRAM} ${high}`);
     this.chart.replaceChildren(
       ...(named ? [] : heads.map((_, layer) => svg("text", { x: 12, y: place([layer, 0])[1] + 4 }, `L${layer}`))),
-      ...drawn.map((edge, i) => this.#edge(edge, i, place, Math.min(8, across / 4))).reverse(), // the strongest on top
+      ...drawn.map((edge, i) => this.#edge(edge, i, place, Math.min(10, across / 4))).reverse(), // the strongest on top
       ...nodesOf(heads, drawn).map((node) => this.#node(node, place(node), named)),
     );
     this.against.hidden = drawn.every(([, , , , , share]) => share >= 0);

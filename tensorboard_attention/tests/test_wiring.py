@@ -13,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_attention import add_attention, encode
 from tensorboard_attention.tests.conftest import Tab, causal_maps
 
+PLACE = {"wiring": "a song"}
 TOKENS = [f" w{i}" for i in range(24)]
 
 
@@ -29,7 +30,7 @@ def log(folder: Path) -> None:
     with SummaryWriter(str(folder)) as writer:
         for step, key in ((0, 0.01), (10, 0.62)):
             maps = causal_maps(step)
-            add_attention(writer, "probe", maps, TOKENS, step, wiring=wires(key))
+            add_attention(writer, "probe", maps, TOKENS, step, measured=PLACE, wiring=wires(key))
 
 
 def labels(tab: Tab) -> list[str]:
@@ -46,6 +47,7 @@ def test_edges_follow_the_step_and_select_both_heads(
     assert {*labels(tab)} == {"L0 MLP to L1H0, query: 90%", key, "L0H0 to L1H1, value: -25%"}
     assert tab[".wiring .against.edge"].count() == 1
     edge = tab[f'.wiring [aria-label="{key}"]']
+    assert tab[".wiring .note >> nth=0"].inner_text().endswith(" Measured on a song.")
     edge.dispatch_event("pointerenter")
     expect(said).to_have_text("L0H1 → L1H0, key: 62%")
     edge.dispatch_event("click")

@@ -36,7 +36,9 @@ def values_of(model: Any, tokens: Tensor, layer: int, kv_head: int) -> dict[str,
     return found
 
 
-def looped(model: GPT, tokens: Tensor, layer: int, head: int) -> dict[str, list[float]]:
+def looped(
+    model: GPT, tokens: Tensor, layer: int, head: int, queries: list[int]
+) -> dict[str, list[float]]:
     """The shares of every part in the queries, keys and values of a head, cell by cell."""
     with record_attention(model, keep="steps") as steps:
         model(tokens[None])
@@ -45,7 +47,7 @@ def looped(model: GPT, tokens: Tensor, layer: int, head: int) -> dict[str, list[
     names = [*values]
     sums = {name: [0.0, 0.0, 0.0] for name in names}
     whole = [0.0, 0.0, 0.0]
-    for query in range(len(tokens)):
+    for query in queries:
         keys = [key for key in range(query + 1) if masked[query, key] > -torch.inf]
         for key in keys:
             preference = float(weights[query, key]) - 1 / len(keys)
@@ -69,11 +71,12 @@ def looped(model: GPT, tokens: Tensor, layer: int, head: int) -> dict[str, list[
     }
 
 
-def check(model: GPT) -> None:
+def check(model: GPT, queries: Tensor | None = None) -> None:
     tokens = torch.randint(13, (N_TOKENS,))
-    found = wiring(model, tokens)
+    found = wiring(model, tokens, queries)
+    places = [*range(N_TOKENS)] if queries is None else queries.nonzero()[:, 0].tolist()
     for layer, head in ((0, 2), (1, 0), (1, 3)):
-        expected = looped(model, tokens, layer, head)
+        expected = looped(model, tokens, layer, head, places)
         assert [*found[layer]] == [*expected]
         for name, shares in expected.items():
             assert found[layer][name][:, head].tolist() == pytest.approx(shares, abs=1e-4), name
@@ -85,6 +88,11 @@ def check(model: GPT) -> None:
 @torch.no_grad()
 def test_shares_are_those_of_all_cells(make_model, family):
     check(make_model(**family))
+
+
+@torch.no_grad()
+def test_queries_can_be_chosen(make_model):
+    check(make_model(), torch.tensor([False, False, True, False, True, True]))
 
 
 @torch.no_grad()
@@ -123,8 +131,9 @@ def test_a_head_that_reads_one_head_through_its_keys(make_model):
 def test_edges_between_more_than_two_layers(make_model):
     model = make_model(n_layers=3)
     tokens = torch.randint(13, (N_TOKENS,))
-    found = wiring(model, tokens[:5])
-    edges = wiring_matrices(model, tokens, longest=5)
+    queries = torch.tensor([False, False, True, True, True, False])
+    found = wiring(model, tokens[:5], queries[:5])
+    edges = wiring_matrices(model, tokens, queries, longest=5)
     for layer, earlier in ((1, 0), (2, 0), (2, 1)):
         for head in range(4):
             assert torch.equal(

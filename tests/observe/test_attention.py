@@ -15,17 +15,18 @@ from configs.schema import preset
 from data import Dataset, open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
-from model import GPT, wiring
+from model import GPT, wiring, wiring_matrices
 from observe.attention import (
     MAX_IMAGE_TOKENS,
     N_PROBE_TOKENS,
     N_SEARCHED_TOKENS,
     AttentionConfig,
     AttentionMaps,
+    Probe,
     default_probe,
 )
 from observe.context import RunContext
-from tensorboard_attention.summary import WEAKEST
+from tensorboard_attention.summary import WEAKEST, encode
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 
@@ -60,8 +61,13 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     maps.on_start(trainer_at(context, 0))
     context.writer.close()
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
-    edges = json.loads(logged.tensor_proto.string_val[0])["wiring"]
-    shares = wiring(context.model, maps.probe.tokens[0])
+    header = json.loads(logged.tensor_proto.string_val[0])
+    edges, wired = header["wiring"], maps.scores.wired
+    assert wired and header["measured"]["wiring"] == "tokens of the validation text, repeated"
+    half = len(wired.tokens) // 2
+    assert wired.tokens[:half].tolist() == wired.tokens[half:].tolist()
+    assert wired.queries.tolist() == [False] * half + [True] * half
+    shares = wiring(context.model, wired.tokens, wired.queries)
     expected = {
         (way, 1, head, 0, writer): pytest.approx(value, abs=1e-4)
         for writer, name in ((0, "L0H0"), (1, "L0H1"), (2, "L0H2"), (-1, "L0 MLP"))
@@ -70,6 +76,18 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
         if abs(value) >= WEAKEST
     }
     assert expected and {tuple(edge[:-1]): edge[-1] for edge in edges} == expected
+
+
+def test_the_wiring_of_a_text_alone_is_measured_on_it(tmp_path: Path) -> None:
+    context = run_context(tmp_path, model=model())
+    probe = Probe(context.writer, context.model, fixed_tokenizer("byte"), [*b"a text"], "text")
+    probe.log(0, images=False)
+    context.writer.close()
+    (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("text")
+    header = json.loads(logged.tensor_proto.string_val[0])
+    matrices = wiring_matrices(context.model, probe.tokens[0])
+    expected = json.loads(encode([torch.ones(1, 3, 1, 1)] * 2, "a", wiring=matrices)[0])
+    assert header["wiring"] == expected["wiring"] and "wiring" not in header["measured"]
 
 
 def test_by_default_maps_are_logged_often_while_heads_form() -> None:

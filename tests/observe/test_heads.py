@@ -23,12 +23,14 @@ from data.tokenizer import fixed_tokenizer, train_bpe
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.heads import (
+    SONG,
     Texts,
     first_places,
     measure_heads,
     random_ids,
     random_words,
     score_texts,
+    wired_text,
 )
 from tensorboard_attention import scores
 from tests.conftest import small_config
@@ -130,6 +132,11 @@ def test_a_perfect_head_has_a_score_of_one_on_songs(tmp_path: Path) -> None:
     assert found["induction"][0][0] == pytest.approx(1) and found["induction"][0][1] < 0.1
     assert found["duplicate token"][0][1] == pytest.approx(1)
     assert found["duplicate token"][0][0] < 0.1
+    wired = wired_text(texts, where)
+    assert wired and wired.where == SONG
+    row = songs.tokens.tolist().index(wired.tokens.tolist())
+    assert wired.queries.tolist() == songs.queries[row].tolist()
+    assert wired.queries.sum() == songs.queries.sum(1).max() > 0
 
 
 @pytest.mark.parametrize("vocab", [256, 700])
