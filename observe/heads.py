@@ -118,8 +118,9 @@ def wired_text(texts: Sequence[Texts], where: Mapping[str, str]) -> WiredText | 
             if queries is not None:
                 counted = queries
             text = counted.sum(1).argmax()
+            end = np.flatnonzero(counted[text])[-1] + 1  # what comes later changes nothing
             place = where["tokens"] if queries is None else SONG
-            return WiredText(tokens[text], torch.from_numpy(counted[text]), place)
+            return WiredText(tokens[text, :end], torch.from_numpy(counted[text, :end]), place)
     return None
 
 
