@@ -68,8 +68,11 @@ def train(settings: Settings) -> float | None:
         start = start_run(settings, dataset, ranks)
         if start is None:  # a finished run
             return None
-        run, state, checkpoint = start
-        if checkpoint:
+        run, state, checkpoint, trunk = start
+        data = training_data(dataset, config)
+        if trunk:
+            trunk.load_into(model, dataset.tokenizer, data.batches, ranks)
+        elif checkpoint:
             load_weights(model, checkpoint)
         observed_model = ranks.full_copy(model, config.trainer.parallel)
         if config.trainer.activation_checkpointing:
@@ -80,7 +83,6 @@ def train(settings: Settings) -> float | None:
             load_optimizer(optimizer, checkpoint)
         if ranks.is_main:
             record_start(settings, start, dataset, pretrained)
-        data = training_data(dataset, config)
         writer = Writer(observed_model, dataset.tokenizer, config.data.document_end)
         context = RunContext(
             folder=run.path,
@@ -94,7 +96,9 @@ def train(settings: Settings) -> float | None:
             has_page=is_possible(observed_model, dataset.tokenizer),
             gives_hints=is_first(HydraConfig.get()),
         )
-        observe, at_start = config.observe, config.init_from is not None
+        observe, is_finetuned = config.observe, config.init_from is not None
+        # A new run saves the weights of another, which may be deleted or trained on.
+        saves_start = trunk is not None or (is_finetuned and state.step == 0)
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.
         callbacks = [
@@ -103,8 +107,8 @@ def train(settings: Settings) -> float | None:
             Metrics(data.token_bytes),
             FullCopy(observed_model, observe.is_observed, observe.histograms.every),
             *(build_observers(observe, context) if ranks.is_main else []),
-            Checkpointing(run.checkpoints, at_start),
-            Evaluation(data.validation, data.final_validation, data.token_bytes, at_start),
+            Checkpointing(run.checkpoints, saves_start),
+            Evaluation(data.validation, data.final_validation, data.token_bytes, is_finetuned),
         ]
         trainer = Trainer(
             config.trainer, wrapped, optimizer, data.batches, state, config.seed, ranks, callbacks

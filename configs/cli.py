@@ -319,15 +319,16 @@ def overridden() -> list[str]:
 
 
 def _settled(argument: str) -> str:
-    """An argument of a sweep, with `runs/latest` in `init_from` replaced by the folder of that run:
-    each run of the sweep becomes the latest."""
-    if not argument.startswith("init_from="):
+    """An argument of a sweep, with `runs/latest` in `init_from` or `branch` replaced by the folder
+    of that run: each run of the sweep becomes the latest."""
+    setting = setting_name(argument)
+    if setting not in ("init_from", "branch"):
         return argument
 
     def folder(match: re.Match[str]) -> str:
         if Path(match[2]).name != "latest":
             return match[0]
-        return in_quotes(run_folder(match[2], "init_from"))
+        return in_quotes(run_folder(match[2], setting))
 
     return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
 

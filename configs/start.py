@@ -7,6 +7,8 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,13 +16,15 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from configs.branching import branch_config
 from configs.cli import overridden, setting_name
 from configs.finetuning import experiment_settings, finetuned_config
-from configs.schema import TrainConfig, build, literal, resumed_config
+from configs.schema import STARTS, TrainConfig, build, literal, resumed_config
 from data import Corpus, Dataset, Tokenizer, TokenizerConfig, load_dataset
 from data.sources import is_url
 from data.tokenizer import IMPORTED
 from errors import UserError, check_path, printable
+from inference.branch import Trunk, find_trunk
 from inference.pretrained import Pretrained, open_pretrained
 from model import GPT
 from training.distributed import Ranks
@@ -33,7 +37,7 @@ AUTO = "auto"  # resume=auto
 # NFS releases the lock after 90 seconds.
 LOCK_SECONDS = 120.0
 SPELLED, SPELLS_BADLY = 100_000, 0.6  # tokens that are looked at; bytes per token, of the former
-STARTS = ("experiment", "init_from")  # what only the start of a run reads
+ONLY_AT_START = ("experiment", *STARTS)  # what only the start of a run reads
 
 
 class Settings(NamedTuple):
@@ -43,14 +47,15 @@ class Settings(NamedTuple):
     config: TrainConfig
     resumed: Run | None = None  # the run to continue; None: a new one
     pretrained: Pretrained | None = None  # the run whose model and tokenizer a new one starts with
+    trunk: Trunk | None = None  # the run that a new one branches off from
     is_auto: bool = False  # resume=auto has found a run
     trusts_data: bool = True  # `data` comes from the command line, and not with a run
 
     @property
     def tokenizer(self) -> Tokenizer | TokenizerConfig:
         """The tokenizer of the run to resume or to start from, or the settings of a new one."""
-        if self.resumed:
-            return Tokenizer.load(self.resumed.tokenizer_folder)
+        if run := self.resumed or (self.trunk and self.trunk.run):
+            return Tokenizer.load(run.tokenizer_folder)
         return self.pretrained.tokenizer if self.pretrained else self.config.tokenizer
 
     def find_pretrained_weights(self) -> Path | None:
@@ -89,11 +94,12 @@ class Settings(NamedTuple):
 
 class Start(NamedTuple):
     """The run to train, its state, and the checkpoint to load: None for a new run, or for one that
-    was stopped before its first."""
+    was stopped before its first. `trunk`: the run that a new one branches off from."""
 
     run: Run
     state: TrainState
     checkpoint: Path | None
+    trunk: Trunk | None = None
 
 
 def open_settings(cfg: DictConfig) -> Settings:
@@ -112,27 +118,29 @@ def open_settings(cfg: DictConfig) -> Settings:
     else:
         run = None if cfg.resume is None else Run.open(cfg.resume, "resume")
     if run is None:
-        return _new_settings(cfg)
+        settings = _new_settings(cfg) if cfg.branch is None else _branch_settings(cfg)
+        if cfg.run_dir is not None and not is_single:
+            raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
+        check_new(cfg.run_dir)
+        return settings
     if is_auto:
         _check_first_command(run)
-    elif cfg.init_from is not None:
+    elif given := [name for name in STARTS if cfg[name] is not None]:
         raise UserError(
-            "init_from: cannot be combined with resume, which continues with the run's own "
+            f"{given[0]}: cannot be combined with resume, which continues with the run's own "
             "weights; leave one of them out"
         )
     elif cfg.run_dir is not None:
         raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
     elif "experiment" in overridden():
         raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
-    overrides = [name for name in overridden() if name not in ("resume", "run_dir", *STARTS)]
-    composed = resumed_config(run, cfg, overrides)
-    trusts_data = any(name.partition(".")[0] == "data" for name in overrides)
+    composed = resumed_config(run, cfg, overrides := _changes())
     config = build(composed, TrainConfig)
-    return Settings(composed, config, run, is_auto=is_auto, trusts_data=trusts_data)
+    return Settings(composed, config, run, is_auto=is_auto, trusts_data=_has_data(overrides))
 
 
 def _new_settings(cfg: DictConfig) -> Settings:
-    """The settings of a new run, checked, also where it is to be created."""
+    """The settings of a new run, checked."""
     pretrained = None if cfg.init_from is None else open_pretrained(cfg.init_from)
     if pretrained:
         cfg.init_from = literal(_lasting_path(str(pretrained.run.path)))
@@ -143,11 +151,37 @@ def _new_settings(cfg: DictConfig) -> Settings:
         raise UserError(
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
         )
-    settings = Settings(cfg, build(cfg, TrainConfig), pretrained=pretrained)
-    if cfg.run_dir is not None and HydraConfig.get().mode == RunMode.MULTIRUN:
-        raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
-    check_new(cfg.run_dir)
-    return settings
+    elif cfg.model.hold_off is not None:
+        raise UserError(
+            "model.hold_off: is what a branch was given as hold_off; leave it out, or give "
+            "hold_off and branch=RUN"
+        )
+    return Settings(cfg, build(cfg, TrainConfig), pretrained=pretrained)
+
+
+def _branch_settings(cfg: DictConfig) -> Settings:
+    """The settings of a branch, checked, with the checkpoint from which it goes on."""
+    if cfg.init_from is not None:
+        raise UserError(
+            "init_from: cannot be combined with branch, which continues with the weights of its "
+            "own run; leave one of them out"
+        )
+    if "experiment" in overridden():
+        raise UserError("experiment: a branch has the settings of its run; leave experiment out")
+    trunk = find_trunk(cfg.branch, cfg.step)
+    composed = branch_config(cfg, trunk, overrides := _changes())
+    composed.branch = literal(_lasting_path(str(trunk.run.path)))
+    config = build(composed, TrainConfig)
+    return Settings(composed, config, trunk=trunk, trusts_data=_has_data(overrides))
+
+
+def _changes() -> list[str]:
+    """The settings, and their groups, that the command line changes in those of a stored run."""
+    return [name for name in overridden() if name not in ("resume", "run_dir", *ONLY_AT_START)]
+
+
+def _has_data(overrides: Iterable[str]) -> bool:
+    return any(name.partition(".")[0] == "data" for name in overrides)
 
 
 def _find_run_to_continue(run_dir: str | None) -> Run | None:
@@ -166,7 +200,9 @@ def _check_first_command(run: Run) -> None:
     """Raise UserError if the run was started with another experiment, or from another run."""
     for override in HydraConfig.get().overrides.task:
         name = setting_name(override)
-        if name in STARTS and not run.was_given(OmegaConf.to_yaml(OmegaConf.create([override]))):
+        if name in ONLY_AT_START and not run.was_given(
+            OmegaConf.to_yaml(OmegaConf.create([override]))
+        ):
             raise UserError(
                 f"{name}: {run.path} was not started with this value, and cannot change it; "
                 "give the value of the first start, or another run_dir"
@@ -220,6 +256,8 @@ def start_run(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start | Non
         )
     if settings.resumed:
         start = _resume(settings.resumed, settings, dataset, ranks)
+    elif settings.trunk:
+        start = _branch(settings.trunk, settings, dataset, ranks)
     else:
         start = _create(settings, dataset, ranks)
     run, step = start.run, start.state.step
@@ -242,6 +280,17 @@ def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     return Start(run or Run.open(folder, "run_dir"), TrainState(), None)
 
 
+def _branch(trunk: Trunk, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
+    trunk.run.check_tokens(dataset.sha256, "branch")
+    checkpoint = ranks.broadcast(trunk.checkpoint)  # of a run in training, ranks may find others
+    trunk = replace(trunk, checkpoint=checkpoint, state=load_state(checkpoint))
+    # The branch does not have the trunk's best checkpoint, and evaluates without the heads.
+    state = replace(
+        trunk.state, best_val_loss=None, best_val_tokens=None, best_step=None, evaluated=None
+    )
+    return Start(_create(settings, dataset, ranks).run, state, checkpoint, trunk)
+
+
 def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     config = settings.config
     run.check_tokens(dataset.sha256, "resume")
@@ -259,10 +308,11 @@ def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Sta
                 "start a new run"
             )
     found = ranks.broadcast(found)
-    if not found and config.init_from is not None:
+    name = "init_from" if config.branch is None else "branch"
+    if not found and (source := getattr(config, name)) is not None:
         raise UserError(
-            f"resume: {run.path} was stopped before it had saved the weights of init_from; "
-            f"start a new run with init_from={shlex.quote(config.init_from)}"
+            f"resume: {run.path} was stopped before it had saved the weights of {name}; "
+            f"start a new run with {name}={shlex.quote(source)}"
         )
     checkpoint = Path(found) if found else None
     state = load_state(checkpoint) if checkpoint else TrainState()
@@ -285,10 +335,21 @@ def record_start(
     run.start_log()
     if settings.is_auto and settings.resumed:
         print(printable(f"continuing {run.path} from step {start.state.step}"))
+    if start.trunk:
+        _report_branch(settings, start.trunk)
     if pretrained:
         _report_pretrained(settings, dataset, pretrained)
     run.store_settings(settings.yaml)
     run.point_latest()
+
+
+def _report_branch(settings: Settings, trunk: Trunk) -> None:
+    """Say which run the branch continues, and without which heads."""
+    names = settings.config.hold_off
+    without = "" if names is None else f", without {names}"
+    line = f"branching off from {trunk.run.path} at step {trunk.state.step}{without}"
+    log.info("%s", line)
+    print(printable(line))
 
 
 def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> None:

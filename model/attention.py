@@ -11,7 +11,7 @@ and value heads, each `d_head` wide; `d_model` is the width of the residual stre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from model.cache import LayerCache
 from model.config import ModelConfig
 from model.dropout import Dropout
+from model.held import HeldHeads
 from model.norm import RMSNorm
 from model.position import POSITIONS
 
@@ -176,9 +177,11 @@ class CausalSelfAttention(nn.Module):
     `attend` is the function that computes the context from queries, keys, values, a mask (None:
     causal) and the dropout probability. `model.recording` replaces it to record the weights.
     `edits` change the context, one after the other (model/edits.py); there are none in training.
+
+    held_off: the heads whose context is a constant (model/held.py).
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, held_off: Collection[int] = ()) -> None:
         super().__init__()
         self.d_head = d_head = config.d_head
         dropout = config.attention_dropout
@@ -195,6 +198,7 @@ class CausalSelfAttention(nn.Module):
             self.query_norm = RMSNorm(d_head, eps=config.norm_eps)
             self.key_norm = RMSNorm(d_head, eps=config.norm_eps)
         self.position = POSITIONS[config.position].heads(config)
+        self.hold: nn.Module = HeldHeads(held_off, d_head) if held_off else nn.Identity()
 
         self.attend: Attend = fused_attention
         self.edits: list[Edit] = []
@@ -216,7 +220,8 @@ class CausalSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
 
-        context = self.attend(query, key, value, mask, self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        context = self.hold(self.attend(query, key, value, mask, dropout))
         for edit in self.edits:
             context = edit(context)
         return self.residual_dropout(self.output(join_heads(context)))

@@ -106,6 +106,7 @@ class AttentionMaps(Callback):
 
     def __init__(self, config: AttentionConfig, context: RunContext) -> None:
         self.config, self.stopwatch = config, context.stopwatch
+        self.fork = context.config.step  # from which a branch goes on; None: the run is no branch
         tokenizer = context.dataset.tokenizer
         text = config.probe
         tokens = default_probe(context) if text is None else tokenizer.encode(text)
@@ -114,7 +115,7 @@ class AttentionMaps(Callback):
         self.scores = HeadScores(context)
 
     def on_start(self, trainer: Trainer) -> None:
-        if trainer.state.step == 0:
+        if trainer.state.step in (0, self.fork):
             self.on_step(trainer)
 
     def on_step(self, trainer: Trainer) -> None:

@@ -132,11 +132,26 @@ class Checkpoints:
             "another run"
         )
 
+    def at(self, step: int, setting: str) -> Path:
+        """The folder of the checkpoint of a step. Raises UserError, naming `setting`, if there is
+        none, or if it is damaged."""
+        run, steps = self.folder.parent, self.steps
+        if step not in steps:
+            has = f"only of {', '.join(map(str, steps))}" if steps else "none yet"
+            raise UserError(
+                f"{setting}: {run} has no checkpoint of step {step}, {has}; choose one of them, or "
+                "train with a smaller trainer.checkpoint_every and a larger "
+                "trainer.keep_checkpoints, which keep more"
+            )
+        if damage := find_damage(self._path(step), FILES):
+            raise UserError(f"{setting}: {damage}; choose another step")
+        return self._path(step)
+
     def intact(self) -> list[Path]:
         """The folders of the checkpoints up to the last, oldest first. Those that are damaged are
         left out, with a warning on standard error."""
         found = []
-        for step in self._steps(self._pointed("last")):
+        for step in self.steps:
             path = self._path(step)
             damage = find_damage(path, FILES)
             if damage is None:
@@ -144,6 +159,11 @@ class Checkpoints:
             elif path.exists():  # not deleted meanwhile
                 print(f"warning: {damage}; {path.name} is left out", file=sys.stderr)
         return found
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints up to the last, intact or not."""
+        return self._steps(self._pointed("last"))
 
     @property
     def has_best(self) -> bool:

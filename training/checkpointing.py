@@ -21,8 +21,7 @@ class Checkpointing(Callback):
     and where an evaluation is the best so far. After a step that was skipped, the checkpoint waits
     for the next one that is not, or for the end.
 
-    at_start: also before the first step: the initial weights are those of another run, which may be
-        deleted or trained on.
+    at_start: also before the first step that is taken.
 
     All ranks gather the full tensors; the main process writes them.
     """
@@ -32,7 +31,7 @@ class Checkpointing(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         self.saved_step = trainer.state.step
-        if self.at_start and trainer.state.step == 0:
+        if self.at_start:
             self._save(trainer)
 
     def on_step(self, trainer: Trainer) -> None:

@@ -228,9 +228,11 @@ class Optimizer:
 
 
 def _group_parameters(model: nn.Module) -> tuple[Parameters, Parameters, Parameters]:
-    """Matrices inside the blocks; embedding matrices; norms and biases."""
+    """Matrices inside the blocks; embedding matrices; norms and biases. Constants are in none."""
     matrices, embeddings, vectors = [], [], []
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if parameter.ndim < 2:
             vectors.append(parameter)
         elif name.startswith("blocks."):

@@ -73,7 +73,10 @@ def test_capped_logits_and_their_loss(make_model, monkeypatch, part_bytes):
         torch.testing.assert_close(ours, reference)
 
 
-OTHERS = {"norm": "new", "position": "new", "mlp": "relu2", "window": 4, "logit_softcap": 30.0}
+OTHERS = {
+    **{"norm": "new", "position": "new", "mlp": "relu2", "window": 4, "logit_softcap": 30.0},
+    "hold_off": "L0H1",
+}
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ModelConfig)])
