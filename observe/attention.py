@@ -41,6 +41,7 @@ MAX_IMAGE_TOKENS = 32
 N_PROBE_TOKENS = 64
 N_SEARCHED_TOKENS = 4096
 TAG = "attention"
+HELD_OFF = "Held off, so that nothing depends on what they attend to: {}."
 
 
 def check_every(name: str, value: str) -> None:
@@ -157,6 +158,8 @@ class Probe:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
+        held_off = model.config.hold_off
+        self.note = "" if held_off is None else HELD_OFF.format(held_off.replace(",", ", "))
         self.labels = [token_label(spelling) for spelling in self.spelled[:MAX_IMAGE_TOKENS]]
 
     def log(
@@ -191,6 +194,7 @@ class Probe:
             measured=where,
             last_step=last_step,
             wiring=wiring,
+            note=self.note,
         )
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps if images else ()):

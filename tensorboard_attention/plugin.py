@@ -3,10 +3,10 @@
     runs                  JSON: steps {run: {tag: [step, ...]}}; newest, the run that was logged
                           last; versions {run: text}, where a run's version changes when its old
                           steps change; live [run], those with a live page; followed [run],
-                          those that a page can follow; losses {run: text},
-                          those with losses, where the text changes with them; notes [text], what
-                          is not shown and why; complete, false if some of the log is still to be
-                          read
+                          those that a page can follow; losses {run: text}, those with losses, where
+                          the text changes with them; checkpoints {run: {command, steps}}, those from
+                          which a run can branch off; notes [text], what is not shown and why;
+                          complete, false if some of the log is still to be read
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     live?run=             the live page of a run, with a policy that lets it request nothing
     follow?run=           the page that follows a run (following.py)
@@ -39,6 +39,7 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 from werkzeug.wsgi import wrap_file
 
+from tensorboard_attention.checkpoints import find_checkpoints
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.following import HEADERS as FOLLOWING
 from tensorboard_attention.following import find_followed, follow_page, read_weights, steps
@@ -93,6 +94,7 @@ class AttentionPlugin(TBPlugin):
             "live": find_pages(self._index.folders().items()),
             "followed": find_followed(self._index.folders().items()),
             "losses": find_losses(self._index.folders().items()),
+            "checkpoints": find_checkpoints(self._index.folders().items()),
             "notes": self._index.notes(),
             "complete": complete,
         }

@@ -17,6 +17,7 @@ import { SaveMenu, subject } from "./save.js";
 import { Compare, names } from "./compare.js";
 import { Player } from "./play.js";
 import { LiveLinks } from "./running.js";
+import { Branch } from "./branch.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
 const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
@@ -85,6 +86,7 @@ class App extends Inspector {
     this.compare = new Compare(this);
     this.links = new LiveLinks();
     this.copied = el("output", { class: "copied" });
+    this.branch = new Branch(this.copied);
     const copied = () => copyLink(this.host, this.address.link(true), this.copied);
     // The address of a file is of no use to others.
     const hidden = !this.host.location.protocol.startsWith("http");
@@ -95,7 +97,12 @@ class App extends Inspector {
         // A page of one view has nothing to choose.
         { class: "line", hidden: !this.source.follows && countViews(this.runs) < 2 },
         ...this.pickers.map(({ node }) => node),
-        el("div", { class: "line centred" }, ...this.compare.parts, copy, ...this.links.nodes, this.copied),
+        el(
+          "div",
+          { class: "line centred" },
+          ...this.compare.parts,
+          ...[copy, this.branch.node, ...this.links.nodes, this.copied],
+        ),
       ),
       this.compare.status,
       this.notice,
@@ -175,6 +182,7 @@ class App extends Inspector {
   draw() {
     const { layer, head } = this.state;
     this.links.show(this.state.one.run, this.source);
+    this.branch.show(this.state, this.source.checkpoints, this.maps[0].header.last_step);
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
     this.drawHeads();
@@ -247,7 +255,10 @@ class App extends Inspector {
   // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
-    const state = () => [this.source.versions, this.source.live, this.source.followed, this.source.losses];
+    const state = () => {
+      const { versions, live, followed, losses, checkpoints } = this.source;
+      return [versions, live, followed, losses, checkpoints];
+    };
     const known = JSON.stringify([this.runs, ...state()]);
     let lost = "";
     const runs = await this.source.runs().catch((error) => void (lost = error.message));

@@ -132,20 +132,25 @@ export function options(select, values, chosen, texts = values) {
   select.value = chosen;
 }
 
-// Copies the address of the view, or shows it in `copied` without permission for the clipboard.
-export async function copyLink(host, hash, copied) {
+// Copies the address of the view.
+export function copyLink(host, hash, copied) {
   const place = new URL(host.location.href);
   place.hash = hash;
   try {
     host.history.replaceState(null, "", place.href);
-    await navigator.clipboard.writeText(place.href);
+  } catch {
+    // Too often in a short time. The link is right nevertheless.
+  }
+  return copyText(place.href, "Link to this view", copied);
+}
+
+// Copies a text, or shows it in `copied`, with this label, without permission for the clipboard.
+export async function copyText(value, label, copied) {
+  try {
+    await navigator.clipboard.writeText(value);
     copied.replaceChildren("copied");
   } catch {
-    const text = el("input", {
-      readonly: true,
-      value: place.href,
-      "aria-label": "Link to this view",
-    });
+    const text = el("input", { readonly: true, value, "aria-label": label });
     copied.replaceChildren(text);
     text.select();
   }

@@ -10,6 +10,7 @@ export class Logs {
   live = []; // runs that have a live page
   followed = []; // runs that a live page can follow
   losses = {}; // by run that has losses of tokens: a text that changes with them
+  checkpoints = {}; // by run that has any: their steps, and the command that branches off
   notes = []; // what is not shown, and why
   complete = true; // false if some of the log is still to be read
 
@@ -44,6 +45,7 @@ export class Logs {
 export class Embedded {
   follows = false;
   losses = {};
+  checkpoints = {};
   learned = async () => null;
   twins = async () => [];
   versions = {};
