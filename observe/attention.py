@@ -41,7 +41,7 @@ MAX_IMAGE_TOKENS = 32
 N_PROBE_TOKENS = 64
 N_SEARCHED_TOKENS = 4096
 TAG = "attention"
-HELD_OFF = "Held off, so that nothing depends on what they attend to: {}."
+HELD_OFF = "Held off, and so without any effect: {}."
 
 
 def check_every(name: str, value: str) -> None:

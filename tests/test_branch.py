@@ -15,6 +15,7 @@ from data import load_dataset
 from inference import open_run
 from inference.branch import MEAN_TOKENS
 from model import record_attention
+from tensorboard_attention.index import Index
 from tests.conftest import command, files, last_step, metrics, succeed
 from training.data import training_data
 from training.weights import load_weights
@@ -26,7 +27,7 @@ TENSORS = ("model.safetensors", "optimizer.safetensors")
 
 def branch(cwd: Path, *arguments: str) -> Path:
     """A branch of the run in `tiny`, in a folder of its own."""
-    succeed("train", *arguments, "run_dir=branch", *QUIET, cwd=cwd)
+    succeed("train", "run_dir=branch", *QUIET, *arguments, cwd=cwd)
     return cwd / "branch"
 
 
@@ -93,7 +94,12 @@ def test_held_off_heads_are_their_mean(tmp_path: Path, tiny: Path, tiny_run: Pat
 def test_a_run_without_some_heads(tmp_path: Path, tiny: Path, run: Path) -> None:
     """It is resumed, branched off from again, sampled and evaluated without them."""
     cache = f"cache_dir={tiny}/.cache"
-    made = branch(tmp_path, "branch=run", "step=3", "hold_off=L1H0", cache)
+    start = ("branch=run", "step=3", "hold_off=L1H0", cache)
+    made = branch(tmp_path, *start, "observe.tensorboard=true")
+    index = Index(str(made))
+    assert index.refresh() and index.steps()["."]["attention"] == [3, 6]
+    note = json.loads(index.maps(".", "attention", 3)[0])["note"]
+    assert note == "Held off, and so without any effect: L1H0."
     assert open_run(made, "best").model.config.hold_off == "L1H0"
     first, trunk = metrics(made)[0], metrics(run)[1]
     assert first["step"] == trunk["step"] == 3 and first["val_loss"] != trunk["val_loss"]

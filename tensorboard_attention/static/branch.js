@@ -3,10 +3,12 @@
 import { copyText } from "./controls.js";
 import { el } from "./dom.js";
 
+const DONE = "command copied: paste it into a terminal";
+
 export class Branch {
   // copied: where to say that it was copied, or else to show the command.
   constructor(copied) {
-    const copy = () => copyText(this.command, "Command", copied);
+    const copy = () => copyText(this.command, "Command", copied, DONE);
     this.node = el("button", { type: "button", hidden: true, onclick: copy });
   }
 

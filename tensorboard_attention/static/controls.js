@@ -144,11 +144,12 @@ export function copyLink(host, hash, copied) {
   return copyText(place.href, "Link to this view", copied);
 }
 
-// Copies a text, or shows it in `copied`, with this label, without permission for the clipboard.
-export async function copyText(value, label, copied) {
+// Copies a text and says so in `copied`; without permission for the clipboard, shows it there, with
+// this label.
+export async function copyText(value, label, copied, done = "copied") {
   try {
     await navigator.clipboard.writeText(value);
-    copied.replaceChildren("copied");
+    copied.replaceChildren(done);
   } catch {
     const text = el("input", { readonly: true, value, "aria-label": label });
     copied.replaceChildren(text);

@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
 from tensorboard_attention.checkpoints import find_checkpoints
-from tensorboard_attention.tests.conftest import Tab, causal_maps, log
+from tensorboard_attention.tests.conftest import Tab, causal_maps, log, once
 
 NO_CLIPBOARD = "() => Object.defineProperty(navigator, 'clipboard', { value: undefined })"
 READ_CLIPBOARD = "() => navigator.clipboard.readText()"
@@ -74,8 +74,8 @@ def test_the_command_of_a_head_is_copied(
         button.click()
         expected = f"{command} step={checkpoint} hold_off=L1H{head}"
         if may_copy:
-            tab[".copied:not(:empty)"].wait_for()
-            assert tab["main"].evaluate(READ_CLIPBOARD) == expected
+            sync_api.expect(tab[".copied"]).to_contain_text("command copied")
+            assert once(tab["main"], READ_CLIPBOARD, expected.__eq__) == expected
         else:
             sync_api.expect(tab[".copied input"]).to_have_value(expected)
 
