@@ -99,7 +99,7 @@ def test_heads_are_sorted_by_a_score(open_tab: Callable[..., Tab]) -> None:
 @pytest.mark.long
 def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag="long", token=256)
-    assert tab[".note >> nth=0"].inner_text() == (
+    assert tab[".panel .note >> nth=0"].inner_text() == (
         "Only the first 512 of 600 tokens are shown; scores use all."
     )
     picture, readout = tab["canvas.picture >> nth=0"], tab[".readout >> nth=0"]
