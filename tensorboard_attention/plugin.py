@@ -4,8 +4,8 @@
                           last; versions {run: text}, where a run's version changes when its old
                           steps change; live [run], those with a live page; followed [run],
                           those that a page can follow; losses {run: text}, those with losses, where
-                          the text changes with them; checkpoints {run: {command, steps}}, those from
-                          which a run can branch off; notes [text], what is not shown and why;
+                          the text changes with them; checkpoints {run: {command, steps}}, those
+                          from which a run can branch off; notes [text], what is not shown and why;
                           complete, false if some of the log is still to be read
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     live?run=             the live page of a run, with a policy that lets it request nothing
