@@ -17,7 +17,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from configs.cli import overridden, run_script
-from configs.start import Settings, load_data, open_settings, record_start, start_run
+from configs.settings import Settings, open_settings
+from configs.start import create_or_resume, load_data, record_start
 from configs.sweep import is_first, named_output, varied
 from inference import Writer, new_model
 from live.page import is_possible
@@ -65,7 +66,7 @@ def train(settings: Settings) -> float | None:
         corpus, dataset = load_data(settings, ranks)
         torch.manual_seed(config.seed)
         model = model or new_model(config.model, dataset.tokenizer)
-        start = start_run(settings, dataset, ranks)
+        start = create_or_resume(settings, dataset, ranks)
         if start is None:  # a finished run
             return None
         run, state, checkpoint, trunk = start
