@@ -6,6 +6,7 @@ import { el, svg } from "./dom.js";
 const WAYS = ["query", "key", "value"];
 const MLP = -1; // in place of the earlier head
 const LOGGED = 5; // percent, from which on shares are logged
+const SHOWN = 15; // and are drawn, until one asks for more
 const MOST = 200; // edges; more would be a tangle
 const DIAGRAM = 400;
 const ABOUT = "How much of what a head reads was written by an earlier head or MLP: an edge from the writer up to the reader. Measured on";
@@ -19,7 +20,7 @@ export class Wiring {
     this.chosen = null; // an edge, as it was logged
     this.at = 0; // the edge that can have the focus
     this.least = el("input", {
-      ...{ type: "range", min: LOGGED, max: 95, step: 5, value: LOGGED, "aria-label": "Smallest share, in percent" },
+      ...{ type: "range", min: LOGGED, max: 95, step: 5, value: SHOWN, "aria-label": "Smallest share, in percent" },
       oninput: () => this.#draw(),
     });
     this.hidden = el("p", { class: "note small" });

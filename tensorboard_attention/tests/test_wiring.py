@@ -66,7 +66,7 @@ def test_weak_edges_can_be_hidden(logs: Path, open_tab: Callable[..., Tab]) -> N
     log(logs / "weak")
     tab = open_tab(run="weak")
     note = tab[".wiring .note >> nth=1"]
-    expect(note).to_have_text("3 of 3 edges drawn; shares below 5% are hidden.")
+    expect(note).to_have_text("3 of 3 edges drawn; shares below 15% are hidden.")
     tab[".wiring input"].fill("65")
     expect(note).to_have_text("1 of 3 edges drawn; shares below 65% are hidden.")
     assert labels(tab) == ["L0 MLP to L1H0, query: 90%"]
