@@ -158,8 +158,9 @@ def formed(rows: Sequence[Row]) -> str:
 
 
 def target_loss(groups: Sequence[Group]) -> float:
-    """The loss that all groups reach in the mean."""
-    return max(mean(one.values("val_bpb")) for one in groups)
+    """The lowest validation loss that all runs have reached."""
+    curves = [row["curve"] for one in groups for row in one.rows if row["curve"]]
+    return max((min(point["val_bpb"] for point in curve) for curve in curves), default=0.0)
 
 
 def summary_lines(

@@ -1,0 +1,169 @@
+"""Ask runs on tales how they know which name comes next: the figures of docs/why.md.
+
+python docs/why.py RUN [RUN ...]
+
+A branch of a run (hold_off=...) is asked as any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from data import TalesConfig, load_dataset  # noqa: E402
+from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
+from inference import OpenRun, open_run  # noqa: E402
+from inference.results import TAG, open_log  # noqa: E402
+from model import GPT, ablate, record_attention, wiring  # noqa: E402
+from model.explain import WAYS  # noqa: E402
+from observe.roles import ScoredTexts, target_bits  # noqa: E402
+
+N_TALES = 32
+Head = tuple[int, int]
+
+
+class Names(NamedTuple):
+    """Validation tales, and the tokens after which a name comes that they had before."""
+
+    tales: TaleRoles
+    before: np.ndarray  # (tale, token)
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        return torch.from_numpy(self.tales.inputs)
+
+
+def main(paths: Iterable[Path]) -> None:
+    for path in paths:
+        opened = open_run(path, "last")
+        names = find_names(opened)
+        print(f"{opened.run.path}, step {opened.step}")
+        head = which(opened.model, names)
+        what_feeds(opened.model, names, head)
+        when(opened, head)
+        print()
+
+
+def find_names(opened: OpenRun) -> Names:
+    data, tokenizer = opened.config.data, opened.tokenizer
+    if not isinstance(data, TalesConfig):
+        sys.exit(f"{opened.run.path}: was not trained on tales")
+    corpus, _ = load_dataset(data, tokenizer, ".cache", 1, ("val",), trusted=True, say=print)
+    tales = tale_roles(corpus, tokenizer, N_TALES, opened.config.model.context_length)
+    assert tales is not None
+    return Names(tales, tales.roles == AGAIN)
+
+
+def which(model: GPT, names: Names) -> Head:
+    """Print what heads do for the names, and return the one that they need most."""
+    bits, copied = name_bits(model, names), name_copies(model, names)
+    floor = names.tales.floor[names.before].mean()
+    print(
+        f"  a name that occurs again costs {bits:.2f} bits (floor {floor:.2f}), in the mean of "
+        f"{names.before.sum():,}"
+    )
+    without = {}
+    for head in heads_of(model):
+        with ablate(model, [head], "mean"):
+            without[head] = name_bits(model, names)
+    for head in sorted(without, key=lambda head: -without[head])[:3]:
+        print(
+            f"  without {name(head)} {without[head]:.2f} bits; it attends to earlier mentions of "
+            f"the name with {copied[head]:.0%}"
+        )
+    first, second, *_ = sorted(without, key=lambda head: -without[head])
+    with ablate(model, [first, second], "mean"):
+        print(f"  without {name(first)} and {name(second)} {name_bits(model, names):.2f} bits")
+    return first
+
+
+def what_feeds(model: GPT, names: Names, head: Head) -> None:
+    """Print what the head reads, and how much it still copies without each earlier part."""
+    layer, index = head
+    found = [
+        wiring(model, tokens, torch.from_numpy(before))[layer]
+        for tokens, before in zip(names.tokens, names.before, strict=True)
+        if before.any()
+    ]
+    parts = list(found[0])
+    shares = torch.stack([torch.stack([one[part][:, index] for part in parts]) for one in found])
+    mean = shares.nanmean(0)  # (part, way)
+    for way, column in zip(WAYS, mean.T, strict=True):
+        order = column.argsort(descending=True)[:3].tolist()
+        read = ", ".join(f"{parts[i]} {column[i]:.0%}" for i in order)
+        print(f"  its {'queries' if way == 'query' else way + 's'} read {read}")
+    for part in parts:
+        if part in ("embedding", "position", "biases"):
+            continue
+        mlps = [int(part[1:].split()[0])] if part.endswith("MLP") else []
+        heads = [] if mlps else [tuple(map(int, part[1:].split("H")))]
+        with ablate(model, heads, "mean", mlps):  # type: ignore[arg-type]
+            print(f"  without {part} it attends to them with {name_copies(model, names)[head]:.0%}")
+
+
+def when(opened: OpenRun, head: Head) -> None:
+    """Print when the head formed, and the names were learned, as far as the run has logged it."""
+    index = open_log(opened.run.path)
+    if TAG in index.steps().get(".", {}):
+        about, data = index.scores(".", TAG)
+        shape = (len(about["steps"]), len(about["names"]), sum(about["heads"]))
+        column = sum(about["heads"][: head[0]]) + head[1]
+        scores = np.frombuffer(data, "<f4").reshape(shape)[:, about["names"].index("copy"), column]
+        steps = [int(np.argmax(scores >= share * scores[-1])) for share in (0.1, 0.5, 0.9)]
+        reached = ", ".join(f"{about['steps'][at]}" for at in steps)
+        print(f"  its score copy reaches 10%, 50%, 90% of its last {scores[-1]:.2f} at {reached}")
+    lines = map(json.loads, (opened.run.path / "metrics.jsonl").read_text().splitlines())
+    excess = {line["step"]: line["excess/names again"] for line in lines if "val_bpb" in line}
+    shown = [step for step in excess if step in (100, 200, 300, 400, 600, 1000, max(excess))]
+    learned = ", ".join(f"{excess[step]:.1f} at {step}" for step in shown)
+    print(f"  excess/names again, in bits per tale: {learned}")
+    result = json.loads(opened.run.summary_file.read_text())
+    above = result["val_bpb"] / result["floor_bpb"] - 1
+    print(f"  at the end {result['val_bpb']:.4f} bits per byte, {above:.1%} above the floor")
+
+
+def name_bits(model: GPT, names: Names) -> float:
+    """The mean loss of a name that occurs again, in bits."""
+    texts = ScoredTexts(names.tales.inputs, names.tales.targets, {})
+    return float(target_bits(model, texts)[names.before].mean())
+
+
+@torch.no_grad()
+def name_copies(model: GPT, names: Names) -> dict[Head, float]:
+    """Of each head, the mean attention on earlier tokens that are the next one, where a name comes
+    again."""
+    with record_attention(model) as maps:
+        model.hidden(names.tokens)
+    targets = torch.from_numpy(names.tales.targets)
+    same = names.tokens[:, None] == targets[..., None]  # (tale, query, key)
+    before = torch.from_numpy(names.before)
+    found: dict[Head, float] = {}
+    for layer, weights in enumerate(maps):
+        copied = (weights * same[:, None]).sum(-1).transpose(1, 2)[before]  # (name, head)
+        found |= {(layer, head): share for head, share in enumerate(copied.mean(0).tolist())}
+    return found
+
+
+def heads_of(model: GPT) -> Sequence[Head]:
+    config = model.config
+    return [(layer, head) for layer in range(config.n_layers) for head in range(config.n_heads)]
+
+
+def name(head: Head) -> str:
+    return f"L{head[0]}H{head[1]}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="How runs on tales know which name comes next.")
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
+    main(parser.parse_args().runs)
