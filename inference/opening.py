@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from data import CORPORA, CorpusConfig, Tokenizer
 from errors import UserError, check_choice
+from inference.generation import SamplingConfig
+from inference.writer import Writer
 from model import GPT, ModelConfig
 from training.device import check_memory
 from training.run import Run
@@ -24,6 +28,7 @@ from training.stored import from_plain, read_settings, readable
 from training.weights import MODEL, load_weights
 
 if TYPE_CHECKING:
+    from inference.reading import Reading
     from tensorboard_attention.notebook import Viewer
 
 Config = TypeVar("Config")
@@ -55,11 +60,39 @@ class OpenRun:
     model: GPT
     step: int
 
+    def tokens(self, text: str) -> Int[Tensor, " token"]:
+        """The ids of a text. Raises ValueError if it has none, or more than the context."""
+        ids = self.tokenizer.encode(text)
+        most = self.config.model.context_length
+        if not 0 < len(ids) <= most:
+            raise ValueError(f"text: has {len(ids)} tokens; give one of 1 to {most}")
+        return torch.tensor(ids, device=next(self.model.parameters()).device)
+
+    def read(self, text: str) -> Reading:
+        """What the model makes of a text: logits, maps and contexts, inside of `ablate`, `patch`
+        and `edit` also with their changes. Raises ValueError as `tokens` does."""
+        from inference.reading import read
+
+        return read(self, text)
+
+    def sample(
+        self,
+        prompt: str = "",
+        max_new_tokens: int = 200,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float | None = 0.95,
+        seed: int = 1,
+    ) -> str:
+        """A text that begins with the prompt, as sample.py writes it with the same settings."""
+        sampling = SamplingConfig(prompt, max_new_tokens, temperature, top_k, top_p, seed)
+        return Writer(self.model, self.tokenizer, self.config.document_end).write(sampling)
+
     def show(self, text: str, live: bool = False) -> Viewer:
         """Display the attention maps of a text in a notebook, or with `live` the page in which the
         model runs.
 
-            open_run("runs/latest", "best").show("Once there was a hen.")
+            open_run().show("Once there was a hen.")
         """
         from inference.showing import show_live, show_maps  # which other uses do not need
 
@@ -75,7 +108,10 @@ def note_on_documents(where: str) -> str:
 
 
 def open_run(
-    path: str | Path, checkpoint: str, device: torch.device | str = "cpu", setting: str = "run"
+    path: str | Path = "runs/latest",
+    checkpoint: str = "best",
+    device: torch.device | str = "cpu",
+    setting: str = "run",
 ) -> OpenRun:
     """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
 

@@ -12,7 +12,7 @@ from model.attention import (
 )
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.edits import ablate, ablate_each_head, patch
+from model.edits import ablate, ablate_each_head, edit, patch
 from model.explain import explain_score, wiring, wiring_matrices
 from model.gpt import GPT, evaluating
 from model.loss import cross_entropy, linear_cross_entropy
@@ -28,6 +28,7 @@ __all__ = [
     "causal_mask",
     "cross_entropy",
     "document_mask",
+    "edit",
     "evaluating",
     "explain_score",
     "explicit_attention",

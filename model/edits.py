@@ -1,4 +1,5 @@
-"""Edits of a model while it runs: parts switched off (`ablate`) or given other values (`patch`).
+"""Edits of a model while it runs: parts switched off (`ablate`), given other values (`patch`) or
+changed by a function (`edit`).
 
 Promises: afterwards the model is as it was before, also after an exception. Edits and recordings
 can be nested in any order; of several edits of one part, the inner one is applied last.
@@ -80,9 +81,29 @@ def patch(model: nn.Module, values: Mapping[Any, Tensor]) -> Iterator[None]:
     Raises ValueError for a part that the model does not have, and, where the model runs, for values
     of another shape than those that they replace.
     """
+    changes = {part: partial(_constant, value) for part, value in values.items()}
+    with edit(model, changes):
+        yield
+
+
+@contextmanager
+def edit(model: nn.Module, changes: Mapping[Any, Callable[[Tensor], Tensor]]) -> Iterator[None]:
+    """Change what parts of the model compute: each gets what a function makes of its value.
+
+        with edit(model, {(1, 3): lambda context: 2 * context, "stream 1": steer}):
+            logits = model(tokens)
+
+    changes: by part, named as for `patch`; a function gets and returns tensors of the shapes that
+        are given there.
+
+    The model itself is switched, so no other thread may run it meanwhile.
+
+    Raises ValueError for a part that the model does not have, and, where the model runs, for a
+    value of another shape.
+    """
     with ExitStack() as stack:
-        for part, value in values.items():
-            stack.enter_context(_patched(model, part, value))
+        for part, change in changes.items():
+            stack.enter_context(_changed(model, part, change))
         yield
 
 
@@ -106,11 +127,11 @@ def ablate_each_head(block: Block) -> Iterator[None]:
         yield
 
 
-def _patched(model: nn.Module, part: Part, value: Tensor) -> Any:
+def _changed(model: nn.Module, part: Part, change: Callable[[Tensor], Tensor]) -> Any:
     """The context manager of one part."""
     if isinstance(part, tuple):
         attention = block_of(model, *part).attention
-        return _edited(attention, partial(_with_head, head=part[1], value=value))
+        return _edited(attention, partial(_with_head, head=part[1], change=change))
     found = re.fullmatch(r"(mlp|stream) (\d+)", part)
     if not found:
         raise ValueError(
@@ -118,26 +139,33 @@ def _patched(model: nn.Module, part: Part, value: Tensor) -> Any:
             "'stream 1'"
         )
     kind, layer = found[1], int(found[2])
-    change = partial(_same_shape, part, value)
+    checked = partial(_same_shape, part, change)
     if kind == "mlp":
-        return _hooked(block_of(model, layer).mlp, lambda _mlp, _inputs, output: change(output))
+        return _hooked(block_of(model, layer).mlp, lambda _mlp, _inputs, output: checked(output))
     blocks = blocks_of(model)
     check_range("layer", layer, 0, len(blocks))
     after = blocks[layer] if layer < len(blocks) else model.get_submodule("final_norm")
-    return _hooked(after, lambda _module, inputs: (change(inputs[0]), *inputs[1:]), before=True)
+    return _hooked(after, lambda _module, inputs: (checked(inputs[0]), *inputs[1:]), before=True)
 
 
-def _same_shape(part: Part, value: Tensor, replaced: Tensor) -> Tensor:
+def _constant(value: Tensor, _replaced: Tensor) -> Tensor:
+    return value
+
+
+def _same_shape(part: Part, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
+    value = change(replaced)
     if value.shape != replaced.shape:
         raise ValueError(f"{part}: has the shape {[*value.shape]}; it replaces {[*replaced.shape]}")
     return value.to(replaced)
 
 
 def _with_head(
-    context: Float[Tensor, "batch head query d_head"], head: int, value: Tensor
+    context: Float[Tensor, "batch head query d_head"],
+    head: int,
+    change: Callable[[Tensor], Tensor],
 ) -> Float[Tensor, "batch head query d_head"]:
     context = context.clone()
-    context[:, head] = _same_shape(f"head {head}", value, context[:, head])
+    context[:, head] = _same_shape(f"head {head}", change, context[:, head])
     return context
 
 

@@ -1,0 +1,90 @@
+"""The Python face: recipes of the docs, an open run, and `import glassgpt` from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from inspect import signature
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import glassgpt
+from inference import OpenRun
+from tests.conftest import ROOT, succeed
+
+PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+RECIPES = re.findall(r"^## (\d+)\..*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("number", "code"), RECIPES, ids=[number for number, _ in RECIPES])
+def test_each_recipe_runs(
+    number: str, code: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny)
+    exec(compile(code, f"recipe {number}", "exec"), {"__name__": "recipe"})
+
+
+def test_there_are_ten_recipes() -> None:
+    assert [int(number) for number, _ in RECIPES] == [*range(1, 11)]
+
+
+def test_a_sample_is_that_of_the_script(tiny: Path, tiny_run: Path) -> None:
+    run = glassgpt.open_run(tiny_run)
+    script = succeed("sample", "prompt=Once", "max_new_tokens=9", cwd=tiny)
+    assert run.sample("Once", max_new_tokens=9).strip() == script.strip()
+    defaults = yaml.safe_load((ROOT / "configs/sample.yaml").read_text())
+    parameters = {**signature(OpenRun.sample).parameters}
+    del parameters["self"]
+    assert {name: one.default for name, one in parameters.items()}.items() <= defaults.items()
+
+
+def test_a_reading_is_one_forward_pass_and_has_the_edits(tiny_run: Path) -> None:
+    run = glassgpt.open_run(tiny_run)
+    text = "Once there"
+    ids = run.tokenizer.encode(text)
+    reading = run.read(text)
+    with torch.no_grad():
+        expected = run.model(torch.tensor([ids]))[0]
+    torch.testing.assert_close(reading.logits, expected, atol=1e-5, rtol=0)
+    assert "".join(reading.spelled) == text and reading.tokens.tolist() == ids
+    # A head gathers the values that it attends to: context = weights @ values.
+    first = reading.contexts[0][:, 0], reading.maps[0][:, 0, 0]
+    assert torch.equal(first[1], torch.ones(2)) and first[0].shape == (2, 8)
+    with glassgpt.edit(run.model, {(1, 0): torch.zeros_like}):
+        edited = run.read(text).logits
+    with glassgpt.ablate(run.model, [(1, 0)], "zero"):
+        assert torch.equal(edited, run.read(text).logits)
+    with pytest.raises(ValueError, match="text: has 0 tokens"):
+        run.read("")
+
+
+def imported(folder: Path) -> subprocess.CompletedProcess[str]:
+    """`import glassgpt` in a script in this folder."""
+    script = folder / "script.py"
+    script.write_text("import glassgpt\nprint(glassgpt.open_run.__module__)\n")
+    command = [sys.executable, str(script)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+
+
+def test_scripts_elsewhere(tmp_path: Path) -> None:
+    """With a module of their own in the way, they are told."""
+    if (
+        f"{ROOT}\n"
+        not in subprocess.run(
+            [sys.executable, "-c", "import sys; print(*sys.path, sep='\\n')"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        ).stdout
+    ):
+        pytest.skip("this clone is not the one that is installed")
+    assert imported(tmp_path).stdout == "inference.opening\n"
+    (tmp_path / "data.py").touch()
+    (tmp_path / "model").mkdir()
+    done = imported(tmp_path)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: `import data` finds ")
+    assert str(tmp_path / "data.py") in done.stderr and "rename it" in done.stderr
