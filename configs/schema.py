@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import SequenceMatcher
@@ -404,6 +405,7 @@ def load_run_config(file: Path) -> DictConfig:
             f"{file}: the run was converted, not trained, and has no optimizer state to continue "
             f"from; finetune it with init_from={shlex.quote(str(file.parent))}"
         )
+    _leave_out_unknown(stored, file)
     corpus = data.get("name") if isinstance(data, dict) else None
     if not isinstance(corpus, str) or corpus not in CORPORA:
         raise UserError(f"{file}: unknown data.name; choose another run")
@@ -422,6 +424,22 @@ def load_run_config(file: Path) -> DictConfig:
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     return typed
+
+
+def _leave_out_unknown(stored: dict[str, Any], file: Path) -> None:
+    """Remove settings of `observe` that this clone does not have, with a note. Raises UserError for
+    another one, which could change what is learned."""
+    known = all_settings(TrainConfig)
+    for name in [name for name in flat(stored) if name not in known]:
+        if not name.startswith("observe."):
+            made_by = Run(file.parent).made_by
+            raise UserError(f"{file}: this clone has no {name}; choose another run{made_by}")
+        *groups, last = name.split(".")
+        node = stored
+        for group in groups:
+            node = node[group]
+        del node[last]
+        print(f"note: {file}: this clone has no {name}, which is left out", file=sys.stderr)
 
 
 def resumed_config(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from configs.code import code_version
 from configs.settings import Settings, given_settings
 from data import Corpus, Dataset, load_dataset
 from errors import UserError, printable
@@ -81,8 +82,14 @@ def create_or_resume(settings: Settings, dataset: Dataset, ranks: Ranks) -> Star
 def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     run, path = None, settings.run_dir
     if ranks.is_main:
-        save_tokenizer = dataset.tokenizer.save
-        run = Run.create(path, settings.yaml, settings.hydra_files, dataset.sha256, save_tokenizer)
+        run = Run.create(
+            path,
+            settings.yaml,
+            settings.hydra_files,
+            dataset.sha256,
+            dataset.tokenizer.save,
+            code_version(),
+        )
     folder = ranks.broadcast(str(run.path) if run else "")
     return Start(run or Run.open(folder, "run_dir"), TrainState(), None)
 

@@ -201,7 +201,7 @@ def read_config(run: Run) -> RunConfig:
         check_choice("data.name", corpus, CORPORA)
         return RunConfig(_group(CORPORA[str(corpus)].config, stored, "data"), model, name)
     except ValueError as error:
-        raise UserError(f"{file}: {error}") from error
+        raise UserError(f"{file}: {error}{run.made_by}") from error
 
 
 def read_section(run: Run, name: str, kind: type[Config]) -> Config:
@@ -210,7 +210,7 @@ def read_section(run: Run, name: str, kind: type[Config]) -> Config:
     try:
         return _group(kind, read_settings(run.config_file), name)
     except ValueError as error:
-        raise UserError(f"{run.config_file}: {error}") from error
+        raise UserError(f"{run.config_file}: {error}{run.made_by}") from error
 
 
 def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@
     live/            weights at logged steps, for its live page
     summary.json     the result
     data.json        a checksum of the tokens, to detect a changed text
+    code.json        the commit of the clone that trained it, if that was a clone
     tokenizer/       the complete tokenizer: opening a run needs no network
     checkpoints/     see training/checkpoint.py
     events.*         TensorBoard
@@ -50,13 +51,14 @@ FILES = (
     "config.yaml",
     "resumed.yaml",
     "data.json",
+    "code.json",
     "train.log",
     "metrics.jsonl",
     "losses.json",
     "summary.json",
 )
 FOLDERS = (".hydra", "tokenizer", "checkpoints", "profile")
-RARE = ("resumed.yaml", "profile")  # most runs never have them
+RARE = ("resumed.yaml", "code.json", "profile")  # which some runs never have
 
 
 class Run:
@@ -69,6 +71,7 @@ class Run:
         self.log_file = path / "train.log"
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
+        self.code_file = path / "code.json"
         self._lock = filelock.FileLock(path / "lock")
         self._locked_folder = _LockedFolder(path)
         self.check_in_place = self._locked_folder.check
@@ -84,12 +87,13 @@ class Run:
         hydra: Mapping[str, str],
         tokens_sha256: str,
         save_tokenizer: Callable[[Path], None],
+        code: str | None = None,
     ) -> Run:
         """A new run at `path`, by default in a folder under `runs/` named after the time.
 
         `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts;
         `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` writes into a
-        folder. The new run is locked.
+        folder; `code` is the text of code.json. The new run is locked.
         """
         run = cls(_make_directory(path))
         run.lock("run_dir")
@@ -101,6 +105,8 @@ class Run:
             shutil.rmtree(left, ignore_errors=True)
         checksum = json.dumps({"tokens_sha256": tokens_sha256}) + "\n"
         run.data_file.write_text(checksum, encoding="utf-8")
+        if code is not None:
+            run.code_file.write_text(code, encoding="utf-8")
         (run.path / ".hydra").mkdir()
         for name, text in hydra.items():
             (run.path / ".hydra" / name).write_text(text, encoding="utf-8")
@@ -159,6 +165,16 @@ class Run:
     def newest_settings_file(self) -> Path:
         """Of the last resume that changed any, or of the start."""
         return self.resumed_file if self.resumed_file.exists() else self.config_file
+
+    @property
+    def made_by(self) -> str:
+        """Which code made the run, to be put behind an error; empty if it is not known."""
+        try:
+            code = read_json(self.code_file)
+            changes = "" if code["clean"] else ", with changes"
+            return f" (the run was made by commit {code['commit'][:12]}{changes})"
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
     def was_given(self, arguments: str) -> bool:
         """Whether some arguments, as YAML, were among those of the command that created the run."""
@@ -338,7 +354,7 @@ def _is_half_made(path: Path) -> bool:
     if not path.is_dir():
         return False
     names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".config.yaml.")}
-    return "lock" in names and names <= {"lock", "data.json", ".hydra", "tokenizer"}
+    return "lock" in names and names <= {"lock", "data.json", "code.json", ".hydra", "tokenizer"}
 
 
 def _make_directory(path: str | None) -> Path:

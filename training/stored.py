@@ -84,7 +84,7 @@ def from_plain(kind: type[Config], values: Mapping[str, Any], prefix: str = "") 
             raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
         typed[name] = value
     if unknown := [name for name in values if name not in names]:
-        raise ValueError(f"{prefix}{unknown[0]}: no such setting; choose another run")
+        raise ValueError(f"this clone has no setting {prefix}{unknown[0]}; choose another run")
     try:
         return kind(**typed)
     except ValueError as error:

@@ -87,7 +87,7 @@ def changed(run: Path, folder: Path, name: str, value: object) -> Path:
         ("model.n_layers", True, "model.n_layers: True has the wrong type"),
         ("model.n_layers", 0, "model.n_layers: 0 is out of range"),
         ("model.bias", 1, "model.bias: 1 has the wrong type"),
-        ("model.depth", 3, "model.depth: no such setting"),
+        ("model.depth", 3, "no setting model.depth"),
         ("model.rope_theta", "much", "model.rope_theta: could not convert"),
         ("model.rope_theta", 10**400, "model.rope_theta: int too large"),
         ("model", [1, 2], "model: is missing"),

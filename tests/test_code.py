@@ -1,0 +1,59 @@
+"""A run remembers the code that made it, and one with settings of other code says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT, command, succeed
+
+Store = Callable[[str], None]
+
+
+@pytest.fixture
+def with_setting(run: Path) -> Store:
+    def store(name: str) -> None:
+        settings = yaml.safe_load((run / "config.yaml").read_text())
+        group, _, last = name.partition(".")
+        settings[group][last] = 1
+        (run / "config.yaml").write_text(yaml.safe_dump(settings))
+        code = {"commit": "0123456789abcdef", "clean": False}
+        (run / "code.json").write_text(json.dumps(code))
+
+    return store
+
+
+def test_the_commit_of_the_clone_is_stored(tiny_run: Path) -> None:
+    git = shutil.which("git")
+    if not git or not (ROOT / ".git").exists():
+        assert not (tiny_run / "code.json").exists()
+        return
+    head = subprocess.check_output([git, "rev-parse", "HEAD"], cwd=ROOT, text=True)
+    found = json.loads((tiny_run / "code.json").read_text())
+    assert found["commit"] == head.strip() and isinstance(found["clean"], bool)
+
+
+def test_a_model_setting_that_this_clone_does_not_have(run: Path, with_setting: Store) -> None:
+    with_setting("model.wings")
+    for script, setting in (("train", "resume"), ("sample", "run")):
+        done = command(script, f"{setting}={run}", cwd=run.parent)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert "this clone has no" in line and "model.wings" in line
+        assert line.endswith("(the run was made by commit 0123456789ab, with changes)")
+
+
+def test_a_setting_of_observers_that_this_clone_does_not_have(
+    run: Path, with_setting: Store
+) -> None:
+    with_setting("observe.colours")
+    done = command("train", f"resume={run}", "trainer.max_steps=7", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    assert "this clone has no observe.colours, which is left out" in done.stderr
+    assert succeed("sample", f"run={run}", "max_new_tokens=3", cwd=run.parent)
