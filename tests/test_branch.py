@@ -109,7 +109,7 @@ def test_a_run_without_some_heads(tmp_path: Path, tiny: Path, run: Path) -> None
     succeed("train", "resume=again", "trainer.max_steps=7", cache, *QUIET, cwd=tmp_path)
     assert torch.equal(weights(tmp_path / "again", 7)[CONSTANT], weights(made, 3)[CONSTANT])
     assert open_run(tmp_path / "again", "last").model.config.hold_off == "L1H0,L0H1,L1H1"
-    refused = command("train", "branch=again", "step=5", "hold_off=L1H1", cwd=tmp_path)
+    refused = command("train", "branch=again", "step=6", "hold_off=L1H1", cwd=tmp_path)
     assert refused.stderr == "error: hold_off: again already does without L1H1; leave it out\n"
 
     loss = json.loads((made / "summary.json").read_text())["val_loss"]

@@ -60,9 +60,11 @@ class Checkpoints:
     def __init__(self, folder: Path, check: Callable[[], None] = lambda: None) -> None:
         self.folder, self._check = folder, check
 
-    def save(self, files: TensorFiles, state: TrainState, is_best: bool, keep: int) -> Path:
-        """Write a checkpoint, point `last` (and `best`) to it, and delete all but the newest `keep`
-        and the best; returns its folder.
+    def save(
+        self, files: TensorFiles, state: TrainState, is_best: bool, keep: int, every: int = 1
+    ) -> Path:
+        """Write a checkpoint, point `last` (and `best`) to it, and delete all but these and the
+        newest `keep` of those whose step is a multiple of `every`; returns its folder.
 
         Raises UserError if the disk refuses; the earlier checkpoints are then unchanged.
         """
@@ -81,10 +83,10 @@ class Checkpoints:
                 self._record({*self._written(), state.step})  # before the folder has its name
             for name in NAMES if is_best else ("last",):
                 self._point(name, target)
-            self._prune(keep)
+            self._prune(keep, every)
         return target
 
-    def add_evaluation(self, state: TrainState, is_best: bool, keep: int) -> None:
+    def add_evaluation(self, state: TrainState, is_best: bool, keep: int, every: int = 1) -> None:
         """Add the state after an evaluation to the checkpoint of the same step, which becomes
         `best` if it is the best. Raises UserError if the disk refuses."""
         target = self._path(state.step)
@@ -94,7 +96,7 @@ class Checkpoints:
             remove(target / EVALUATED)  # it may be a folder
             replace_text(target / EVALUATED, state.as_json())
             if self._pointed("last") == state.step:
-                self._prune(keep)
+                self._prune(keep, every)
 
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
@@ -216,8 +218,11 @@ class Checkpoints:
             return load_state(link).step
         return None
 
-    def _prune(self, keep: int) -> None:
-        kept = {self._pointed("best"), *self._steps(self._pointed("last"))[-keep:]}
+    def _prune(self, keep: int, every: int) -> None:
+        last = self._pointed("last")
+        # Others were the best for a while, or are where a session stopped.
+        regular = [step for step in self._steps(last) if step % every == 0]
+        kept = {self._pointed("best"), last, *regular[-keep:]}
         written = self._written()
         gone = [step for step in self._steps() if step in written and step not in kept]
         hidden = [path for path in self.folder.glob(".step-*") if UNFINISHED.fullmatch(path.name)]

@@ -50,8 +50,7 @@ class Checkpointing(Callback):
         if self.saved_step != state.step and is_best:
             self._save(trainer, is_best)
         elif self.saved_step == state.step and trainer.ranks.is_main:
-            keep = trainer.config.keep_checkpoints
-            self.checkpoints.add_evaluation(state, is_best, keep)
+            self.checkpoints.add_evaluation(state, is_best, *_kept(trainer))
 
     def on_stop(self, trainer: Trainer) -> None:
         if self.saved_step != trainer.state.step:
@@ -70,9 +69,14 @@ class Checkpointing(Callback):
         }
         self.saved_step, trainer.checkpoint_pending = trainer.state.step, False
         if is_main:
-            keep = trainer.config.keep_checkpoints
-            path = self.checkpoints.save(tensors, trainer.state, is_best, keep)
+            path = self.checkpoints.save(tensors, trainer.state, is_best, *_kept(trainer))
             trainer.call("on_checkpoint", path)
+
+
+def _kept(trainer: Trainer) -> tuple[int, int]:
+    """How many checkpoints are kept, and of which steps: the multiples of this number."""
+    config = trainer.config
+    return config.keep_checkpoints, config.checkpoint_every or 1
 
 
 def _full(tensor: Tensor, is_kept: bool) -> Tensor:

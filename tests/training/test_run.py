@@ -169,6 +169,16 @@ def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) 
     assert load_state(checkpoints.find("best", "run")).step == 2
 
 
+def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
+    """Those that were the best for a while, or where a session stopped, do not push them out."""
+    checkpoints = Checkpoints(tmp_path)
+    for step in range(1, 12):
+        checkpoints.save(tensors(), TrainState(step=step), is_best=step < 10, keep=2, every=3)
+    assert checkpoints.steps == [6, 9, 11]
+    checkpoints.save(tensors(), TrainState(step=12), is_best=True, keep=2, every=3)
+    assert checkpoints.steps == [9, 12]
+
+
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     model, _ = parts()
     checkpoints = Checkpoints(tmp_path)
