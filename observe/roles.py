@@ -128,7 +128,7 @@ def _whole(
     return np.concatenate([inputs, last], axis=1)
 
 
-def times_seen(spelled: Sequence[bytes]) -> Int64[np.ndarray, " token-1"]:
+def times_seen(spelled: Sequence[bytes]) -> Int64[np.ndarray, " other"]:
     """For every token but the first: how often the text before it has the word that it begins, at
     most 2; -1 if it begins none."""
     found = np.full(len(spelled), -1)

@@ -92,7 +92,7 @@ def test_one_seed_has_no_interval() -> None:
 
 def test_seconds_to_a_loss_are_interpolated() -> None:
     curve = [{"val_bpb": bpb, "seconds": seconds} for bpb, seconds in ((3, 10), (2, 20), (1, 40))]
-    assert [seconds_to(curve, bpb) for bpb in (4, 3, 2.5, 1.25, 0.5)] == [10, 10, 15, 35, None]
+    assert [seconds_to(curve, bpb) for bpb in (4.0, 3.0, 2.5, 1.25, 0.5)] == [10, 10, 15, 35, None]
 
 
 def test_when_an_induction_head_formed(tmp_path: Path) -> None:
