@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from configs.cli import overridden, run_script
 from configs.settings import Settings, open_settings
 from configs.start import create_or_resume, load_data, record_start
-from configs.sweep import is_first, named_output, varied
+from configs.sweep import is_first, is_in_sweep, named_output, varied
 from inference import Writer, new_model
 from live.page import is_possible
 from observe.build import build_observers
@@ -67,8 +67,9 @@ def train(settings: Settings) -> float | None:
         torch.manual_seed(config.seed)
         model = model or new_model(config.model, dataset.tokenizer)
         start = create_or_resume(settings, dataset, ranks)
-        if start is None:  # a finished run
-            return None
+        if start is None:
+            assert settings.resumed
+            return settings.resumed.val_bpb
         run, state, checkpoint, trunk = start
         data = training_data(dataset, config)
         if trunk:
@@ -96,6 +97,7 @@ def train(settings: Settings) -> float | None:
             first_step=state.step,
             has_page=is_possible(observed_model, dataset.tokenizer),
             gives_hints=is_first(HydraConfig.get()),
+            is_in_sweep=is_in_sweep(HydraConfig.get()),
         )
         observe, is_finetuned = config.observe, config.init_from is not None
         # A new run saves the weights of another, which may be deleted or trained on.

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -24,6 +25,7 @@ from inference.branch import Trunk, find_trunk
 from inference.pretrained import Pretrained, open_pretrained
 from model import GPT
 from training.run import RUNS, Run, check_new
+from training.stored import flat, read_settings
 
 AUTO = "auto"  # resume=auto
 ONLY_AT_START = ("experiment", *STARTS)  # what only the start of a run reads
@@ -100,8 +102,10 @@ def open_settings(cfg: DictConfig) -> Settings:
         settings = _new_settings(cfg) if cfg.branch is None else _branch_settings(cfg)
         if cfg.run_dir is not None and not is_single:
             raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
-        check_new(cfg.run_dir)
-        return settings
+        if is_single:
+            check_new(cfg.run_dir)
+            return settings
+        return _continued_sweep(settings, cfg)
     if is_auto:
         _check_first_command(run)
     elif given := [name for name in STARTS if cfg[name] is not None]:
@@ -152,6 +156,23 @@ def _branch_settings(cfg: DictConfig) -> Settings:
     composed.branch = literal(_lasting_path(str(trunk.run.path)))
     config = build(composed, TrainConfig)
     return Settings(composed, config, trunk=trunk, trusts_data=_has_data(overrides))
+
+
+def _continued_sweep(settings: Settings, cfg: DictConfig) -> Settings:
+    """The settings of a run of a sweep: of a new one, or of that which the same sweep has begun in
+    the same folder."""
+    folder = settings.run_dir
+    assert folder is not None
+    if not Path(folder, "config.yaml").is_file():
+        return settings
+    run = Run.open(folder, "hydra.sweep.dir")
+    if flat(read_settings(run.config_file)) != flat(yaml.safe_load(settings.yaml)):
+        raise UserError(
+            f"hydra.sweep.dir: {folder} is a run with other settings; choose another folder"
+        )
+    composed = resumed_config(run, cfg, [])
+    config = build(composed, TrainConfig)
+    return Settings(composed, config, run, is_auto=True, trusts_data=_has_data(_changes()))
 
 
 def _changes() -> list[str]:

@@ -89,9 +89,13 @@ def named_output(hydra: Any) -> Iterator[str]:
         yield name
 
 
+def is_in_sweep(hydra: Any) -> bool:
+    return bool(hydra.mode == RunMode.MULTIRUN)
+
+
 def is_first(hydra: Any) -> bool:
     """Whether this is the first run of a sweep, or the only one."""
-    return hydra.mode != RunMode.MULTIRUN or hydra.job.num == 0
+    return not is_in_sweep(hydra) or hydra.job.num == 0
 
 
 def varied(overridden: Iterable[str]) -> frozenset[str]:

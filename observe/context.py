@@ -38,6 +38,7 @@ class RunContext:
     first_step: completed steps at the start.
     has_page: look.py can write a page in which the model runs.
     gives_hints: whether to print how to watch the run and what to do next: once in a sweep.
+    is_in_sweep: the run is one of many, and prints little.
     stopwatch: the time that goes into looking at the model.
     """
 
@@ -51,6 +52,7 @@ class RunContext:
     first_step: int
     has_page: bool
     gives_hints: bool
+    is_in_sweep: bool = False
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _samples: dict[int, str] = field(default_factory=dict)
     _bits: dict[int, Float[np.ndarray, "text token"]] = field(default_factory=dict)

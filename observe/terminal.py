@@ -31,7 +31,8 @@ ATTENTION_PAGE = "data/plugin_entry.html?name=attention"
 
 
 class Terminal(Callback):
-    """Shows the progress of a run, and at its end the result and a sample."""
+    """Shows the progress of a run, and at its end the result and a sample; of a run in a sweep,
+    only the bar and one line with the result."""
 
     def __init__(self, context: RunContext, console: RunConsole | None = None) -> None:
         self.context = context
@@ -62,17 +63,19 @@ class Terminal(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         settings, model = self.context.config, self.context.model
-        self.console.print(
-            f"{settings.data.name}, "
-            f"{settings.tokenizer.name} of {model.vocab_size:,} tokens, "
-            f"model of {model.n_parameters:,} parameters, {settings.optimizer.name}, "
-            f"{trainer.ranks.device.type}"
-        )
+        if not self.context.is_in_sweep:
+            self.console.print(
+                f"{settings.data.name}, "
+                f"{settings.tokenizer.name} of {model.vocab_size:,} tokens, "
+                f"model of {model.n_parameters:,} parameters, {settings.optimizer.name}, "
+                f"{trainer.ranks.device.type}"
+            )
         if self.watch:
             self.console.print(f"To watch: {self.watch}")
         if self.phone:
             self.console.print(f"On a phone: add --bind_all, then open {self.phone}")
-        self.console.print()
+        if not self.context.is_in_sweep:
+            self.console.print()
         self.bar.update(self.task, completed=trainer.state.step)
         if self.live:
             self.bar.start()
@@ -112,10 +115,12 @@ class Terminal(Callback):
         self.bar.update(self.task, measured=measured)
         if self.live:
             self.bar.refresh()
-        else:
+        elif not self.context.is_in_sweep:
             self.console.print(f"step {step}/{self.max_steps}  {measured}")
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        if self.context.is_in_sweep:
+            return
         self.console.print(
             f"step {trainer.state.step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats "
             f"per token, {against_floor(metrics.val_bpb, metrics.floor_bpb)} "
@@ -132,6 +137,10 @@ class Terminal(Callback):
         if summary is None:
             return
         result = against_floor(summary.val_bpb, summary.floor_bpb)
+        if self.context.is_in_sweep:
+            seconds = duration(summary.seconds)
+            self.console.print(f"  {result}, in {seconds}: {self.context.folder}")
+            return
         speed = shown_speed(trainer, self.context.model, summary.tokens_per_second)
         self.console.print(
             f"Validation  {result} ({summary.val_tokens:,} tokens)\n"

@@ -169,3 +169,30 @@ def metrics(run: Path) -> dict[str, float]:
     infos = experiment(run).metric_infos
     last = {info.name.tag: events.Tensors(info.name.tag)[-1].tensor_proto for info in infos}
     return {tag: make_ndarray(value).item() for tag, value in last.items()}
+
+
+def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_path: Path) -> None:
+    sweep = ("train", "-m", *TINY, "hydra.sweep.dir=sweep", "seed=1,2")
+    first = succeed(*sweep, cwd=tmp_path)
+    finished, stopped = (tmp_path / "sweep" / name for name in ("0_seed=1", "1_seed=2"))
+    lines = first.splitlines()
+    assert [line for line in lines if line.startswith("run ")] == ["run 0: seed=1", "run 1: seed=2"]
+    assert not any("Sample" in line or line.startswith("step ") for line in lines)
+    for run in ("sweep/0_seed=1", "sweep/1_seed=2"):
+        assert sum(line.endswith(f": {run}") for line in lines) == 1  # its result
+    expected = (stopped / "checkpoints/last/model.safetensors").read_bytes()
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
+    # As if the sweep had been killed after step 3 of its second run.
+    (stopped / "summary.json").unlink()
+    for name in ("best", "last"):
+        (stopped / "checkpoints" / name).unlink()
+        (stopped / "checkpoints" / name).symlink_to("step-000003")
+    again = succeed(*sweep, cwd=tmp_path)
+    assert "sweep/0_seed=1 has already completed its 6 steps" in again
+    assert "continuing sweep/1_seed=2 from step 3" in again
+    assert (stopped / "checkpoints/last/model.safetensors").read_bytes() == expected
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert again.splitlines()[-3].split()[:8] == lines[-3].split()[:8]  # the table, but for times
+    other = command(*sweep, "optimizer.lr=0.001", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "sweep/0_seed=1 is a run with other settings" in other.stderr

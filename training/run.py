@@ -281,6 +281,14 @@ class Run:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
+    @property
+    def val_bpb(self) -> float:
+        """The result in summary.json. Raises UserError if there is none."""
+        try:
+            return float(read_json(self.summary_file)["val_bpb"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{self.summary_file}: cannot be read; choose another run") from error
+
     def write_summary(self, summary: Summary) -> None:
         """Replace summary.json. Raises UserError if another folder has taken the run's place."""
         self.check_in_place()
