@@ -5,7 +5,7 @@ import { el, formatNumber, svg } from "./dom.js";
 
 const HERE = ["this text", ""]; // places that may differ from step to step
 const MOST_NAMED = 3; // steps
-const SUDDEN = 0.3; // the smallest rise of a share between two logged steps that is named
+const SUDDEN = 0.25; // the smallest rise of a share between two logged steps that is named
 const ROUNDING = 0.01; // shares of bfloat16 weights may be this much outside 0 to 1
 const WIDE = 200;
 const HIGH = 44;
