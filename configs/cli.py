@@ -182,6 +182,10 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
         # The reader of our output has closed it, as in `sample.py | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
+        # Such as argparse, which fails where it cleans up after an interrupt.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            print("\nstopped", file=sys.stderr)
+            sys.exit(130)
         if isinstance(error, OSError) and (message := _refusal(error, script)):
             fail(message)
         names = ("MemoryError", "OutOfMemoryError")

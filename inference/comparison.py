@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
     def values(self, name: str) -> list[float]:
         """A result of each run that has it."""
-        return [row[name] for row in self.rows if row.get(name) is not None]
+        return [float(row[name]) for row in self.rows if row.get(name) is not None]
 
 
 class Difference(NamedTuple):

@@ -12,6 +12,8 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.plugins.hparams.api_pb2 import Experiment
 from tensorboard.util.tensor_util import make_ndarray
 
+from inference import results
+from inference.comparison import compare, group, summary_lines, target_loss
 from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
@@ -28,10 +30,13 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
     """Two runs in parallel with joblib give the same results as two sequential runs."""
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path, **NEW_INTERPRETER)
-    *lines, last = output.splitlines()
+    groups = group(results([tmp_path / "runs"]))
+    table = ["", *summary_lines(groups, compare(groups), target_loss(groups))]
+    lines = output.splitlines()
+    assert lines[-len(table) :] == table
+    lines = lines[: -len(table)]
     assert all(line.startswith(("run 0: ", "run 1: ")) for line in lines)
     assert {"run 0: seed=1", "run 1: seed=2"} <= set(lines)
-    assert last == best_line(tmp_path, {"0_seed=1": "seed=1", "1_seed=2": "seed=2"})
     found = {}
     for run in runs(tmp_path):
         seed = next(
@@ -44,19 +49,6 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
         alone = json.loads((tmp_path / f"alone{number}/summary.json").read_text())
         for key in OUTCOMES:
             assert alone[key] == pytest.approx(found[f"seed: {number}"][key], rel=1e-5)
-
-
-def best_line(folder: Path, names: dict[str, str]) -> str:
-    """The last line of a sweep, from the names of its folders and the settings that vary."""
-    assert {run.name for run in runs(folder)} == set(names)
-    measured = {
-        run: json.loads((run / "summary.json").read_text())["val_bpb"] for run in runs(folder)
-    }
-    best = min(measured, key=lambda run: measured[run])
-    return (
-        f"Best of {len(names)} runs: {names[best.name]}, {measured[best]:.4f} bits per byte, "
-        f"{best.relative_to(folder)}"
-    )
 
 
 def test_a_sweep_says_which_run_is_which(tmp_path: Path) -> None:

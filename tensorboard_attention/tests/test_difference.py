@@ -80,7 +80,7 @@ def test_a_head_that_one_model_lacks_has_no_difference(
 ) -> None:
     log(logs / "three heads", 0, heads=3)
     log(logs / "two heads", 0)
-    tab = open_tab(run="three heads", run2="two heads", difference=1, layer=0, head=2)
+    tab = open_tab(run="three heads", run2="two heads", difference=1, twins=0, layer=0, head=2)
     sync_api.expect(tab[".panel.difference .note"]).to_have_text(
         "The other model does not have this head."
     )

@@ -38,7 +38,7 @@ def test_heads_that_are_not_finite_are_marked(logs: Path, open_tab: Callable[...
     })"""
     corners = tab[".head canvas"].evaluate_all(coloured)
     assert len(set(corners)) == 2 and corners[2] != corners[0], "a cross through the map"
-    assert "not finite (NaN)" in tab[".note >> nth=0"].inner_text()
+    assert "not finite (NaN)" in tab[".panel:not(.difference) .note >> nth=0"].inner_text()
     tab[".head >> nth=3"].click()
     sync_api.expect(tab[".panel:not(.difference) .note >> nth=0"]).not_to_contain_text("This head")
 
