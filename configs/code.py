@@ -24,6 +24,6 @@ def code_version() -> str | None:
 
 def _git(*arguments: str) -> str:
     done = subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
+        ["git", *arguments], cwd=ROOT, capture_output=True, encoding="utf-8", timeout=10, check=True
     )
     return done.stdout

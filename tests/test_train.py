@@ -24,6 +24,7 @@ from tests.conftest import ROOT, TINY, begin, command, files, finish, metrics, s
 def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
     assert {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name} == {
         "config.yaml",
+        "code.json",
         "data.json",
         ".hydra",
         "train.log",
