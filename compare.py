@@ -9,7 +9,6 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
-import sys
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -19,15 +18,15 @@ from configs.schema import CompareConfig, build
 from errors import UserError, printable
 from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
 from inference.report import report
-from inference.results import find_runs, results
+from inference.results import read_finished
 
 
 def main(cfg: DictConfig) -> None:
     config = build(cfg, CompareConfig)
-    rows = results(config.runs)
-    for run in find_runs(config.runs):
-        if not run.summary_file.exists():
-            print(f"note: {run.path} is not finished, and left out", file=sys.stderr)
+    file = None if config.html is None else Path(config.html)
+    if file and not file.absolute().parent.is_dir():
+        raise UserError(f"html: {file.parent} is not a folder; choose another file")
+    rows = read_finished(config.runs)
     if not rows:
         raise UserError("runs: none of them is finished; give finished runs")
     if config.by is not None and config.by not in (known := differing(rows)):
@@ -38,11 +37,15 @@ def main(cfg: DictConfig) -> None:
     groups = group(rows)
     loss = target_loss(groups) if config.loss is None else config.loss
     differences = compare(groups) if config.by is None else compare_by(rows, config.by)
+    if config.by is not None and not any(one.n_seeds for one in differences):
+        raise UserError(
+            f"by: no two runs differ in {config.by} alone; leave it out, or train runs that do"
+        )
     for line in summary_lines(groups, differences, loss):
         print(printable(line))
-    if config.html is not None:
-        Path(config.html).write_text(report(groups, differences, loss), encoding="utf-8")
-        print(printable(f"Report: {config.html}"))
+    if file:
+        file.write_text(report(groups, differences, loss), encoding="utf-8")
+        print(printable(f"Report: {file}"))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from inference import (
     note_on_documents,
     open_run,
 )
+from inference.results import open_log
 from live.models import initial_model, replace_values, values_of
 from live.pack import check_size, pack, rounded
 from live.page import check_model, describe, live_page
@@ -54,7 +55,6 @@ from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
 from observe.context import open_events
 from tensorboard_attention import encode, page
-from tensorboard_attention.index import Index
 from training.device import choose_device
 from training.evaluation import measure
 from training.stored import read_settings
@@ -215,9 +215,7 @@ def link(folder: Path, tag: str) -> str:
 def logged_maps(folder: Path) -> Entries:
     """The maps of the probe that the run logged while it was trained, at all steps. Raises
     UserError if there are none."""
-    index = Index(str(folder))
-    while not index.refresh():
-        pass
+    index = open_log(folder)
     found = index.steps().get(".", {}).get(TAG, [])
     if not found:
         raise UserError(

@@ -234,13 +234,13 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made. The settings of
     a sweep are unchanged: there commas separate values.
     """
-    if script == "compare":
-        arguments = name_runs(arguments)
     # Not paths, which the file system must find again.
     arguments = [
         as_utf8(argument) if re.match(TEXTS, argument) else argument for argument in arguments
     ]
     given, overrides = split(arguments)
+    if script == "compare":
+        overrides = name_runs(overrides)
     if "help" in given:
         overrides = [override for override in overrides if "=" in override]  # not a group
     # Hydra cannot override an optional group by its own default.
@@ -261,11 +261,11 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
 
 
 def name_runs(arguments: Sequence[str]) -> list[str]:
-    """The command line of compare.py, with paths as the setting `runs`. A path may contain `=`, as
-    the folders of a sweep do."""
+    """The settings of compare.py, with paths as `runs`. A path may contain `=`, as the folders of a
+    sweep do."""
 
     def is_path(argument: str) -> bool:
-        return os.path.lexists(argument) or not ("=" in argument or argument.startswith("-"))
+        return "=" not in argument or os.path.lexists(argument)
 
     paths = [argument for argument in arguments if is_path(argument)]
     others = [argument for argument in arguments if not is_path(argument)]

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from errors import printable
 from inference.comparison import compare, group, summary_lines, target_loss
-from inference.results import results
+from inference.results import read_finished
 
 EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
 CALLBACK = "+hydra.callbacks.best._target_=configs.sweep.PrintBest"
@@ -131,7 +131,7 @@ class PrintBest(Callback):
         folder = Path(config.hydra.sweep.dir)
         if not any(folder.glob("*/summary.json")):
             return
-        rows = results([folder])
+        rows = read_finished([folder])
         if len({row["seed"] for row in rows}) > 1:
             groups = group(rows)
             lines = summary_lines(groups, compare(groups), target_loss(groups))

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from data import TalesConfig, load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from inference import OpenRun, open_run  # noqa: E402
-from inference.results import TAG, open_log  # noqa: E402
+from inference.results import logged_scores  # noqa: E402
 from model import GPT, ablate, record_attention, wiring  # noqa: E402
 from model.explain import WAYS  # noqa: E402
 from observe.roles import ScoredTexts, target_bits  # noqa: E402
@@ -113,14 +113,10 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
 
 def when(opened: OpenRun, head: Head) -> None:
     """Print when the head formed, and the names were learned, as far as the run has logged it."""
-    index = open_log(opened.run.path)
-    if TAG in index.steps().get(".", {}):
-        about, data = index.scores(".", TAG)
-        shape = (len(about["steps"]), len(about["names"]), sum(about["heads"]))
-        column = sum(about["heads"][: head[0]]) + head[1]
-        scores = np.frombuffer(data, "<f4").reshape(shape)[:, about["names"].index("copy"), column]
-        steps = [int(np.argmax(scores >= share * scores[-1])) for share in (0.1, 0.5, 0.9)]
-        reached = ", ".join(f"{about['steps'][at]}" for at in steps)
+    if logged := logged_scores(opened.run.path, "copy"):
+        scores = logged.values[:, logged.heads.index(name(head))]
+        places = [int(np.argmax(scores >= share * scores[-1])) for share in (0.1, 0.5, 0.9)]
+        reached = ", ".join(str(logged.steps[place]) for place in places)
         print(f"  its score copy reaches 10%, 50%, 90% of its last {scores[-1]:.2f} at {reached}")
     lines = map(json.loads, (opened.run.path / "metrics.jsonl").read_text().splitlines())
     excess = {line["step"]: line["excess/names again"] for line in lines if "val_bpb" in line}

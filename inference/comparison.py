@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist, mean, stdev
 from typing import Any, NamedTuple
 
 from inference.results import Row
 
-# What changes a run, beside the settings of its groups; and what does not, of these.
-STARTS, UNIMPORTANT = ("init_from", "branch", "step", "hold_off"), ("observe.", "data.cache_dir")
+# What divides runs, beside the settings of the groups of the config; and what does not, of these.
+# The trunk of a branch has a seed, as the branch does; the heads that it holds off are the model's.
+ALSO, UNIMPORTANT = ("init_from", "step"), ("observe.", "data.cache_dir")
 # Student's t for two-sided intervals of 95%, from 1 degree of freedom on.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
            2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064,
@@ -25,24 +26,33 @@ class Group(NamedTuple):
     label: str
     rows: list[Row]
 
-    def values(self, name: str) -> list[float]:
-        """A result of each run that has it."""
-        return [float(row[name]) for row in self.rows if row.get(name) is not None]
+    @property
+    def loss(self) -> float:
+        return mean(self.per_seed("val_bpb"))
+
+    def per_seed(self, name: str) -> list[float]:
+        """A result of each seed that has it: the mean of its runs, which differ by chance less than
+        two seeds do."""
+        found: dict[Any, list[float]] = {}
+        for row in self.rows:
+            if row.get(name) is not None:
+                found.setdefault(row["seed"], []).append(float(row[name]))
+        return [mean(values) for values in found.values()]
 
 
 class Difference(NamedTuple):
-    """How much larger the loss of one setting is than that of another, in bits per byte: over pairs
-    of runs that have all else in common, the seed too.
+    """How much larger the loss of one setting is than that of another, in bits per byte: the mean
+    over the seeds that both have.
 
     margin: half of the interval that contains the true difference with a probability of 95%, if
-        the differences of pairs are distributed normally (Student 1908); infinite for one pair.
+        the differences of seeds are distributed normally (Student 1908); infinite for one seed.
     """
 
     one: str
     other: str
     bpb: float
     margin: float
-    n_pairs: int
+    n_seeds: int
 
     @property
     def is_noise(self) -> bool:
@@ -50,13 +60,15 @@ class Difference(NamedTuple):
         return abs(self.bpb) <= self.margin
 
     def __str__(self) -> str:
-        pairs = f"{self.n_pairs} pair{'s' * (self.n_pairs > 1)} of the same seed"
-        text = f"{self.one} against {self.other}: {self.bpb:+.4f} bpb"
-        if self.n_pairs < 2:
-            return f"{text}, {pairs}: no interval; train more seeds"
+        text = f"{self.one} against {self.other}: "
+        if not self.n_seeds:
+            return f"{text}no seed in common, with all else equal"
+        text += f"{self.bpb:+.4f} bpb"
+        if self.n_seeds < 2:
+            return f"{text}, 1 seed: no interval; train more seeds"
         low, high = self.bpb - self.margin, self.bpb + self.margin
         noise = ": within seed noise" if self.is_noise else ""
-        return f"{text} [{low:+.4f}, {high:+.4f}], {pairs}{noise}"
+        return f"{text} [{low:+.4f}, {high:+.4f}], {self.n_seeds} seeds{noise}"
 
 
 def differing(rows: Sequence[Row]) -> list[str]:
@@ -67,7 +79,7 @@ def differing(rows: Sequence[Row]) -> list[str]:
 
 
 def _is_setting(name: str) -> bool:
-    return name in STARTS or ("." in name and not name.startswith(UNIMPORTANT))
+    return name in ALSO or ("." in name and not name.startswith(UNIMPORTANT))
 
 
 def shown(name: str, value: Any) -> str:
@@ -78,50 +90,52 @@ def shown(name: str, value: Any) -> str:
 
 def group(rows: Sequence[Row]) -> list[Group]:
     """Runs that differ in nothing but the seed, the lowest mean loss first."""
-    names = differing(rows)
+    return _grouped(rows, differing(rows))
+
+
+def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[Group]:
+    """Runs with the same values of some settings, the lowest mean loss first."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         label = ", ".join(shown(name, row.get(name)) for name in names)
         found.setdefault(label or "all runs", []).append(row)
     groups = [Group(label, members) for label, members in found.items()]
-    return sorted(groups, key=lambda one: mean(one.values("val_bpb")))
+    return sorted(groups, key=lambda one: one.loss)
 
 
 def compare(groups: Sequence[Group]) -> list[Difference]:
     """Each group against the first."""
     first, *others = groups
-    return [_difference(other, first, _seed) for other in others if _pairs(other, first, _seed)]
+    return [_difference(other, first, ()) for other in others]
 
 
 def compare_by(rows: Sequence[Row], name: str) -> list[Difference]:
     """Each value of the setting `name` against its value with the lowest mean loss, over pairs of
-    runs that have all other settings in common."""
-    others = [other for other in differing(rows) if other != name]
-
-    def rest(row: Row) -> Any:
-        return (_seed(row), *(repr(row.get(other)) for other in others))
-
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(shown(name, row.get(name)), []).append(row)
-    groups = [Group(label, members) for label, members in found.items()]
-    first, *groups = sorted(groups, key=lambda one: mean(one.values("val_bpb")))
-    return [_difference(one, first, rest) for one in groups if _pairs(one, first, rest)]
+    runs that have the seed and all other settings in common."""
+    rest = [other for other in differing(rows) if other != name]
+    first, *others = _grouped(rows, [name])
+    return [_difference(other, first, rest) for other in others]
 
 
-def _seed(row: Row) -> Any:
-    return row.get("seed")
+def _difference(one: Group, other: Group, equal: Sequence[str]) -> Difference:
+    """Over pairs of runs with the same seed and equal settings. Those of one seed are not
+    independent, so that each seed counts once."""
+    ours, theirs = (_losses(runs, equal) for runs in (one, other))
+    pairs: dict[Any, list[float]] = {}
+    for key in ours.keys() & theirs.keys():
+        pairs.setdefault(key[0], []).append(ours[key] - theirs[key])
+    seeds = [mean(found) for found in pairs.values()]
+    bpb = mean(seeds) if seeds else math.nan
+    return Difference(one.label, other.label, bpb, margin(seeds), len(seeds))
 
 
-def _pairs(one: Group, other: Group, key: Callable[[Row], Any]) -> list[float]:
-    """The differences of the losses of runs with the same key."""
-    others = {key(row): row["val_bpb"] for row in other.rows}
-    return [row["val_bpb"] - others[key(row)] for row in one.rows if key(row) in others]
-
-
-def _difference(one: Group, other: Group, key: Callable[[Row], Any]) -> Difference:
-    pairs = _pairs(one, other, key)
-    return Difference(one.label, other.label, mean(pairs), margin(pairs), len(pairs))
+def _losses(group: Group, names: Sequence[str]) -> dict[tuple[Any, ...], float]:
+    """The mean loss of the runs with the same seed and values of some settings, by these."""
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for row in group.rows:
+        key = (row["seed"], *(repr(row.get(name)) for name in names))
+        found.setdefault(key, []).append(row["val_bpb"])
+    return {key: mean(values) for key, values in found.items()}
 
 
 def margin(values: Sequence[float]) -> float:
@@ -148,9 +162,11 @@ def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:
 
 
 def formed(rows: Sequence[Row]) -> str:
-    """In how many of some runs an induction head formed, and between which steps."""
-    heads = [row["induction"] for row in rows if row["induction"]]
-    text = f"an induction head in {len(heads)} of {len(rows)}"
+    """In how many of the runs that logged it an induction head formed, and between which steps;
+    empty if none logged it."""
+    logged = [row["induction"] for row in rows if "induction" in row]
+    heads = [head for head in logged if head is not None]
+    text = f"an induction head in {len(heads)} of {len(logged)}" if logged else ""
     if not heads:
         return text
     first, last = min(head["after"] for head in heads), max(head["by"] for head in heads)
@@ -176,14 +192,14 @@ def summary_lines(
         )
         for line in [heads, *lines]
     ]
-    if any("induction" in row for one in groups for row in one.rows):
-        aligned += ["", *(f"{one.label}: {formed(one.rows)}" for one in groups)]
+    if heads_formed := [f"{one.label}: {text}" for one in groups if (text := formed(one.rows))]:
+        aligned += ["", *heads_formed]
     return aligned + ([""] if differences else []) + [str(one) for one in differences]
 
 
 def table(groups: Sequence[Group], loss: float) -> list[list[str]]:
     """The heads of the columns, and for each group its cells."""
-    heads = ["settings", "seeds", "bits per byte", "above the floor", f"seconds to {loss:.4f}"]
+    heads = ["settings", "seeds", "bits per byte ± sd", "above the floor", f"seconds to {loss:.4f}"]
     return [[*heads, "seconds", "parameters"], *(_cells(one, loss) for one in groups)]
 
 
@@ -194,11 +210,11 @@ def _cells(one: Group, loss: float) -> list[str]:
     missed = f" ({len(reached)} of {len(times)})" if len(reached) < len(times) else ""
     return [
         one.label,
-        str(len(one.rows)),
-        spread(one.values("val_bpb"), ".4f"),
+        str(len(one.per_seed("val_bpb"))),
+        spread(one.per_seed("val_bpb"), ".4f"),
         spread(above, ".2%"),
         spread(reached, ".1f") + missed,
-        spread(one.values("seconds"), ".1f"),
+        spread(one.per_seed("seconds"), ".1f"),
         f"{one.rows[0]['parameters']:,}",
     ]
 

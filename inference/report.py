@@ -62,7 +62,7 @@ def curves(groups: Sequence[Group]) -> str:
         runs = [{point["step"]: point["val_bpb"] for point in row["curve"]} for row in one.rows]
         steps = sorted(set.intersection(*map(set, runs)))
         values = np.array([[run[step] for step in steps] for run in runs])
-        axes.plot(steps, values.mean(0), label=one.label)
+        axes.plot(steps, values.mean(0), label=one.label.replace("$", r"\$"))
         axes.fill_between(steps, values.min(0), values.max(0), alpha=0.2)
     floors = {row["floor_bpb"] for one in groups for row in one.rows if row.get("floor_bpb")}
     if len(floors) == 1:

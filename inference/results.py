@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-from errors import UserError
+from errors import UserError, printable
 from files import read_json, read_text
 from tensorboard_attention.index import Index
 from training.run import Run
@@ -21,29 +23,47 @@ TAG, SCORE, FORMED = "attention", "induction", 0.5  # of the run's own probe
 Row = dict[str, Any]
 
 
-def results(paths: Iterable[str | Path]) -> list[Row]:
+def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
     """A row for each finished run in the folders `paths`, which are runs or contain runs.
 
     A row has the folder, "run"; all settings by their full names, such as "model.d_model"; what
     summary.json says, such as "val_bpb" and "seconds"; and
 
-        curve      the evaluations: "step", "val_loss", "val_bpb", what was logged with them, such
-                   as "excess/song", and "seconds" of training until then
-        induction  the head that continues repeats best at the end: "head", its "score", and the
-                   logged steps between which a head first had a score of half: "after" and "by";
-                   None if none has, or if no maps were logged
+        curve      the evaluations: "step", "val_loss", "val_bpb", "seconds" of training until then,
+                   and what was logged with them, such as "excess/song"
+        induction  if its maps were logged, the head that continues repeats best at the end: "head",
+                   its "score", and the logged steps between which a head first had a score of half,
+                   "after" and "by"; None if none has
 
-    With pandas: `DataFrame(results(["runs"]))`. Raises UserError for a path without runs, and for a
+    With pandas: `DataFrame(results("runs"))`. Raises UserError for a path without runs, and for a
     run that cannot be read.
     """
-    return [_row(run) for run in find_runs(paths) if run.summary_file.exists()]
+    return [read_row(run) for run in find_runs(paths) if is_finished(run)]
 
 
-def find_runs(paths: Iterable[str | Path]) -> list[Run]:
+def read_finished(paths: Iterable[str | Path]) -> list[Row]:
+    """`results`, with a note on standard error for each run that is not finished."""
+    runs = find_runs(paths)
+    finished = [run for run in runs if is_finished(run)]
+    for run in runs:
+        if run not in finished:
+            print(
+                f"note: {printable(str(run.path))} is not finished, and left out", file=sys.stderr
+            )
+    return [read_row(run) for run in finished]
+
+
+def is_finished(run: Run) -> bool:
+    """Whether a run has the result of all the steps that its newest settings ask for."""
+    steps = flat(read_settings(run.newest_settings_file)).get("trainer.max_steps")
+    return steps is not None and run.has_summary(steps)
+
+
+def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Run]:
     """The runs in the folders `paths`, finished or not, each once. Raises UserError for a path
     without any."""
     found: dict[Path, Run] = {}
-    for path in map(Path, paths):
+    for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
         configs = [path / "config.yaml"] if (path / "config.yaml").exists() else _below(path)
         runs = [Run.open(str(config.parent), "runs") for config in configs]
         if not runs:
@@ -59,31 +79,20 @@ def _below(path: Path) -> list[Path]:
     return sorted(file for file in files if not {*file.relative_to(path).parts} & {*hidden})
 
 
-def _row(run: Run) -> Row:
+def read_row(run: Run) -> Row:
+    """The row of a finished run. Raises UserError if it cannot be read."""
     settings = flat(read_settings(run.newest_settings_file))
     try:
         summary = read_json(run.summary_file)
-        curve = [*_curve(run.path / "metrics.jsonl")]
+        lines = read_text(run.path / "metrics.jsonl", MOST).splitlines(keepends=True)
+        # A kill can leave half a line.
+        measured = [json.loads(line) for line in lines if line.endswith("\n")]
+        curve = [line for line in measured if "val_bpb" in line]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{run.path}: cannot be read ({error}); leave it out") from error
-    return {
-        "run": str(run.path),
-        **settings,
-        **summary,
-        "curve": curve,
-        "induction": when_formed(run.path),
-    }
-
-
-def _curve(file: Path) -> Iterator[Row]:
-    seconds = tokens = 0.0
-    for line in read_text(file, MOST).splitlines():
-        measured = json.loads(line)
-        if "tokens_per_second" in measured:
-            seconds += (measured["tokens"] - tokens) / measured["tokens_per_second"]
-            tokens = measured["tokens"]
-        elif "val_bpb" in measured:
-            yield {**measured, "seconds": seconds}
+    scores = logged_scores(run.path, SCORE)
+    formed = {} if scores is None else {"induction": when_formed(scores)}
+    return {"run": str(run.path), **settings, **summary, "curve": curve, **formed}
 
 
 def open_log(folder: Path) -> Index:
@@ -94,26 +103,38 @@ def open_log(folder: Path) -> Index:
     return index
 
 
-def when_formed(folder: Path) -> Row | None:
-    """When a head first had half of the score of induction, from the maps that a run logged."""
+class LoggedScores(NamedTuple):
+    """A score of all heads, by logged step; heads: their names, layer by layer."""
+
+    steps: list[int]
+    heads: list[str]
+    values: Float[np.ndarray, "step head"]
+
+
+def logged_scores(folder: Path, name: str) -> LoggedScores | None:
+    """A score that a run logged of its own probe; None if it did not."""
     index = open_log(folder)
     if TAG not in index.steps().get(".", {}):
         return None
     about, data = index.scores(".", TAG)
-    if SCORE not in about["names"]:
+    if name not in about["names"]:
         return None
-    shape = (len(about["steps"]), len(about["names"]), sum(about["heads"]))
-    scores = np.frombuffer(data, "<f4").reshape(shape)[:, about["names"].index(SCORE)]
-    largest = np.nan_to_num(scores).max(1)
+    heads = [f"L{layer}H{head}" for layer, n in enumerate(about["heads"]) for head in range(n)]
+    values = np.frombuffer(data, "<f4").reshape(len(about["steps"]), -1, len(heads))
+    return LoggedScores(about["steps"], heads, values[:, about["names"].index(name)])
+
+
+def when_formed(scores: LoggedScores) -> Row | None:
+    """Which head has most of a score at the end, and when a head first had half of it; None if none
+    has."""
+    values = np.nan_to_num(scores.values)
+    largest = values.max(1)
     if largest[-1] < FORMED:
         return None
-    first = int(np.argmax(largest >= FORMED))
-    best = int(np.nanargmax(scores[-1]))
-    layers = [f"L{layer}H{head}" for layer, n in enumerate(about["heads"]) for head in range(n)]
-    steps = [0, *about["steps"]]  # before its first logged step a run had begun
+    first, best = int(np.argmax(largest >= FORMED)), int(values[-1].argmax())
     return {
-        "head": layers[best],
-        "score": float(scores[-1, best]),
-        "after": steps[first],
-        "by": steps[first + 1],
+        "head": scores.heads[best],
+        "score": float(values[-1, best]),
+        "after": scores.steps[max(first - 1, 0)],
+        "by": scores.steps[first],
     }

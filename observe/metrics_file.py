@@ -39,7 +39,9 @@ class MetricsFile(Callback):
         step = trainer.state.step
         if step == self.first_step:
             self._keep(lambda line: line["step"] < step or "val_loss" not in line)
-        self._append(step, {**asdict(metrics), **self.context.losses(step)})
+        seconds = trainer.state.seconds
+        losses = self.context.losses(step)
+        self._append(step, {**asdict(metrics), "seconds": seconds, **losses})
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         fsync(self.path)

@@ -237,12 +237,17 @@ def torchrun(
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """The complete lines of metrics.jsonl, without the speeds, which differ between equal runs."""
+    """The complete lines of metrics.jsonl, without speeds and times, which differ between equal
+    runs."""
     path = run / "metrics.jsonl"
     whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
     lines = map(json.loads, whole.splitlines())
     return [
-        {name: value for name, value in line.items() if not name.startswith("tokens_per_second")}
+        {
+            name: value
+            for name, value in line.items()
+            if not name.startswith("tokens_per_second") and name != "seconds"
+        }
         for line in lines
     ]
 

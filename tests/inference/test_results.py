@@ -27,7 +27,7 @@ from inference.comparison import (
     seconds_to,
     summary_lines,
 )
-from inference.results import when_formed
+from inference.results import logged_scores, when_formed
 from tensorboard_attention import add_attention
 from tests.conftest import TINY, command, succeed
 
@@ -35,7 +35,8 @@ SETTINGS = {"trainer.max_steps": 9, "model.qk_norm": True}
 
 
 def row(seed: int, bpb: float, **settings: Any) -> dict[str, Any]:
-    return {"seed": seed, "val_bpb": bpb, **SETTINGS, **settings}
+    rest = {"curve": [], "seconds": 1.0, "parameters": 1}
+    return {"seed": seed, "val_bpb": bpb, **rest, **SETTINGS, **settings}
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=60))
@@ -68,26 +69,50 @@ def test_differences_are_those_of_pairs_with_all_else_in_common() -> None:
     rng = np.random.default_rng(0)
     rows, effects = [], []
     for seed in range(4):
-        for lr in (0.1, 0.2):
-            base, effect = 10 * rng.random(), 0.01 + 0.001 * rng.random()
-            effects.append(effect)
+        of_seed = 0.01 + 0.001 * rng.random()  # the settings of one seed are not independent
+        for lr, more in ((0.1, 0.0001), (0.2, -0.0001)):
+            base, effect = 10 * rng.random(), of_seed + more
+            effects.append(of_seed)
             for is_on in (True, False):
                 bpb = base if is_on else base + effect
                 rows.append(row(seed, bpb, **{"model.qk_norm": is_on, "optimizer.lr": lr}))
     (found,) = compare_by(rows, "model.qk_norm")
-    low, high = stats.ttest_1samp(effects, 0).confidence_interval()
-    assert (found.one, found.other, found.n_pairs) == ("qk_norm=false", "qk_norm=true", 8)
+    low, high = stats.ttest_1samp(effects[::2], 0).confidence_interval()
+    assert (found.one, found.other, found.n_seeds) == ("qk_norm=false", "qk_norm=true", 4)
     assert [found.bpb - found.margin, found.bpb + found.margin] == pytest.approx([low, high], 1e-3)
-    assert not found.is_noise and str(found).endswith("8 pairs of the same seed")
+    assert not found.is_noise and str(found).endswith("], 4 seeds")
     pairs = compare(group(rows))  # of groups, which have four seeds each
-    assert len(pairs) == 3 and all(one.n_pairs == 4 and one.is_noise for one in pairs[1:])
+    assert len(pairs) == 3 and all(one.n_seeds == 4 and one.is_noise for one in pairs[1:])
     assert str(pairs[-1]).endswith("within seed noise")
 
 
 def test_one_seed_has_no_interval() -> None:
     groups = group([row(1, 0.5), row(1, 0.6, **{"model.qk_norm": False})])
     (line,) = (str(one) for one in compare(groups))
-    assert "+0.1000 bpb, 1 pair of the same seed: no interval" in line
+    assert "+0.1000 bpb, 1 seed: no interval" in line
+
+
+def test_a_seed_counts_once() -> None:
+    """Also if it was trained twice, or with several other settings."""
+    rows = [row(1, bpb, **{"model.qk_norm": on}) for on, bpb in ((True, 0.5), (False, 0.6))] * 2
+    (one,) = compare(group(rows))
+    assert (one.n_seeds, one.margin) == (1, math.inf)
+    table = summary_lines(group(rows), [one], 0.0)
+    assert [line.split()[1:3] for line in table[1:3]] == [["1", "0.5000"], ["1", "0.6000"]]
+
+
+def test_branches_of_trunks_of_several_seeds_are_one_group() -> None:
+    rows = [
+        row(seed, 0.5, branch=branch and f"runs/{seed}", step=step, **{"model.hold_off": head})
+        for seed in (1, 2)
+        for branch, step, head in ((None, None, None), ("runs", 3, "L1H0"), ("runs", 3, "L1H1"))
+    ]
+    assert sorted(len(one.rows) for one in group(rows)) == [2, 2, 2]
+    labels = {one.label for one in group(rows)}
+    assert "step=3, hold_off=L1H0" in {
+        ", ".join(sorted(label.split(", "), reverse=True)) for label in labels
+    }
+    assert compare_by(rows[1:3] + rows[4:], "model.hold_off")[0].n_seeds == 2
 
 
 def test_seconds_to_a_loss_are_interpolated() -> None:
@@ -97,7 +122,7 @@ def test_seconds_to_a_loss_are_interpolated() -> None:
 
 def test_when_an_induction_head_formed(tmp_path: Path) -> None:
     """From the scores that a run logged, by step, layer and head."""
-    scores: dict[int, list[float]] = {
+    logged: dict[int, list[float]] = {
         0: [0, 0],
         20: [0.1, 0.2],
         40: [0.3, 0.45],
@@ -105,11 +130,13 @@ def test_when_an_induction_head_formed(tmp_path: Path) -> None:
         80: [0.4, 0.7],
     }
     with SummaryWriter(str(tmp_path)) as writer:
-        for step, values in scores.items():
+        for step, values in logged.items():
             maps = [np.ones((1, 1, 1, 1))] * 2
             given_scores = {"induction": [np.array([value]) for value in values]}
             add_attention(writer, "attention", maps, ["a"], step, given_scores)
-    found = when_formed(tmp_path)
+    scores = logged_scores(tmp_path, "induction")
+    assert scores is not None
+    found = when_formed(scores)
     assert found == {"head": "L1H0", "score": pytest.approx(0.7), "after": 40, "by": 60}
     rows: list[dict[str, Any]] = [
         {"induction": found},
@@ -118,6 +145,7 @@ def test_when_an_induction_head_formed(tmp_path: Path) -> None:
     ]
     assert formed(rows) == "an induction head in 2 of 3, formed between steps 40 and 120"
     assert formed(rows[1:2]) == "an induction head in 0 of 1"
+    assert formed([*rows[1:2], {}]) == "an induction head in 0 of 1" and formed([{}]) == ""
 
 
 def seeded(tiny_run: Path, folder: Path, seed: int, qk_norm: bool, bpb: float) -> None:
@@ -157,7 +185,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
         ["qk_norm=true", "2", "2.5000", "±", "0.7071"],
     ]
     assert (
-        "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, -0.2500], 2 pairs" in done.stdout
+        "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, -0.2500], 2 seeds" in done.stdout
     )
     report = (tmp_path / "report.html").read_text()
     assert "<svg" in report and "<script" not in report and "excess/song" in report
@@ -166,6 +194,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     assert one.splitlines()[1].startswith("all runs")
     for arguments, words in (
         (["sweep", "by=model.d_model"], "choose one of model.qk_norm"),
+        (["sweep", "html=no/such/report.html"], "html: no/such is not a folder"),
         (["nowhere"], "nowhere contains no run"),
         ([], "python compare.py runs/sweep_*"),
     ):
@@ -189,6 +218,6 @@ def test_a_sweep_over_seeds_ends_with_the_table(tmp_path: Path) -> None:
 def test_a_damaged_run_is_named(tiny_run: Path, tmp_path: Path) -> None:
     seeded(tiny_run, tmp_path, 1, True, 1.0)
     (run,) = tmp_path.iterdir()
-    (run / "metrics.jsonl").write_text("{")
+    (run / "metrics.jsonl").write_text("{\n")
     with pytest.raises(UserError, match="seed=1: cannot be read"):
         results([tmp_path])
