@@ -152,6 +152,8 @@ def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:
     None if it never is."""
     before: Row | None = None
     for point in curve:
+        if "seconds" not in point:  # earlier code did not log it
+            return None
         if point["val_bpb"] <= bpb:
             if before is None:
                 return float(point["seconds"])
