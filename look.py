@@ -191,9 +191,10 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     entries = []
     for each in each_checkpoint(opened) if config.steps == "all" else [opened]:
         probe = Probe(events, each.model, each.tokenizer, kept, tag)
-        maps = probe.log(each.step, config.images)
         wires = wiring_matrices(each.model, probe.tokens[0])
-        entries.append((tag, each.step, encode(maps, probe.spelled, wiring=wires)))
+        maps = probe.log(each.step, config.images, wiring=wires)
+        shown = encode(maps, probe.spelled, wiring=wires, note=probe.note)
+        entries.append((tag, each.step, shown))
     events.close()
     steps = ", ".join(f"{step}" for _, step, _ in entries)
     folder = real_path(opened.run.path)

@@ -30,7 +30,7 @@ def branch_config(today: DictConfig, trunk: Any, overrides: Sequence[str]) -> Di
         others = [str(other) for other in trunk.run.checkpoints.steps if other < last]
         earlier = f"give an earlier step ({', '.join(others)}), or " if others else ""
         raise UserError(
-            f"step: {trunk.run.path} ends at step {last}, so that no step is left for a branch "
-            f"from step {step}; {earlier}set trainer.max_steps to more than {step}"
+            f"step: no step is left for a branch from step {step} that ends at step {last} "
+            f"(trainer.max_steps); {earlier}set trainer.max_steps to more than {step}"
         )
     return settings

@@ -81,7 +81,7 @@ def wiring(
       on sum_k u_k s_k. The preference is KL(a|u) + KL(u|a), so never below 0.) It is linear in what
       wrote the query, and in what wrote the keys.
     - value: of |o|^2, where o = sum_k a_k v_k is what the head gathers for a query: the parts of o
-      along o.
+      along o. Of a head that is held off, what it would gather.
 
     Both are summed over `queries` (None: all) before they are divided: a query without a preference
     has no weight. What matters in few queries, such as where a text repeats itself, can be lost in
@@ -104,13 +104,14 @@ def wiring_matrices(
     queries: Bool[Tensor, " token"] | None = None,
     longest: int = 256,
 ) -> Float[Tensor, "way layer head layer writer"]:
-    """Of the `wiring` in the first `longest` tokens, the shares of earlier heads, and after them of
-    the MLP of their layer, as `add_attention` takes them: on the CPU, and 0 where the writer is not
-    in an earlier layer."""
+    """Of the `wiring`, the shares of earlier heads, and after them of the MLP of their layer, as
+    `add_attention` takes them: on the CPU, and 0 where the writer is not in an earlier layer.
+    Without `queries`, only the first `longest` tokens are read."""
     n_layers, n_heads = model.config.n_layers, model.config.n_heads
     found = torch.zeros(len(WAYS), n_layers, n_heads, n_layers, n_heads + 1)
-    counted = None if queries is None else queries[:longest]
-    for layer, parts in enumerate(wiring(model, tokens[:longest], counted)):
+    if queries is None:
+        tokens = tokens[:longest]
+    for layer, parts in enumerate(wiring(model, tokens, queries)):
         for earlier in range(layer):
             names = [*(f"L{earlier}H{head}" for head in range(n_heads)), f"L{earlier} MLP"]
             found[:, layer, :, earlier] = torch.stack([parts[name] for name in names], -1)
@@ -137,7 +138,7 @@ def _shares(
     met = (
         preference @ steps.key.repeat_interleave(n_shared, 0),
         preference.mT @ steps.query,
-        weights.mT @ steps.context,
+        weights.mT @ (steps.weights @ steps.value.repeat_interleave(n_shared, 0)),
     )
     sums = [
         torch.einsum("phtd,htd->hp", vector.repeat_interleave(n_heads // vector.shape[1], 1), other)

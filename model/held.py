@@ -14,6 +14,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
+def held_off_note(names: str | None) -> str:
+    """What to say beside the maps of a model that holds off these heads, such as "L1H3,L0H1"."""
+    if names is None:
+        return ""
+    return f"Held off, and so without any effect: {names.replace(',', ', ')}."
+
+
 class HeldHeads(nn.Module):
     """Replaces what some heads of a layer gather, before the output matrix, by one constant for
     each. It is the same at every token, so the head passes on nothing that depends on the text, and

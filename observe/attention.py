@@ -19,6 +19,7 @@ from torch import Tensor
 
 from data import Tokenizer
 from model import GPT, wiring_matrices
+from model.held import held_off_note
 from observe.figures import draw_heads, token_label
 from observe.heads import HeadScores, maps_of
 from tensorboard_attention import add_attention
@@ -41,7 +42,6 @@ MAX_IMAGE_TOKENS = 32
 N_PROBE_TOKENS = 64
 N_SEARCHED_TOKENS = 4096
 TAG = "attention"
-HELD_OFF = "Held off, and so without any effect: {}."
 
 
 def check_every(name: str, value: str) -> None:
@@ -158,8 +158,7 @@ class Probe:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
-        held_off = model.config.hold_off
-        self.note = "" if held_off is None else HELD_OFF.format(held_off.replace(",", ", "))
+        self.note = held_off_note(model.config.hold_off)
         self.labels = [token_label(spelling) for spelling in self.spelled[:MAX_IMAGE_TOKENS]]
 
     def log(
@@ -182,7 +181,7 @@ class Probe:
         given = {name: list(values) for name, values in (scores or {}).items()}
         shown = {*given, "wiring"}
         where = {name: text for name, text in (measured or {}).items() if name in shown}
-        if wiring is None:
+        if wiring is None:  # this run has no text in which heads copy
             wiring = wiring_matrices(self.model, self.tokens[0])
         add_attention(
             self.writer,

@@ -131,7 +131,8 @@ class Terminal(Callback):
         step, summary = trainer.state.step, trainer.summary
         self.console.is_closing = True
         self.bar.update(self.task, completed=step)
-        self.bar.stop()  # also ends the line if there is no bar
+        if self.live or not self.context.is_in_sweep:
+            self.bar.stop()  # also ends the line if there is no bar
         if self.live:
             self.console.print()
         if summary is None:
