@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from configs.code import code_version
+from configs.schema import STARTS
 from configs.settings import Settings, given_settings
 from data import Corpus, Dataset, load_dataset
 from errors import UserError, printable
@@ -122,11 +123,14 @@ def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Sta
                 "start a new run"
             )
     found = ranks.broadcast(found)
-    name = "init_from" if config.branch is None else "branch"
-    if not found and (source := getattr(config, name)) is not None:
+    given = {name: getattr(config, name) for name in STARTS}
+    again = [
+        f"{name}={shlex.quote(str(value))}" for name, value in given.items() if value is not None
+    ]
+    if again and not found:
         raise UserError(
-            f"resume: {run.path} was stopped before it had saved the weights of {name}; "
-            f"start a new run with {name}={shlex.quote(source)}"
+            f"resume: {run.path} was stopped before it had saved the weights that it starts from; "
+            f"start a new run with {' '.join(again)}"
         )
     checkpoint = Path(found) if found else None
     state = load_state(checkpoint) if checkpoint else TrainState()

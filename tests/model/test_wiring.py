@@ -140,3 +140,6 @@ def test_edges_between_more_than_two_layers(make_model):
                 edges[:, layer, :, earlier, head], found[layer][f"L{earlier}H{head}"]
             )
     assert not edges[:, 1, :, 1:].any() and not edges[:, 2, :, 2].any()
+    late = torch.arange(N_TOKENS) == N_TOKENS - 1  # queries are read wherever they are
+    edges = wiring_matrices(model, tokens, late, longest=2)
+    assert torch.equal(edges[:, 2, :, 0, 1], wiring(model, tokens, late)[2]["L0H1"])
