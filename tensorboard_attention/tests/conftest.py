@@ -19,11 +19,14 @@ import pytest
 import torch
 from hypothesis import settings
 from playwright import sync_api
+from tensorboard.plugins.base_plugin import TBContext
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
+from werkzeug.test import Client
 
 from tensorboard_attention import add_attention, page
 from tensorboard_attention.export import STATIC
+from tensorboard_attention.plugin import AttentionPlugin
 
 # Tests assert no timings.
 settings.register_profile("no-deadline", deadline=None)
@@ -35,6 +38,22 @@ READ = """all => all.map(each =>
     [Number(each.dataset.place), Number(each.querySelector("b").textContent)])"""
 HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script>'
 ODD_RUN = 'odd &run="<b>" #1%'
+
+
+Get = Callable[..., tuple[int, bytes]]
+
+
+def served(logs: Path) -> Get:
+    """The routes of the tab over a log folder: `get(route, **query)` returns status and content."""
+    plugin = AttentionPlugin(TBContext(logdir=str(logs)))
+    plugin.is_active()
+    routes = plugin.get_plugin_apps()
+
+    def get(route: str, **query: str) -> tuple[int, bytes]:
+        answer = Client(routes[route]).get(query_string=query)
+        return answer.status_code, answer.data
+
+    return get
 
 
 @pytest.fixture(scope="module")

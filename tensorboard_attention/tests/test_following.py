@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tensorboard.plugins.base_plugin import TBContext
-from werkzeug.test import Client
 
 from tensorboard_attention.limits import RECORD_BYTES
-from tensorboard_attention.plugin import AttentionPlugin
-from tensorboard_attention.tests.conftest import log
-
-Get = Callable[..., tuple[int, bytes]]
+from tensorboard_attention.tests.conftest import Get, log, served
 
 
 @pytest.fixture
@@ -30,21 +24,9 @@ def live(tmp_path: Path) -> Path:
     return folder
 
 
-def app(logs: Path) -> Get:
-    plugin = AttentionPlugin(TBContext(logdir=str(logs)))
-    plugin.is_active()
-    routes = plugin.get_plugin_apps()
-
-    def get(route: str, **query: str) -> tuple[int, bytes]:
-        answer = Client(routes[route]).get(query_string=query)
-        return answer.status_code, answer.data
-
-    return get
-
-
 @pytest.fixture
 def get(live: Path) -> Get:
-    return app(live.parents[1])
+    return served(live.parents[1])
 
 
 def steps(get: Get) -> dict[str, str]:

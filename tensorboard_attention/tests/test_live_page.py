@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 from playwright import sync_api
-from tensorboard.plugins.base_plugin import TBContext
-from werkzeug.test import Client
 
-from tensorboard_attention.plugin import AttentionPlugin
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, log
+from tensorboard_attention.tests.conftest import HOSTILE, Tab, log, served
 
 # Tries all that a page could do to the site it is served from.
 PAGE = """<!doctype html><title>live</title><body><script>
@@ -43,18 +40,6 @@ Promise.all([
 </script>"""
 
 
-def apps(logdir: Path) -> Callable[..., tuple[int, bytes]]:
-    plugin = AttentionPlugin(TBContext(logdir=str(logdir)))
-    plugin.is_active()
-    routes = plugin.get_plugin_apps()
-
-    def get(route: str, **query: str) -> tuple[int, bytes]:
-        answer = Client(routes[route]).get(query_string=query)
-        return answer.status_code, answer.data
-
-    return get
-
-
 def test_only_the_page_of_a_known_run_is_served(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     for name in ("one", "two", 'odd &run="<b>" #1%'):
@@ -62,7 +47,7 @@ def test_only_the_page_of_a_known_run_is_served(tmp_path: Path) -> None:
     (logs / "none").mkdir()
     for name in ("one", 'odd &run="<b>" #1%', "none", ".."):
         (logs / name / "live.html").write_text(f"page of {name}")
-    get = apps(logs)
+    get = served(logs)
     assert json.loads(get("/runs")[1])["live"] == ['odd &run="<b>" #1%', "one"]
     assert get("/live", run="one") == (200, b"page of one")
     assert get("/live", run='odd &run="<b>" #1%')[0] == 200
@@ -92,7 +77,7 @@ def test_what_is_no_regular_file_is_not_served(tmp_path: Path, kind: str) -> Non
             "device": "/dev/zero",
         }
         path.symlink_to(targets[kind])
-    get = apps(tmp_path / "logs")
+    get = served(tmp_path / "logs")
     assert json.loads(get("/runs")[1])["live"] == []
     assert get("/live", run="run")[0] == 404
 
