@@ -82,7 +82,7 @@ class Trunk:
 
 def find_trunk(path: str, step: int | None) -> Trunk:
     """The run in the folder `path`, to be continued from its checkpoint of `step`, by default the
-    last. Raises UserError if it is no run, or has no such checkpoint."""
+    last. Raises UserError if the folder is not a run, or has no such checkpoint."""
     run = Run.open(path, "branch")
     checkpoint = _find_checkpoint(run.checkpoints, step)
     return Trunk(run, checkpoint, load_state(checkpoint), read_section(run, "model", ModelConfig))

@@ -71,7 +71,7 @@ def imported(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_scripts_elsewhere(tmp_path: Path) -> None:
-    """With a module of their own in the way, they are told."""
+    """`import glassgpt` works, and reports a module that hides one of its own."""
     if (
         f"{ROOT}\n"
         not in subprocess.run(
