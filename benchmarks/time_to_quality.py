@@ -44,7 +44,8 @@ import numpy as np, torch
 from model import GPT, GPTConfig
 saved = torch.load("out-shakespeare-char/ckpt.pt", map_location="cpu", weights_only=False)
 model = GPT(GPTConfig(**saved["model_args"])).eval()
-model.load_state_dict(saved["model"])
+weights = saved["model"].items()  # torch.compile has prefixed their names
+model.load_state_dict({name.removeprefix("_orig_mod."): tensor for name, tensor in weights})
 tokens = torch.from_numpy(np.fromfile("data/shakespeare_char/val.bin", np.uint16).astype(np.int64))
 nats, count, size = 0.0, 0, saved["model_args"]["block_size"]
 with torch.no_grad():

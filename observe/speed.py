@@ -39,4 +39,4 @@ def shown_speed(trainer: Trainer, model: GPT, tokens_per_second: float) -> str:
     words = f"{tokens_per_second:,.0f} tokens/s"
     if "tokens_per_second_per_device" in found:
         words += f", {found['tokens_per_second_per_device']:,.0f} per device"
-    return words + (f", {found['mfu']:.1%} MFU" if "mfu" in found else "")
+    return words + (f", {found['mfu']:.2%} MFU" if "mfu" in found else "")

@@ -63,7 +63,7 @@ def test_speed_is_reported_where_it_is_known(
     if peak is not None:
         expected["mfu"] = expected_mfu(context, n_devices, peak)
         assert 0.001 < expected["mfu"] < 1
-        shown += f", {100 * expected['mfu']:.1f}% MFU"
+        shown += f", {100 * expected['mfu']:.2f}% MFU"
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     names = {name for name in line if name == "mfu" or name.startswith("tokens_per")}
     assert {name: line[name] for name in names} == pytest.approx(expected)
