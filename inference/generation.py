@@ -114,7 +114,7 @@ def _stream(
     n_prompt, context_length = prompt.shape[1], model.config.context_length
     tokens = prompt.repeat_interleave(num_samples, 0)
     tokens = torch.cat((tokens, tokens.new_zeros(len(tokens), max_new_tokens)), dim=1)
-    weight = model.unembedding.weight
+    weight = next(model.parameters())
     cached_from = window_start(n_prompt, context_length)
     cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
     with evaluating(model):

@@ -1,4 +1,4 @@
-"""The loss of the next token, from logits or from what they are computed from.
+"""The loss of the next token, from logits or from what they are computed from, and terms beside it.
 
 Promises: nats, computed in float32 whatever the dtype of the logits. Except in compiled code, the
 logits of a large batch are not in memory as a whole: with a vocabulary of 50,000 tokens, they would
@@ -7,6 +7,7 @@ be most of what a training step needs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -23,13 +24,27 @@ UNSCORED = -100  # as a target
 
 
 def cross_entropy(
-    logits: Float[Tensor, "batch query vocab"],
-    targets: Int[Tensor, "batch query"],
+    logits: Float[Tensor, "*axes vocab"],
+    targets: Int[Tensor, "*axes"],
     reduction: str = "mean",
 ) -> Float[Tensor, ""]:
     """The "mean" of the loss in nats per token, or its "sum" in nats. Targets of -100 are not
     scored."""
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
+    return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction=reduction)
+
+
+def z_loss(
+    logits: Float[Tensor, "*axes vocab"], targets: Int[Tensor, "*axes"]
+) -> Float[Tensor, ""]:
+    """The sum of log(Z)^2 over the scored tokens, where Z normalises the softmax: it keeps the
+    logits from drifting (Chowdhery et al. 2022, PaLM, section 5)."""
+    log_z = logits.float().logsumexp(-1)
+    return log_z.square().where(targets != UNSCORED, 0).sum()
+
+
+# What can be added to the loss in training, as the sum over the scored tokens. The weight of a term
+# is the setting `trainer.<name>`.
+LOSS_TERMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"z_loss": z_loss}
 
 
 def softcap(logits: Float[Tensor, "*axes"], cap: float | None) -> Float[Tensor, "*axes"]:
@@ -45,9 +60,22 @@ def linear_cross_entropy(
     reduction: str = "mean",
     cap: float | None = None,
 ) -> Float[Tensor, ""]:
-    """`cross_entropy` of the logits `softcap(hidden @ weight.T, cap)`.
+    """`cross_entropy` of the logits `softcap(hidden @ weight.T, cap)`; as `linear_losses`."""
+    return linear_losses(hidden, weight, targets, {}, reduction, cap)[0]
 
-    The loss of many logits is computed in parts of `PART_BYTES`, together with its gradient, which
+
+def linear_losses(
+    hidden: Float[Tensor, "batch query d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    targets: Int[Tensor, "batch query"],
+    terms: Mapping[str, float],
+    reduction: str = "mean",
+    cap: float | None = None,
+) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
+    """What is minimised: the loss plus the `terms` (names of `LOSS_TERMS`) times their weights; and
+    apart, without gradients, the loss and each of the terms.
+
+    Of many logits, they are computed in parts of `PART_BYTES`, together with the gradient, which
     cannot be differentiated again or by torch.func. Compiled code has no parts: the compiler keeps
     all logits, in the dtype of the product, and fuses the rest of the loss.
 
@@ -63,61 +91,63 @@ def linear_cross_entropy(
             f"targets: are {targets.dtype} of shape {tuple(targets.shape)}; give torch.int64 of "
             f"shape {tuple(hidden.shape[:-1])}"
         )
-    dtype = hidden.dtype
-    if torch.is_autocast_enabled(hidden.device.type):
-        dtype = torch.get_autocast_dtype(hidden.device.type)
+
+    def sums(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = softcap(F.linear(hidden, weight), cap)
+        minimised = cross_entropy(logits, targets, "sum")
+        apart = [minimised.detach()]
+        for name, factor in terms.items():
+            term = LOSS_TERMS[name](logits, targets)
+            minimised = minimised + factor * term
+            apart.append(term.detach())
+        return minimised, torch.stack(apart)
+
     rows = max(1, PART_BYTES // (4 * len(weight)))
     if is_compiling() or targets.numel() <= rows:
-        return cross_entropy(softcap(F.linear(hidden, weight), cap), targets, reduction)
-    has_gradients = torch.is_grad_enabled()
-    total = _LossInParts.apply(
-        hidden.flatten(0, 1), weight, targets.flatten(), rows, dtype, has_gradients, cap
-    )
-    return total if reduction == "sum" else total / (targets != UNSCORED).sum()
+        minimised, apart = sums(hidden, weight, targets)
+    else:
+        flat, has_gradients = hidden.flatten(0, 1), torch.is_grad_enabled()
+        minimised, apart = _InParts.apply(
+            sums, flat, weight, targets.flatten(), rows, has_gradients
+        )
+    count = 1 if reduction == "sum" else (targets != UNSCORED).sum()
+    return minimised / count, apart / count
 
 
-class _LossInParts(torch.autograd.Function):
-    """The sum of the loss over all tokens, and its gradients, from logits of `rows` tokens at a
-    time. Products are in `dtype`, and their sums over parts in float32."""
+class _InParts(torch.autograd.Function):
+    """The results of `sums` over all tokens, from `rows` of them at a time, and the gradients of
+    the first result, which autograd computes for each part. Sums over parts are in float32."""
 
     @staticmethod
     def forward(
         ctx: Any,
+        sums: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
         hidden: Float[Tensor, "token d_model"],
         weight: Float[Tensor, "vocab d_model"],
         targets: Int[Tensor, " token"],
         rows: int,
-        dtype: torch.dtype,
         has_gradients: bool,
-        cap: float | None,
-    ) -> Float[Tensor, ""]:
-        cast = weight.to(dtype)
-        total = torch.zeros((), device=hidden.device)
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
+        weight = weight.detach().requires_grad_(has_gradients)
+        of_hidden = []
+        of_weight = torch.zeros_like(weight, dtype=torch.float32, requires_grad=False)
+        minimised, apart = torch.zeros(2, device=hidden.device)
+        for x, target in zip(hidden.split(rows), targets.split(rows), strict=True):
+            x = x.detach().requires_grad_(has_gradients)
+            with torch.set_grad_enabled(has_gradients):
+                part, part_apart = sums(x, weight, target)
+            minimised, apart = minimised + part.detach(), apart + part_apart
+            if has_gradients:
+                of_x, of_w = torch.autograd.grad(part, (x, weight))
+                of_hidden.append(of_x)
+                of_weight += of_w
+        ctx.mark_non_differentiable(apart)
         if has_gradients:
-            of_hidden = torch.empty_like(hidden)
-            of_weight = torch.zeros_like(weight, dtype=torch.float32)
-            of_logits = cast.new_empty(rows, len(cast))
-        for start in range(0, len(targets), rows):
-            part = slice(start, start + rows)
-            x, target = hidden[part].to(dtype), targets[part, None]
-            scored = target != UNSCORED
-            target = target.where(scored, 0)
-            logits = softcap(F.linear(x, cast), cap)
-            log_p = logits.log_softmax(-1, dtype=torch.float32)
-            total -= log_p.gather(1, target).where(scored, 0).sum()
-            if has_gradients:  # of the logits: the probabilities, minus 1 for the target
-                log_p.exp_().scatter_add_(1, target, log_p.new_full(target.shape, -1))
-                if cap is not None:
-                    log_p *= 1 - (logits / cap).square()  # the derivative of tanh
-                error = of_logits[: len(x)]
-                torch.mul(log_p, scored, out=error)
-                of_hidden[part] = error @ cast
-                of_weight += error.T @ x
-        if has_gradients:
-            ctx.save_for_backward(of_hidden, of_weight.to(weight.dtype))
-        return total
+            ctx.save_for_backward(torch.cat(of_hidden), of_weight.to(weight.dtype))
+        return minimised, apart
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        return *(gradient * scale for gradient in ctx.saved_tensors), None, None, None, None, None
+    def backward(ctx: Any, scale: Float[Tensor, ""], _: Tensor) -> tuple[Tensor | None, ...]:
+        of_hidden, of_weight = (gradient * scale for gradient in ctx.saved_tensors)
+        return None, of_hidden, of_weight, None, None, None

@@ -50,6 +50,7 @@ class TensorBoard(Callback):
             "optimizer/lr": metrics.lr,
             "optimizer/grad_norm": metrics.grad_norm,
             "speed/tokens_per_second": metrics.tokens_per_second,
+            **{f"loss_terms/{name}": value for name, value in metrics.loss_terms.items()},
             **{f"speed/{name}": value for name, value in speed.items()},
         }
         self._add(scalars, trainer.state.step)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from errors import check_choice, check_range
+from model.loss import LOSS_TERMS
 from training.device import PRECISIONS
 from training.distributed import PARALLEL
 
@@ -24,6 +25,7 @@ class TrainerConfig:
     log_every: int
     grad_accumulation: int
     max_grad_norm: float
+    z_loss: float
     max_bad_steps: int
     device: str  # checked by `choose_device`
     precision: str
@@ -49,10 +51,17 @@ class TrainerConfig:
                 f"batch_size={self.batch_size}; choose a divisor"
             )
         check_range("max_grad_norm", self.max_grad_norm, above=0)
+        check_range("z_loss", self.z_loss, least=0)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("parallel", self.parallel, PARALLEL)
         if self.peak_tflops is not None:
             check_range("peak_tflops", self.peak_tflops, above=0, most=1e9)
+
+    @property
+    def loss_terms(self) -> dict[str, float]:
+        """The weights of the terms that are added to the loss, by their names in `LOSS_TERMS`."""
+        weights = {name: getattr(self, name) for name in LOSS_TERMS}
+        return {name: weight for name, weight in weights.items() if weight}
 
     def scored_tokens(self, tokens_per_step: int) -> int | None:
         """How many tokens an evaluation during training scores; None: all.

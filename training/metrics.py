@@ -39,5 +39,6 @@ class Metrics(Callback):
         self.measured_at, self.tokens = now, state.tokens
         n_bytes = int(self.token_bytes[trainer.targets].sum())
         bpb = loss * trainer.targets.numel() / math.log(2) / max(n_bytes, 1)  # of end tokens only
-        metrics = StepMetrics(loss, bpb, trainer.lr, grad_norm, state.tokens, rate)
+        terms = dict(zip(trainer.terms, (x.item() for x in trainer.loss_terms), strict=True))
+        metrics = StepMetrics(loss, bpb, trainer.lr, grad_norm, state.tokens, rate, terms)
         trainer.call("on_metrics", metrics)

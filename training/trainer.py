@@ -40,6 +40,7 @@ class Trainer:
     """
 
     loss: Float[Tensor, ""]  # of the last step, over all ranks
+    loss_terms: list[Float[Tensor, ""]]  # the same of what `terms` add to the loss
     grad_norm: Float[Tensor, ""]  # before clipping
     is_finite: Bool[Tensor, ""]  # both are; otherwise the step changed nothing
     lr: float
@@ -63,6 +64,7 @@ class Trainer:
         self.model: nn.Module = getattr(parallel_model, "module", parallel_model)  # without DDP
         self.forward = torch.compile(parallel_model) if config.compile else parallel_model
         self.autocast = autocast(self.ranks.device, config.precision, self.model)
+        self.terms = config.loss_terms
         self.stop_signal = 0  # a number ends the loop after the step
         self.checkpoint_pending = False  # one is due, or was requested by a signal
         self.seconds_paused = 0.0  # in evaluations
@@ -106,17 +108,18 @@ class Trainer:
             for tensor in (inputs, targets)
         ]
 
-        loss = torch.zeros((), device=ranks.device)
+        losses = torch.zeros(1 + len(self.terms), device=ranks.device)
         for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
             ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
             with self.autocast:
-                micro_loss = self.forward(x, targets=y) / config.grad_accumulation
-            micro_loss.backward()
-            loss += micro_loss.detach()
+                minimised, micro_losses = self.forward(x, targets=y, terms=self.terms)
+            (minimised / config.grad_accumulation).backward()
+            losses += micro_losses / config.grad_accumulation
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
         self.targets = targets
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        self.loss, self.grad_norm = ranks.mean(loss), full_tensor(norm)
+        self.loss, *self.loss_terms = ranks.mean(losses).unbind()
+        self.grad_norm = full_tensor(norm)
         self.is_finite = (self.loss + self.grad_norm).isfinite()
         self.call("on_gradients")
         self.lr = self.optimizer.step(state.step, self.is_finite)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -56,6 +57,7 @@ CONFIG = TrainerConfig(
     log_every=2,
     grad_accumulation=1,
     max_grad_norm=1.0,
+    z_loss=0.0,
     max_bad_steps=2,
     device="cpu",
     precision="fp32",
@@ -156,11 +158,13 @@ def fit(made: Trainer) -> Summary:
 
 def poison(made: Trainer, steps: Container[int]) -> None:
     """Make the loss of these steps NaN, by the count of steps from 1."""
-    made.model.register_forward_hook(
-        lambda module, arguments, output: (
-            output * math.nan if module.training and made.state.step + 1 in steps else output
-        )
-    )
+
+    def spoil(module: nn.Module, arguments: object, output: Any) -> Any:
+        if not module.training or made.state.step + 1 not in steps:
+            return output
+        return tuple(each * math.nan for each in output)
+
+    made.model.register_forward_hook(spoil)
 
 
 @contextmanager
@@ -179,8 +183,9 @@ def weights(made: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
 
 
-def test_the_loop_matches_an_explicit_loop(tmp_path: Path) -> None:
-    made, diary = trainer(tmp_path)
+@pytest.mark.parametrize("z_loss", [0.0, 0.5])
+def test_the_loop_matches_an_explicit_loop(z_loss: float, tmp_path: Path) -> None:
+    made, diary = trainer(tmp_path, replace(CONFIG, z_loss=z_loss))
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
     groups = [
@@ -189,22 +194,27 @@ def test_the_loop_matches_an_explicit_loop(tmp_path: Path) -> None:
     ]
     plain = torch.optim.AdamW(groups, betas=(0.9, 0.95))
     batch = Batches(tokens(), 4, CONTEXT, seed=5)
-    losses, norms = [], []
+    losses, norms, terms = [], [], []
     for step in range(1, 7):
         inputs, targets = batch(step - 1)
-        loss = torch.nn.functional.cross_entropy(model(inputs).transpose(1, 2), targets)
-        loss.backward()
+        logits = model(inputs)
+        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets)
+        term = logits.exp().sum(-1).log().square().mean()
+        (loss + z_loss * term).backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         for group in plain.param_groups:
             group["lr"] = 1e-2 * (7 - step) / 6
         plain.step()
         plain.zero_grad()
         losses.append(loss.item())
+        terms.append(term.item())
     made.fit()
     for name, tensor in weights(made).items():
         torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-6)
     for step, metrics in diary.metrics.items():
         assert metrics.train_loss == pytest.approx(losses[step - 1], rel=1e-5)
+        expected_terms = {"z_loss": pytest.approx(terms[step - 1], rel=1e-4)} if z_loss else {}
+        assert metrics.loss_terms == expected_terms
         assert metrics.grad_norm == pytest.approx(norms[step - 1], rel=1e-4)
         assert metrics.lr == pytest.approx(1e-2 * (7 - step) / 6)
         assert metrics.tokens == step * 4 * CONTEXT
