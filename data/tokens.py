@@ -66,6 +66,9 @@ def prepare(
     """
     cache, new = Path(cache_dir).expanduser(), list[Path]()
     missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
+    existing = (cache, *cache.parents)[len(missing)]
+    if not existing.is_dir():  # before a tokenizer is trained
+        raise UserError(f"cache_dir: {existing} is a file; choose another folder")
     try:
         tokenizer = _find_tokenizer(corpus, tokenizer, cache, new)
         keys = {shard_key(part, tokenizer): part for part in corpus.shards()}

@@ -174,7 +174,7 @@ def test_rows_of_a_real_run(tiny_run: Path) -> None:
 def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         for qk_norm in (True, False):
-            seeded(tiny_run, tmp_path / "sweep", seed, qk_norm, seed + (0 if qk_norm else 0.25))
+            seeded(tiny_run, tmp_path / "sweep", seed, qk_norm, seed + (0.0 if qk_norm else 0.25))
     (tmp_path / "sweep" / "True,seed=1" / "summary.json").unlink()
     done = command("compare", "sweep", "by=model.qk_norm", "html=report.html", cwd=tmp_path)
     assert "seed=1 is not finished, and left out" in done.stderr
