@@ -26,7 +26,7 @@ from torch import Tensor
 
 from configs.cli import overridden, run_script
 from configs.schema import EvaluateConfig, build
-from data import TalesConfig, load_dataset
+from data import load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
 from errors import UserError
@@ -43,8 +43,8 @@ def main(cfg: DictConfig) -> None:
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
     data = choose_data(config.data, opened.config.data, split)
-    if split == "all" and config.data is not None and not isinstance(data, TalesConfig):
-        data = replace(data, val_fraction=1.0)  # one stream of tokens
+    if split == "all" and config.data is not None:
+        data = data.undivided()
     needed = ("train",) if split == "train" else ("val",)
     trusted = config.data is not None
     _, dataset = load_dataset(

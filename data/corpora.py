@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.corpus import SPLITS, Corpus
+from data.corpus import SPLITS, Corpus, CorpusConfig
 from data.documents import TextConfig
-from data.prepared import is_prepared, open_prepared
+from data.prepared import open_prepared
 from data.shakespeare import ShakespeareConfig, open_shakespeare
-from data.sources import is_url, local_path
+from data.sources import local_path
 from data.tales import Tales, TalesConfig
 from data.text import open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, check_length, prepare
 from errors import UserError, check_choice, printable
-
-MOST_BYTES = 10**9  # of tales that are generated without the user's own word
-CorpusConfig = TalesConfig | TextConfig | ShakespeareConfig
 
 
 class CorpusKind(NamedTuple):
@@ -55,15 +50,15 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
     downloaded, and only files and folders are read.
     """
     if not trusted:
-        config = _check_stored(config)
+        config = config.without_trust()
     try:
         return CORPORA[config.name].open(config)
     except UserError as error:
-        if trusted or not isinstance(config, TextConfig):
+        path = getattr(config, "path", None)
+        if trusted or path is None or os.path.lexists(local_path(path)):
             raise
-        if os.path.lexists(local_path(config.path or "-")):
-            raise
-        raise UserError(f"{error}; if the text was moved, add data=text data.path=NEW") from error
+        moved = f"add data={config.name} data.path=NEW"
+        raise UserError(f"{error}; if the text was moved, {moved}") from error
 
 
 def load_dataset(
@@ -81,8 +76,9 @@ def load_dataset(
     say: is called with what is read, and with what was found in it.
     """
     corpus = None
-    if isinstance(config, TextConfig) and is_prepared(path := local_path(config.path or "-")):
-        dataset = open_prepared(config, path, tokenizer, say)
+    if folder := config.prepared():
+        # Only the settings of a text name one.
+        dataset = open_prepared(config, folder, tokenizer, say)  # type: ignore[arg-type]
         check_length(dataset, context_length, splits)
     else:
         corpus = open_corpus(config, trusted)
@@ -92,31 +88,3 @@ def load_dataset(
     if dataset.report:
         say(dataset.report)
     return corpus, dataset
-
-
-def _check_stored(config: CorpusConfig) -> CorpusConfig:
-    """The settings of a run that is perhaps a stranger's, without what would be downloaded. Raises
-    UserError for what only the user may ask for."""
-    if isinstance(config, ShakespeareConfig):
-        return replace(config, url=None)
-    if isinstance(config, TalesConfig):
-        if config.n_bytes > MOST_BYTES:
-            raise UserError(
-                f"data.n_bytes: the run asks for {config.n_bytes:,} bytes of tales; confirm with "
-                f"data=tales data.n_bytes={config.n_bytes}"
-            )
-        return config
-    if is_url(config.path or ""):
-        raise UserError(
-            f"data.path: the run names {config.path}, which is not on this machine; "
-            "confirm with data=text data.path=..."
-        )
-    path = local_path(config.path or "-")
-    if os.path.lexists(path) and not (path.is_file() or path.is_dir()):
-        raise UserError(
-            f"data.path: {path} of the run is neither a file nor a folder; "
-            "give the text with data=text data.path=..."
-        )
-    if path.is_dir():  # it can be large, such as the whole disk
-        print(f"note: reading the text that the run names: {printable(str(path))}", file=sys.stderr)
-    return config

@@ -7,11 +7,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 from data.progress import Reading
 
 SPLITS = ("train", "val")
+
+
+@dataclass
+class CorpusConfig:
+    """The settings of a corpus: those below `data`.
+
+    document_end: the text that ends every document, if there is one.
+    """
+
+    document_end: ClassVar[str | None] = None
+
+    name: str
+
+    def undivided(self) -> CorpusConfig:
+        """The settings with which the whole text is one split, if there are any."""
+        return self
+
+    def prepared(self) -> Path | None:
+        """The folder of tokens that prepare.py made of the text, if the settings name one."""
+        return None
+
+    def without_trust(self) -> CorpusConfig:
+        """The settings, which come with a run and perhaps from a stranger, without what would be
+        downloaded. Raises UserError for what only the user may ask for."""
+        return self
 
 
 class Document(NamedTuple):

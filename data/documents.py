@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar
 
 from rich.filesize import decimal
 
-from data.corpus import Corpus, Document, text_of
+from data.corpus import Corpus, CorpusConfig, Document, text_of
 from data.imported import repaired
 from data.progress import Reading
 from data.readers import read_documents
-from data.sources import Source
-from errors import check_range, counted, printable
+from data.shards import is_prepared
+from data.sources import Source, is_url, local_path
+from errors import UserError, check_range, counted, printable
 
 # The characters at the start of a document that decide to which split it belongs.
 FIRST = 1 << 16
@@ -32,12 +34,9 @@ ALONE = 64  # as many small files have a shard each
 
 
 @dataclass
-class TextConfig:
+class TextConfig(CorpusConfig):
     """Which text, and how much of it is held out: see configs/data/text.yaml."""
 
-    document_end: ClassVar[None] = None  # no text marks the end of a document
-
-    name: str
     path: str | None
     val_fraction: float
     separator: str | None
@@ -49,6 +48,30 @@ class TextConfig:
         check_range("val_fraction", self.val_fraction, above=0, most=1)
         if self.separator == "":
             raise ValueError("separator: is empty; give a text, or null for one document a file")
+
+    def undivided(self) -> TextConfig:
+        return replace(self, val_fraction=1.0)
+
+    def prepared(self) -> Path | None:
+        path = local_path(self.path or "-")
+        return path if is_prepared(path) else None
+
+    def without_trust(self) -> TextConfig:
+        if is_url(self.path or ""):
+            raise UserError(
+                f"data.path: the run names {self.path}, which is not on this machine; "
+                "confirm with data=text data.path=..."
+            )
+        path = local_path(self.path or "-")
+        if os.path.lexists(path) and not (path.is_file() or path.is_dir()):
+            raise UserError(
+                f"data.path: {path} of the run is neither a file nor a folder; "
+                "give the text with data=text data.path=..."
+            )
+        if path.is_dir():  # it can be large, such as the whole disk
+            name = printable(str(path))
+            print(f"note: reading the text that the run names: {name}", file=sys.stderr)
+        return self
 
     @property
     def divider(self) -> str | None:

@@ -10,7 +10,6 @@ A shard depends on no other shard. Writing it again does nothing unless its file
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,20 +21,14 @@ import filelock
 from rich.filesize import decimal
 
 from data.documents import Documents, TextConfig, hash_of
-from data.shards import encode_shards, find_shards
+from data.shards import MANIFEST, encode_shards, find_shards
 from data.sources import Source
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, join_shards, stored_tokenizer
 from errors import UserError, counted
 from files import read_json, remove, replace_text
 
-MANIFEST = "shards.json"
 MANIFEST_BYTES = 1 << 27
-
-
-def is_prepared(path: Path) -> bool:
-    """Whether this is a folder of prepared shards."""
-    return os.path.isfile(path / MANIFEST)  # noqa: PTH113 (raises nothing, unlike Path's own)
 
 
 def open_prepared(

@@ -7,11 +7,11 @@ nothing of tokens; `data.text` reads and splits the file.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from data.cache import publish
+from data.corpus import CorpusConfig
 from data.sources import local_source, readable
 from data.text import Text
 from errors import UserError, check_folder, check_range
@@ -20,13 +20,10 @@ _TIMEOUT = 30  # seconds without a byte
 
 
 @dataclass
-class ShakespeareConfig:
+class ShakespeareConfig(CorpusConfig):
     """Where tiny Shakespeare comes from: `path` if it is set, else `url`, cached in `cache_dir`.
     Without a `url`, only a cached file is used."""
 
-    document_end: ClassVar[None] = None
-
-    name: str
     path: str | None
     url: str | None
     sha256: str
@@ -36,6 +33,12 @@ class ShakespeareConfig:
     def __post_init__(self) -> None:
         check_folder("cache_dir", self.cache_dir)
         check_range("val_fraction", self.val_fraction, above=0, most=1)
+
+    def undivided(self) -> ShakespeareConfig:
+        return replace(self, val_fraction=1.0)
+
+    def without_trust(self) -> ShakespeareConfig:
+        return replace(self, url=None)
 
 
 def open_shakespeare(config: ShakespeareConfig) -> Text:

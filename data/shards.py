@@ -43,6 +43,7 @@ Result = TypeVar("Result")
 FORMAT = 3  # part of every cache key; increment it when the files change
 META, BITS = "meta.json", "val.bits"
 FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "docs")))
+MANIFEST = "shards.json"  # of a folder of shards that prepare.py makes
 PIECE = 1 << 18  # characters that a thread encodes at a time, about
 THREADS = os.cpu_count() or 1
 
@@ -50,6 +51,11 @@ THREADS = os.cpu_count() or 1
 # follows a visible character; after a line end between visible characters, except before a slash
 # (o200k_base joins punctuation, line ends and slashes).
 _BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
+
+
+def is_prepared(path: Path) -> bool:
+    """Whether this is a folder of shards that prepare.py makes."""
+    return os.path.isfile(path / MANIFEST)  # noqa: PTH113 (raises nothing, unlike Path's own)
 
 
 class Shard(NamedTuple):

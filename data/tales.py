@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from data import tales_grammar
-from data.corpus import SPLITS, Corpus, Document
+from data.corpus import SPLITS, Corpus, CorpusConfig, Document
 from data.progress import Reading
-from errors import check_choice, check_range
+from errors import UserError, check_choice, check_range
 
+MOST_BYTES = 10**9  # that are generated without the user's own word
 MOST_KEPT = 32 * 10**6  # bytes of tales in memory
 _SLOT = re.compile(r"\{(?:(\w+) )?((\w+)[\w.]*)(?::([\w.]+))?\}")
 
@@ -191,12 +192,11 @@ def tale(rng: random.Random, grammar: Grammar) -> Tale:
 
 
 @dataclass
-class TalesConfig:
+class TalesConfig(CorpusConfig):
     """How much to generate: at least `n_bytes` over both splits, which end with a whole tale."""
 
     document_end: ClassVar[str] = "\n\n"  # ends every tale
 
-    name: str
     n_bytes: int
     seed: int
     val_fraction: float
@@ -205,6 +205,14 @@ class TalesConfig:
         check_range("n_bytes", self.n_bytes, 10_000, 10**12)
         check_range("seed", self.seed, least=0)
         check_range("val_fraction", self.val_fraction, above=0, below=1)
+
+    def without_trust(self) -> TalesConfig:
+        if self.n_bytes > MOST_BYTES:
+            raise UserError(
+                f"data.n_bytes: the run asks for {self.n_bytes:,} bytes of tales; confirm with "
+                f"data=tales data.n_bytes={self.n_bytes}"
+            )
+        return self
 
 
 class Tales(Corpus):

@@ -1,0 +1,58 @@
+"""A corpus that is one more entry in CORPORA trains, and is scored in every split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra.core.config_store import ConfigStore
+
+from data.corpora import CORPORA, CorpusKind
+from data.corpus import Corpus, CorpusConfig, Document
+from data.progress import Reading
+from tests.conftest import TINY, succeed
+
+
+@dataclass
+class CountingConfig(CorpusConfig):
+    name: str = "counting"
+    n_documents: int = 300
+
+
+class Counting(Corpus):
+    """Documents of a number each, every tenth for validation."""
+
+    val_fraction, adds_eos = 0.1, True
+
+    def __init__(self, config: CountingConfig) -> None:
+        self.n_documents = config.n_documents
+
+    def fingerprint(self) -> str:
+        return f"counting:{self.n_documents}"
+
+    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
+        for number in range(self.n_documents):
+            yield Document("train" if number % 10 else "val", [f"this is number {number}"])
+
+
+def test_a_new_corpus(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CORPORA, "counting", CorpusKind(CountingConfig, Counting))
+    ConfigStore.instance().store(group="data", name="counting", node=CountingConfig)
+    settings = [each for each in TINY if not each.startswith("data.")]
+    succeed("train", *settings, "data=counting", "run_dir=run", cwd=tmp_path)
+    n_bytes = {"train": 0, "val": 0, "all": 0}
+    for document in Counting(CountingConfig()).documents():
+        for split in (document.split, "all"):
+            n_bytes[split] += len("".join(document.parts))
+    # The first token is not scored. A tokenizer without an end token has line ends instead.
+    for given, end in ((["run=run"], 0), ([f"run={tiny_run}", "data=counting"], 2)):
+        for split, count in n_bytes.items():
+            printed = succeed("evaluate", *given, f"split={split}", cwd=tmp_path)
+            scored = re.search(r"([\d,]+) bytes\)$", printed)
+            assert scored
+            n_documents = {"train": 270, "val": 30, "all": 300}[split]
+            expected = count + end * n_documents
+            assert expected - 20 < int(scored[1].replace(",", "")) <= expected
