@@ -195,7 +195,9 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
         if not is_users_mistake(error):
             raise
         if unknown := unknown_setting(error):
-            fail(no_such_setting(unknown, all_settings(SCRIPTS[script])))
+            message = no_such_setting(unknown, all_settings(SCRIPTS[script]))
+            is_given = any(unknown in argument for argument in sys.argv[1:])
+            fail(message if is_given else f"{message} (the experiment sets it)")
         fail(one_line(error))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.messages import one_line
-from data import CORPORA, TextConfig, TokenizerConfig, check_corpus
+from data import CORPORA, TextConfig, TokenizerConfig
 from errors import UserError, check_choice, check_folder, check_range
 from inference import SamplingConfig
 from live.pack import BYTES as WEIGHTS
@@ -28,7 +28,7 @@ from model import ModelConfig
 from observe.build import ObserversConfig
 from training.config import TrainerConfig, check_tokens
 from training.device import PRECISIONS
-from training.optimizer import OptimizerConfig
+from training.optimizer import OPTIMIZERS
 from training.run import Run
 from training.stored import flat, read_settings
 
@@ -73,10 +73,10 @@ class TrainConfig:
     step: int | None
     hold_off: str | None
     cache_dir: str
-    data: Any  # the config of one of CORPORA
+    data: Any  # the settings of one of CORPORA
     tokenizer: TokenizerConfig
     model: ModelConfig
-    optimizer: OptimizerConfig
+    optimizer: Any  # of one of OPTIMIZERS
     trainer: TrainerConfig
     observe: ObserveConfig
 
@@ -87,7 +87,8 @@ class TrainConfig:
         for name in ("step", "hold_off"):
             if getattr(self, name) is not None and self.branch is None:
                 raise ValueError(f"{name}: is for a branch; add branch=RUN, or leave {name} out")
-        _check_data(self.data)
+        _check_kind("data", self.data)
+        _check_kind("optimizer", self.optimizer)
         check_folder("cache_dir", self.cache_dir)
 
 
@@ -136,7 +137,7 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         if self.data is not None:
-            _check_data(self.data)
+            _check_kind("data", self.data)
         if self.split is not None:
             check_choice("split", self.split, ("train", "val", "all"))
         check_tokens("eval_tokens", self.eval_tokens)
@@ -251,10 +252,16 @@ class PrepareConfig:
             check_range("shard", self.shard, 0, self.shards - 1)
 
 
-def _check_data(data: Any) -> None:
-    if not is_dataclass(data):
-        raise ValueError(f"data: is not a corpus; choose data={' or data='.join(CORPORA)}")
-    check_corpus(data)  # type: ignore[arg-type]
+def _check_kind(group: str, settings: Any) -> None:
+    """Raise ValueError unless these are the settings that belong to their name."""
+    kinds = KINDS[group]
+    if not is_dataclass(settings):
+        choices = " or ".join(f"{group}={name}" for name in kinds)
+        raise ValueError(f"{group}: is not a choice; choose {choices}")
+    name = settings.name  # type: ignore[union-attr]
+    check_choice(f"{group}.name", name, kinds)
+    if type(settings) is not kinds[name].config:
+        raise ValueError(f"{group}.name: cannot be {name!r} here; choose it with {group}={name}")
 
 
 SCRIPTS: dict[str, type] = {
@@ -270,8 +277,9 @@ SCRIPTS: dict[str, type] = {
 GROUPS: dict[str, type] = {
     "tokenizer": TokenizerConfig,
     "model": ModelConfig,
-    "optimizer": OptimizerConfig,
 }
+# The groups whose choices have settings of their own.
+KINDS: dict[str, Mapping[str, Any]] = {"data": CORPORA, "optimizer": OPTIMIZERS}
 
 
 def register() -> None:
@@ -281,8 +289,9 @@ def register() -> None:
     store = ConfigStore.instance()
     for name, kind in SCRIPTS.items():
         store.store(name=f"{name}_schema", node=kind)
-    for name, corpus in CORPORA.items():
-        store.store(group="data", name=f"{name}_schema", node=corpus.config)
+    for group, kinds in KINDS.items():
+        for name, choice in kinds.items():
+            store.store(group=group, name=f"{name}_schema", node=choice.config)
     for group, kind in GROUPS.items():
         store.store(group=group, name=f"{group}_schema", node=kind)
 
@@ -294,13 +303,14 @@ def choices(group: str) -> str:
 
 def all_settings(kind: type, prefix: str = "") -> dict[str, Any]:
     """The settings of a dataclass and of those in it, with their types, by their full names; of
-    `data`, those of every corpus."""
+    `data` and `optimizer`, those of every choice."""
     found = {}
     hints = get_type_hints(kind)
     for setting in fields(kind):
         name, hint = prefix + setting.name, hints[setting.name]
         found[name] = hint
-        for below in (corpus.config for corpus in CORPORA.values()) if hint is Any else [hint]:
+        kinds = [kind.config for kind in KINDS[name].values()] if hint is Any else [hint]
+        for below in kinds:
             if is_dataclass(below):
                 assert isinstance(below, type)
                 found |= all_settings(below, f"{name}.")
@@ -309,13 +319,13 @@ def all_settings(kind: type, prefix: str = "") -> dict[str, Any]:
 
 def no_such_setting(name: str, names: Collection[str]) -> str:
     """The message about a setting that does not exist, with the most similar of `names`."""
-    if name in names:  # a setting of another corpus
-        key = name.removeprefix("data.")
-        have = [
-            choice for choice, corpus in CORPORA.items() if key in get_type_hints(corpus.config)
-        ]
-        others = " or ".join(f"data={choice}" for choice in have)
-        return f"{name}: this corpus has no such setting; add {others}"
+    if name in names:  # a setting of another choice
+        group, _, key = name.partition(".")
+        kinds = KINDS[group].items()
+        have = [choice for choice, kind in kinds if key in get_type_hints(kind.config)]
+        others = " or ".join(f"{group}={choice}" for choice in have)
+        what = {"data": "this corpus"}.get(group, f"this {group}")
+        return f"{name}: {what} has no such setting; add {others}"
 
     def similarity(other: str) -> tuple[float, float]:
         own, others_own = (full_name.rpartition(".")[2] for full_name in (name, other))
@@ -372,7 +382,7 @@ def preset(group: str, name: str, **changes: Any) -> Any:
 
     preset("model", "nano", n_layers=4)
     """
-    kind = CORPORA[name].config if group == "data" else GROUPS[group]
+    kind = KINDS[group][name].config if group in KINDS else GROUPS[group]
     files = [_load(f"{group}/{name}")]
     while not (base := files[0].pop("defaults")[0]).endswith("_schema"):
         files.insert(0, _load(f"{group}/{base}"))
@@ -406,14 +416,18 @@ def load_run_config(file: Path) -> DictConfig:
             f"from; finetune it with init_from={shlex.quote(str(file.parent))}"
         )
     _leave_out_unknown(stored, file)
-    corpus = data.get("name") if isinstance(data, dict) else None
-    if not isinstance(corpus, str) or corpus not in CORPORA:
-        raise UserError(f"{file}: unknown data.name; choose another run")
+    kinds = {}
+    for group, known in KINDS.items():
+        section = stored.get(group)
+        name = section.get("name") if isinstance(section, dict) else None
+        if not isinstance(name, str) or name not in known:
+            raise UserError(f"{file}: unknown {group}.name; choose another run")
+        kinds[group] = OmegaConf.structured(known[name].config)
     try:
         defaults = _load("train")
         typed = OmegaConf.merge(
             OmegaConf.structured(TrainConfig),
-            {"data": OmegaConf.structured(CORPORA[corpus].config)},
+            kinds,
             {name: defaults[name] for name in ("name", *STARTS, "trainer", "observe")},
             _all_literal(stored),  # they were resolved before they were stored
         )

@@ -185,7 +185,7 @@ def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> N
             "to spell it better, train a new model without init_from",
             file=sys.stderr,
         )
-    given, others_lr = given_settings(), settings.config.optimizer.adamw_lr
+    given, others_lr = given_settings(), getattr(settings.config.optimizer, "adamw_lr", None)
     if others_lr is not None and "optimizer.lr" in given and "optimizer.adamw_lr" not in given:
         print(
             f"note: optimizer.adamw_lr is still {others_lr}, for embeddings, norms and biases; "

@@ -3,7 +3,7 @@
 Only `data.batches` imports torch, so that importing this package is fast.
 """
 
-from data.corpora import CORPORA, CorpusConfig, check_corpus, load_dataset, open_corpus
+from data.corpora import CORPORA, CorpusConfig, load_dataset, open_corpus
 from data.corpus import SPLITS, Corpus
 from data.documents import TextConfig
 from data.shakespeare import ShakespeareConfig
@@ -23,7 +23,6 @@ __all__ = [
     "TextConfig",
     "Tokenizer",
     "TokenizerConfig",
-    "check_corpus",
     "load_dataset",
     "open_corpus",
     "prepare",

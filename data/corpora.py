@@ -16,7 +16,7 @@ from data.tales import Tales, TalesConfig
 from data.text import open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, check_length, prepare
-from errors import UserError, check_choice, printable
+from errors import UserError, printable
 
 
 class CorpusKind(NamedTuple):
@@ -32,15 +32,6 @@ CORPORA = {
     "text": CorpusKind(TextConfig, open_text),
     "shakespeare": CorpusKind(ShakespeareConfig, open_shakespeare),
 }
-
-
-def check_corpus(config: CorpusConfig) -> None:
-    """Raise ValueError unless `config` has the type that belongs to its name."""
-    check_choice("data.name", config.name, CORPORA)
-    if type(config) is not CORPORA[config.name].config:
-        raise ValueError(
-            f"data.name: cannot be {config.name!r} here; choose a corpus with data=..."
-        )
 
 
 def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:

@@ -9,52 +9,69 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from errors import check_choice, check_range
+from errors import check_range
 from training.distributed import local_tensor
 from training.muon import Muon
 
 
 @dataclass
 class OptimizerConfig:
-    """The settings of an optimizer; configs/optimizer/ explains them."""
+    """The settings of every optimizer; configs/optimizer/ explains them."""
 
     name: str
     lr: float
     weight_decay: float
-    beta1: float | None
-    beta2: float | None
     warmup_steps: int
     decay_fraction: float
-    adamw_lr: float | None
-    momentum: float | None
 
     def __post_init__(self) -> None:
-        check_choice("name", self.name, OPTIMIZERS)
-        for name in ("beta1", "beta2", "adamw_lr", "momentum"):
-            users = [kind for kind, recipe in OPTIMIZERS.items() if name in recipe.settings]
-            if getattr(self, name) is None and self.name in users:
-                raise ValueError(f"{name}: is null; give a number for {self.name}")
-            if getattr(self, name) is not None and self.name not in users:
-                raise ValueError(
-                    f"{name}: does not apply to {self.name}; leave it out, set it to null if an "
-                    f"experiment has set it, or choose optimizer={' or optimizer='.join(users)}"
-                )
-        for name in ("lr", "adamw_lr"):
-            if (value := getattr(self, name)) is not None:
-                check_range(name, value, above=0, most=1e36)  # the step must fit into float32
+        check_rate("lr", self.lr)
         check_range("weight_decay", self.weight_decay, least=0)
-        for name in ("beta1", "beta2", "momentum"):
-            if (value := getattr(self, name)) is not None:
-                check_range(name, value, least=0, below=1)
         check_range("warmup_steps", self.warmup_steps, least=0)
         check_range("decay_fraction", self.decay_fraction, 0, 1)
+
+
+@dataclass
+class AdamWConfig(OptimizerConfig):
+    beta1: float
+    beta2: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("beta1", self.beta1, least=0, below=1)
+        check_range("beta2", self.beta2, least=0, below=1)
+
+
+@dataclass
+class MuonConfig(AdamWConfig):
+    momentum: float
+    adamw_lr: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("momentum", self.momentum, least=0, below=1)
+        check_rate("adamw_lr", self.adamw_lr)
+
+
+@dataclass
+class SGDConfig(OptimizerConfig):
+    momentum: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("momentum", self.momentum, least=0, below=1)
+
+
+def check_rate(name: str, rate: float) -> None:
+    """Raise ValueError for a learning rate whose step would not fit into float32."""
+    check_range(name, rate, above=0, most=1e36)
 
 
 def lr_scale(step: int, max_steps: int, config: OptimizerConfig) -> float:
@@ -143,19 +160,9 @@ Rule = AdamW | Muon | SGD
 Parameters = list[nn.Parameter]
 
 
-class Recipe(NamedTuple):
-    """How an optimizer is built: `rules` returns one or more for the matrices inside the blocks,
-    the embedding matrices, and the norms and biases. settings: those of all that may be null which
-    it needs."""
-
-    rules: Callable[[OptimizerConfig, Parameters, Parameters, Parameters], list[Rule]]
-    settings: tuple[str, ...]
-
-
 def _adamw(
-    config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
+    config: AdamWConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
 ) -> list[Rule]:
-    assert config.beta1 is not None and config.beta2 is not None
     lr, betas = config.lr, (config.beta1, config.beta2)
     return [
         AdamW(matrices + embeddings, lr, config.weight_decay, betas),
@@ -164,10 +171,8 @@ def _adamw(
 
 
 def _muon(
-    config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
+    config: MuonConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
 ) -> list[Rule]:
-    assert config.momentum is not None and config.adamw_lr is not None
-    assert config.beta1 is not None and config.beta2 is not None
     betas = (config.beta1, config.beta2)
     return [
         Muon(matrices, config.lr, config.weight_decay, config.momentum),
@@ -177,19 +182,27 @@ def _muon(
 
 
 def _sgd(
-    config: OptimizerConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
+    config: SGDConfig, matrices: Parameters, embeddings: Parameters, vectors: Parameters
 ) -> list[Rule]:
-    assert config.momentum is not None
     return [
         SGD(matrices + embeddings, config.lr, config.weight_decay, config.momentum),
         SGD(vectors, config.lr, 0.0, config.momentum),
     ]
 
 
+class OptimizerKind(NamedTuple):
+    """The settings of an optimizer, and what builds its update rules: one or more, for the matrices
+    inside the blocks, the embedding matrices, and the norms and biases."""
+
+    config: type[OptimizerConfig]
+    rules: Callable[[Any, Parameters, Parameters, Parameters], list[Rule]]
+
+
+# By optimizer.name. A new optimizer also needs configs/optimizer/<name>.yaml.
 OPTIMIZERS = {
-    "adamw": Recipe(_adamw, ("beta1", "beta2")),
-    "muon": Recipe(_muon, ("beta1", "beta2", "adamw_lr", "momentum")),
-    "sgd": Recipe(_sgd, ("momentum",)),
+    "adamw": OptimizerKind(AdamWConfig, _adamw),
+    "muon": OptimizerKind(MuonConfig, _muon),
+    "sgd": OptimizerKind(SGDConfig, _sgd),
 }
 
 
