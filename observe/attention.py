@@ -8,20 +8,20 @@ the same at every step, so that steps can be compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from data import Tokenizer
 from model import GPT, wiring_matrices
 from model.held import held_off_note
 from observe.figures import draw_heads, token_label
-from observe.heads import HeadScores, maps_of
+from observe.heads import curves, maps_of
 from tensorboard_attention import add_attention
 from training.callback import Callback
 
@@ -108,12 +108,9 @@ class AttentionMaps(Callback):
     def __init__(self, config: AttentionConfig, context: RunContext) -> None:
         self.config, self.stopwatch = config, context.stopwatch
         self.fork = context.config.step  # from which a branch goes on; None: the run is no branch
-        tokenizer = context.dataset.tokenizer
-        text = config.probe
-        tokens = default_probe(context) if text is None else tokenizer.encode(text)
-        tokens = tokens[: context.model.config.context_length]
+        tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         self.probe = Probe(context.writer, context.model, tokenizer, tokens, TAG)
-        self.scores = HeadScores(context)
+        self.scores = context.head_scores
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step in (0, self.fork):
@@ -124,9 +121,18 @@ class AttentionMaps(Callback):
         images = self.config.has_images(step, last)
         if images or self.config.has_maps(step, last):
             with self.stopwatch:
-                scores = self.scores.log(step, self.config.has_importance(step, last))
+                scores = self.scores.measure(step, self.config.has_importance(step, last))
+                for tag, value in curves(scores).items():
+                    self.probe.writer.add_scalar(tag, value, step)
                 measured, wiring = self.scores.measured, self.scores.wiring()
                 self.probe.log(step, images, scores, measured, last, wiring)
+
+
+def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
+    """Those of the text whose maps are logged, as many as the model reads."""
+    text = config.probe
+    tokens = default_probe(context) if text is None else context.dataset.tokenizer.encode(text)
+    return tokens[: context.model.config.context_length]
 
 
 def default_probe(context: RunContext) -> list[int]:
@@ -141,6 +147,20 @@ def default_probe(context: RunContext) -> list[int]:
             chosen = fits[lengths[fits].argmin()]
             return tokens[starts[chosen] : starts[chosen + 1]].tolist()
     return tokens[:N_PROBE_TOKENS].tolist()
+
+
+def image_labels(spelled: Sequence[bytes]) -> list[str]:
+    """Of the tokens that an image shows."""
+    return [token_label(spelling) for spelling in spelled[:MAX_IMAGE_TOKENS]]
+
+
+def draw_maps(
+    tag: str, labels: Sequence[str], maps: Sequence[Maps]
+) -> Iterator[tuple[str, UInt8[np.ndarray, "height width 3"]]]:
+    """The tag and the image of each layer."""
+    n = len(labels)
+    for layer, (weights,) in enumerate(maps):
+        yield f"{tag}/layer {layer}", draw_heads(labels, weights[:, :n, :n].numpy())
 
 
 class Probe:
@@ -159,7 +179,7 @@ class Probe:
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
         self.note = held_off_note(model.config.hold_off)
-        self.labels = [token_label(spelling) for spelling in self.spelled[:MAX_IMAGE_TOKENS]]
+        self.labels = image_labels(self.spelled)
 
     def log(
         self,
@@ -195,9 +215,7 @@ class Probe:
             wiring=wiring,
             note=self.note,
         )
-        n = len(self.labels)
-        for layer, (weights,) in enumerate(maps if images else ()):
-            image = draw_heads(self.labels, weights[:, :n, :n].numpy())
-            self.writer.add_image(f"{self.tag}/layer {layer}", image, step, dataformats="HWC")
+        for tag, image in draw_maps(self.tag, self.labels, maps) if images else ():
+            self.writer.add_image(tag, image, step, dataformats="HWC")
         self.writer.flush()
         return maps

@@ -18,6 +18,7 @@ from data.arrays import Tokens
 from data.tokens import document_starts
 from errors import UserError
 from model import GPT
+from observe.heads import HeadScores
 from observe.roles import ScoredTexts, scored_texts, target_bits
 from observe.stopwatch import Stopwatch
 
@@ -79,6 +80,10 @@ class RunContext:
     @cached_property
     def scored_texts(self) -> ScoredTexts:
         return scored_texts(self)
+
+    @cached_property
+    def head_scores(self) -> HeadScores:
+        return HeadScores(self)
 
     def logs_sample(self, step: int) -> bool:
         """Whether an evaluation after `step` steps logs a sample."""

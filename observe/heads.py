@@ -125,10 +125,11 @@ def wired_text(texts: Sequence[Texts], where: Mapping[str, str]) -> WiredText | 
 
 
 class HeadScores:
-    """Measures and logs the scores of all heads of a model that is being trained."""
+    """Measures the scores of all heads of a model that is being trained."""
 
     def __init__(self, context: RunContext) -> None:
-        self.writer, self.model = context.writer, context.model
+        self.model = context.model
+        self._found: dict[int, dict[str, Float[np.ndarray, "layer head"]]] = {}
         self.held_out = held_out(context)
         self.texts, where = score_texts(context)
         where["losses"] = f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens"
@@ -138,26 +139,34 @@ class HeadScores:
         if self.wired:
             self.measured["wiring"] = self.wired.where
 
-    def log(
+    def measure(
         self, step: int, with_importance: bool = True
     ) -> dict[str, Float[np.ndarray, "layer head"]]:
-        """Measure, log and return the current scores. The importance takes most of the time."""
-        found = measure_heads(self.model, self.texts)
-        if with_importance:
-            found |= importance(self.model, self.held_out)
-        # Names that sort after those of the loss, with which TensorBoard's first page then begins.
-        for name, values in found.items():
-            for layer, heads in enumerate(values):
-                if np.isfinite(heads).any():
-                    tag = f"score {name}/layer {layer}, largest head"
-                    self.writer.add_scalar(tag, np.nanmax(heads), step)
-        return found
+        """The scores of the model, which has taken `step` steps; several observers log the same.
+        The importance takes most of the time."""
+        if step not in self._found:
+            found = measure_heads(self.model, self.texts)
+            if with_importance:
+                found |= importance(self.model, self.held_out)
+            self._found = {step: found}
+        return self._found[step]
 
     def wiring(self) -> Float[Tensor, "3 layer head layer writer"] | None:
         """What heads read where a text repeats itself; None without such a text."""
         if self.wired is None:
             return None
         return wiring_matrices(self.model, self.wired.tokens, self.wired.queries)
+
+
+def curves(scores: Mapping[str, Float[np.ndarray, "layer head"]]) -> dict[str, float]:
+    """By tag, the score of the largest head of each layer."""
+    # Names that sort after those of the loss, with which TensorBoard's first page then begins.
+    return {
+        f"score {name}/layer {layer}, largest head": float(np.nanmax(heads))
+        for name, values in scores.items()
+        for layer, heads in enumerate(values)
+        if np.isfinite(heads).any()
+    }
 
 
 def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:

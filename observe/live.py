@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ from data.tales import Tales
 from errors import UserError, printable
 from files import real_path, replace_text
 from live.models import values_of
-from live.pack import BYTES, packed_bytes
-from live.page import describe
+from live.pack import BYTES, pack, packed_bytes
+from live.page import describe, live_page
 from live.texts import first_prompt, name_groups, reference_text, texts_of_tokens
 from observe.attention import AUTO, AttentionConfig, check_every
 from training.callback import Callback
@@ -75,7 +75,7 @@ class LiveWeights(Callback):
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
         with self.context.stopwatch:
-            replace_text(self.folder / "model.json", json.dumps(self._describe()) + "\n")
+            replace_text(self.folder / "model.json", json.dumps(described(self.context, [])) + "\n")
         if trainer.state.step in (0, self.context.config.step):  # that from which a branch goes on
             self.on_step(trainer)
 
@@ -105,23 +105,31 @@ class LiveWeights(Callback):
         for step in steps:
             self._file(step).unlink(missing_ok=True)
 
-    def _describe(self) -> dict[str, Any]:
-        context = self.context
-        model, tokenizer, data = context.model, context.dataset.tokenizer, context.config.data
-        length = model.config.context_length
-        if isinstance(context.corpus, Tales):
-            prompt = first_prompt(context.corpus, tokenizer, length)
-            reference = reference_text(context.corpus, tokenizer, length)
-        else:  # reading a large corpus up to its validation split can take long
-            prompt, reference = texts_of_tokens(context.dataset.val, tokenizer, length)
-        run: dict[str, Any] = {
-            "name": printable(context.config.name or real_path(context.folder).name),
-            "about": f"{model.config.n_layers} layers of {model.config.n_heads} heads, "
-            f"{model.n_parameters:,} parameters; data: {data.name}",
-            "prompt": prompt,
-            "reference": reference,
-            "names": name_groups(context.corpus),
-            "losses": {},
-            "scored_tokens": 0,
-        }
-        return describe(model, [], WEIGHTS, tokenizer, data.document_end, run)
+
+def described(context: RunContext, steps: Sequence[int]) -> dict[str, Any]:
+    """What a page with the weights of these steps needs to know of the run."""
+    model, tokenizer, data = context.model, context.dataset.tokenizer, context.config.data
+    length = model.config.context_length
+    if isinstance(context.corpus, Tales):
+        prompt = first_prompt(context.corpus, tokenizer, length)
+        reference = reference_text(context.corpus, tokenizer, length)
+    else:  # reading a large corpus up to its validation split can take long
+        prompt, reference = texts_of_tokens(context.dataset.val, tokenizer, length)
+    run: dict[str, Any] = {
+        "name": printable(context.config.name or real_path(context.folder).name),
+        "about": f"{model.config.n_layers} layers of {model.config.n_heads} heads, "
+        f"{model.n_parameters:,} parameters; data: {data.name}",
+        "prompt": prompt,
+        "reference": reference,
+        "names": name_groups(context.corpus),
+        "losses": {},
+        "scored_tokens": 0,
+    }
+    return describe(model, steps, WEIGHTS, tokenizer, data.document_end, run)
+
+
+def page(context: RunContext, step: int) -> str:
+    """The HTML of the page in which the model, which has taken `step` steps, runs. Raises UserError
+    for weights that float16 cannot hold."""
+    data, weights = described(context, [step]), pack(values_of(context.model), WEIGHTS)
+    return live_page(data, [weights], data["run"]["name"], data["run"]["about"])

@@ -43,26 +43,13 @@ class TensorBoard(Callback):
         self.writer.add_text("settings", preformatted(settings), trainer.state.step)
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        speed = speeds(trainer, self.context.model, metrics.tokens_per_second)
-        scalars = {
-            "loss/train": metrics.train_loss,
-            "loss_bpb/train": metrics.train_bpb,
-            "optimizer/lr": metrics.lr,
-            "optimizer/grad_norm": metrics.grad_norm,
-            "speed/tokens_per_second": metrics.tokens_per_second,
-            **{f"loss_terms/{name}": value for name, value in metrics.loss_terms.items()},
-            **{f"speed/{name}": value for name, value in speed.items()},
-        }
-        self._add(scalars, trainer.state.step)
+        self._add(step_scalars(self.context, trainer, metrics), trainer.state.step)
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
-        scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
-        if metrics.floor_bpb is not None:
-            scalars["loss_bpb/val_floor"] = metrics.floor_bpb
-        self._add({**scalars, **self.context.losses(step)}, step)
+        self._add(eval_scalars(self.context, trainer, metrics), step)
         if self.context.logs_sample(step):
             self.writer.add_text("sample", preformatted(self.context.sample(step)), step)
         self.writer.flush()
@@ -81,6 +68,28 @@ class TensorBoard(Callback):
     def _add(self, scalars: dict[str, float], step: int) -> None:
         for tag, value in scalars.items():
             self.writer.add_scalar(tag, value, step)
+
+
+def step_scalars(context: RunContext, trainer: Trainer, metrics: StepMetrics) -> dict[str, float]:
+    """What was measured of a step, by tag."""
+    speed = speeds(trainer, context.model, metrics.tokens_per_second)
+    return {
+        "loss/train": metrics.train_loss,
+        "loss_bpb/train": metrics.train_bpb,
+        "optimizer/lr": metrics.lr,
+        "optimizer/grad_norm": metrics.grad_norm,
+        "speed/tokens_per_second": metrics.tokens_per_second,
+        **{f"loss_terms/{name}": value for name, value in metrics.loss_terms.items()},
+        **{f"speed/{name}": value for name, value in speed.items()},
+    }
+
+
+def eval_scalars(context: RunContext, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
+    """What was measured in an evaluation, by tag."""
+    scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
+    if metrics.floor_bpb is not None:
+        scalars["loss_bpb/val_floor"] = metrics.floor_bpb
+    return {**scalars, **context.losses(trainer.state.step)}
 
 
 def preformatted(text: str) -> str:

@@ -197,7 +197,7 @@ def test_a_context_of_any_length_has_scores(
         context = replace(context, corpus=Tales(preset("data", "tales", n_bytes=10_000)))
     maps = AttentionMaps(AttentionConfig("1", "0", None), context)
     maps.on_start(trainer_at(context, 0))
-    found = maps.scores.log(1)
+    found = maps.scores.measure(1)
     assert maps.scores.measured.keys() >= found.keys() >= {"entropy", "importance"}
     assert ("induction, random ids" in found) == (context_length > 3)
 
