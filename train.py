@@ -24,6 +24,7 @@ from inference import Writer, new_model
 from live.page import is_possible
 from observe.build import build_observers
 from observe.context import RunContext
+from observe.wandb import check_installed
 from training.checkpointing import Checkpointing
 from training.data import training_data
 from training.device import check_training_memory, choose_device, keep_freed_memory
@@ -57,6 +58,8 @@ def main(cfg: DictConfig) -> float | None:
 def train(settings: Settings) -> float | None:
     """Train on every rank, from settings to summary; the main process alone writes to the run."""
     config = settings.config
+    if config.observe.wandb:
+        check_installed()
     keep_freed_memory()
     with join_ranks(choose_device(config.trainer.device)) as ranks:
         ranks.check(config.trainer)

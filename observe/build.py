@@ -15,6 +15,7 @@ from observe.metrics_file import MetricsFile
 from observe.profile import Profile, ProfileConfig
 from observe.tensorboard import TensorBoard
 from observe.terminal import Terminal
+from observe.wandb import Wandb
 from training.callback import Callback
 
 
@@ -24,6 +25,7 @@ class ObserversConfig:
 
     terminal: bool
     tensorboard: bool
+    wandb: bool
     attention: AttentionConfig
     live: LiveConfig
     histograms: HistogramsConfig
@@ -36,7 +38,8 @@ class ObserversConfig:
         has_maps = maps.is_on and (maps.has_maps(step, last) or maps.has_images(step, last))
         has_weights = self.live.has_weights(step, last, maps)
         has_histograms = every > 0 and step % every == 0
-        return self.tensorboard and (has_maps or has_weights or has_histograms)
+        logs_maps = has_maps and (self.tensorboard or self.wandb)
+        return logs_maps or (self.tensorboard and (has_weights or has_histograms))
 
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
@@ -57,3 +60,5 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         yield Histograms(config.histograms, context)
     if config.tensorboard:
         yield TensorBoard(context)
+    if config.wandb:
+        yield Wandb(context)

@@ -15,6 +15,7 @@
     events.*         TensorBoard
     plugins/         TensorBoard's projector: token embeddings
     profile/         traces of recorded steps, if requested
+    wandb/           files of Weights & Biases, if requested, and in wandb_id the name of its run
     lock             held by the process that trains
 
 A folder with a config.yaml is a run: that file is written last. Knows nothing of what the settings
