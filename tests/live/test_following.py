@@ -180,7 +180,7 @@ def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> Non
     assert not box.is_checked() and page["textarea"].input_value() == TEXT
     box.check()
     shows(page, "6 (3 of 3)")
-    page.page.wait_for_function("location.hash.includes('step=last')")
+    page.page.wait_for_function("() => location.hash.includes('step=last')")
     page.page.reload()
     shows(page, "6 (3 of 3)")
     assert page["textarea"].input_value() == TEXT and box.is_checked()
