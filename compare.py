@@ -19,6 +19,7 @@ from errors import UserError, printable
 from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
 from inference.report import report
 from inference.results import read_finished
+from inference.scaling import scaling
 
 
 def main(cfg: DictConfig) -> None:
@@ -41,10 +42,11 @@ def main(cfg: DictConfig) -> None:
         raise UserError(
             f"by: no two runs differ in {config.by} alone; leave it out, or train runs that do"
         )
-    for line in summary_lines(groups, differences, loss):
+    found = scaling(rows)
+    for line in [*summary_lines(groups, differences, loss), *found.lines()]:
         print(printable(line))
     if file:
-        file.write_text(report(groups, differences, loss), encoding="utf-8")
+        file.write_text(report(groups, differences, loss, found), encoding="utf-8")
         print(printable(f"Report: {file}"))
 
 

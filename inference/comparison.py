@@ -142,9 +142,12 @@ def margin(values: Sequence[float]) -> float:
     """Half of the 95% interval of the mean of values that are distributed normally."""
     if len(values) < 2:
         return math.inf
-    freedom = len(values) - 1
-    student = STUDENT[freedom - 1] if freedom <= len(STUDENT) else NormalDist().inv_cdf(0.975)
-    return student * stdev(values) / math.sqrt(len(values))
+    return student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+
+
+def student(freedom: int) -> float:
+    """How many standard errors half of a 95% interval is, with so many degrees of freedom."""
+    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else NormalDist().inv_cdf(0.975)
 
 
 def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:

@@ -9,13 +9,17 @@ from contextlib import suppress
 from html import escape
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inference.comparison import Difference, Group, formed, table
 from inference.results import TAG, Row, open_log
+from inference.scaling import PowerLaw, Scaling
 from tensorboard_attention.twins import Head, match_logged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
@@ -27,7 +31,9 @@ svg { height: auto; max-width: 100% }
 MOST_TWINS = 8  # runs whose heads are matched
 
 
-def report(groups: Sequence[Group], differences: Sequence[Difference], loss: float) -> str:
+def report(
+    groups: Sequence[Group], differences: Sequence[Difference], loss: float, found: Scaling
+) -> str:
     """The text of the file."""
     parts = [
         "<h1>Comparison of runs</h1>",
@@ -35,6 +41,7 @@ def report(groups: Sequence[Group], differences: Sequence[Difference], loss: flo
         *(f"<p>{escape(str(one))}</p>" for one in differences),
         "<h2>Validation loss</h2><p>Bits per byte: mean, and from the lowest to the highest.</p>",
         curves(groups),
+        *_scaling(found),
         *_roles(groups),
         "<h2>Heads</h2>",
         *(f"<p>{escape(one.label)}: {escape(formed(one.rows))}.</p>" for one in groups),
@@ -69,9 +76,43 @@ def curves(groups: Sequence[Group]) -> str:
         axes.axhline(floors.pop(), color="grey", linestyle="dotted", label="floor")
     axes.set(xlabel="step", ylabel="bits per byte")
     axes.legend()
+    return _svg(figure)
+
+
+def _svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _scaling(found: Scaling) -> list[str]:
+    """The power laws, in words and as SVG."""
+    if not (lines := found.lines()):
+        return []
+    words = (f"<p>{escape(line)}</p>" for line in lines[1:])
+    return ["<h2>Loss by size</h2>", *words, *map(power_law, found.laws)]
+
+
+def power_law(law: PowerLaw) -> str:
+    """Runs, law and the 95% interval of the law, on logarithmic axes, as SVG."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    x = np.geomspace(law.x.min(), law.x.max(), 50)
+    middle, low, high = law.line(x)
+    axes.loglog(law.x, law.y, "o", alpha=0.6)
+    axes.plot(x, middle, color="C1")
+    axes.fill_between(x, low, high, color="C1", alpha=0.2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set(xlabel=law.of, ylabel="bits per byte above the floor")
+    axes.set_title(f"alpha = {law.alpha:.3f} ± {law.margin:.3f}")
+    return _svg(figure)
 
 
 def _roles(groups: Sequence[Group]) -> list[str]:
