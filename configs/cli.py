@@ -38,7 +38,7 @@ from configs.schema import (
     register,
     run_folder,
 )
-from configs.sweep import count_runs, sweep_overrides
+from configs.sweep import count_runs, is_sweep, sweep_overrides
 from errors import UserError, printable
 
 # A full disk, a quota, a file-size limit, a read-only folder.
@@ -251,6 +251,8 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
         _check_form(override, script)
     # Nothing can be added to the project's settings, only changed.
     overrides = [re.sub(r"^\++(?!hydra)", "", override) for override in overrides]
+    if not given and is_sweep(overrides):
+        given["multirun"] = True
     flags = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()

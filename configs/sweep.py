@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from errors import printable
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.results import read_finished
+from inference.scaling import scaling
 
 EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
 CALLBACK = "+hydra.callbacks.best._target_=configs.sweep.PrintBest"
@@ -59,6 +60,14 @@ def count_runs(overrides: Sequence[str]) -> int:
         elif isinstance(value, ChoiceSweep):
             count *= len(value.list)
     return count
+
+
+def is_sweep(overrides: Sequence[str]) -> bool:
+    """Whether an experiment is chosen that sweeps by itself."""
+    return any(
+        f"experiment={file.stem}" in overrides and "mode: MULTIRUN" in file.read_text("utf-8")
+        for file in (Path(__file__).parent / "experiment").glob("*.yaml")
+    )
 
 
 def sweep_overrides(overrides: Sequence[str]) -> list[str]:
@@ -135,6 +144,7 @@ class PrintBest(Callback):
         if len({row["seed"] for row in rows}) > 1:
             groups = group(rows)
             lines = summary_lines(groups, compare(groups), target_loss(groups))
+            lines += scaling(rows).lines()
             print("\n".join(["", *map(printable, lines)]))
             return
         best = min(rows, key=lambda row: row["val_bpb"])

@@ -14,6 +14,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from inference import results
 from inference.comparison import compare, group, summary_lines, target_loss
+from inference.scaling import scaling
 from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
@@ -65,6 +66,15 @@ def test_a_sweep_says_which_run_is_which(tmp_path: Path) -> None:
     assert len(names) == 4 and max(map(len, names)) < 120
     assert "0_d_model=16,prompt=a-b" in names
     assert lines[-1].startswith("Best of 4 runs: model.d_model=")
+
+
+@pytest.mark.long
+def test_the_scaling_experiment_ends_with_its_laws(tmp_path: Path) -> None:
+    few = (*TINY, "model.d_model=16,32,64", "seed=1,2")
+    output = succeed("train", "experiment=scaling", *few, cwd=tmp_path)
+    lines = scaling(results([tmp_path / "runs"])).lines()
+    assert len(lines) == 5 and output.splitlines()[-5:] == lines
+    assert {run.name for run in runs(tmp_path)} >= {"0_d_model=16,seed=1", "5_d_model=64,seed=2"}
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from errors import UserError
 from model import GPT
 from tests.conftest import ROOT
 from training.run import Run
+from training.stored import flat
 
 CONFIGS = ROOT / "configs"
 
@@ -95,6 +97,29 @@ def test_experiments_are_no_larger_than_their_baselines(experiment: str) -> None
     inner, total = LIMITS[experiment]
     assert sum(each.numel() for each in gpt.blocks.parameters()) <= inner
     assert gpt.n_parameters <= total
+
+
+def test_the_scaling_experiment_sweeps_five_widths_and_three_seeds() -> None:
+    """Also without -m. Nothing else differs, and no window of the text is read twice."""
+    assert "--multirun" in read_arguments(["experiment=scaling"])
+    assert "--multirun" not in read_arguments(["experiment=shakespeare_fast"])
+    sweep = compose("train", ["experiment=scaling"], return_hydra_config=True).hydra.sweeper.params
+    values = [[f"{name}={value}" for value in sweep[name].split(",")] for name in sweep]
+    jobs = [
+        flat(OmegaConf.to_container(composed("experiment=scaling", *job)))
+        for job in product(*values)
+    ]
+    assert len(jobs) == 15
+    differing = {name for job in jobs for name in job if job[name] != jobs[0][name]}
+    assert differing == {"model.d_model", "seed"}
+    widths = sorted({job["model.d_model"] for job in jobs})
+    assert all(1.4 < wide / narrow < 1.6 for narrow, wide in pairwise(widths))
+    for width in widths:
+        config = build(composed("experiment=scaling", f"model.d_model={width}"), TrainConfig)
+        assert config.model.d_head == width / 4 and config.model.n_layers == 2
+    trainer, n_bytes = config.trainer, config.data.n_bytes * (1 - config.data.val_fraction)
+    read = trainer.max_steps * trainer.batch_size * config.model.context_length
+    assert read < n_bytes / 4.4  # bytes per token
 
 
 def test_public_settings_exist() -> None:
