@@ -112,3 +112,17 @@ def render_formulas(text: str) -> str:
 
     text = re.sub(r"\$\$(.+?)\$\$", lambda found: convert(found[1], display="block"), text)
     return re.sub(r"\$(.+?)\$", lambda found: convert(found[1]), text)
+
+
+def write_scores() -> None:
+    """Write the table of head scores into the README of the tab, which people read without a
+    site."""
+    readme = ROOT / "tensorboard_attention/README.md"
+    text = re.sub(
+        r"\| score \| meaning \|\n(\|.*\n)*", lambda _: scores() + "\n", readme.read_text("utf-8")
+    )
+    readme.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_scores()
