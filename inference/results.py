@@ -38,19 +38,24 @@ def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
     With pandas: `DataFrame(results("runs"))`. Raises UserError for a path without runs, and for a
     run that cannot be read.
     """
-    return [read_row(run) for run in find_runs(paths) if is_finished(run)]
+    rows = map(read_row, find_runs(paths))
+    return [row for row in rows if row is not None]
 
 
 def read_finished(paths: Iterable[str | Path]) -> list[Row]:
-    """`results`, with a note on standard error for each run that is not finished."""
-    runs = find_runs(paths)
-    finished = [run for run in runs if is_finished(run)]
-    for run in runs:
-        if run not in finished:
-            print(
-                f"note: {printable(str(run.path))} is not finished, and left out", file=sys.stderr
-            )
-    return [read_row(run) for run in finished]
+    """`results`, but runs that cannot be read are left out, like those that are not finished, with
+    a note on standard error for each."""
+    rows = []
+    for folder in find_runs(paths):
+        try:
+            if row := read_row(folder):
+                rows.append(row)
+                continue
+            reason = "it is not finished"
+        except UserError as error:
+            reason = str(error)
+        print(printable(f"note: {folder} is left out: {reason}"), file=sys.stderr)
+    return rows
 
 
 def is_finished(run: Run) -> bool:
@@ -59,16 +64,15 @@ def is_finished(run: Run) -> bool:
     return steps is not None and run.has_summary(steps)
 
 
-def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Run]:
-    """The runs in the folders `paths`, finished or not, each once. Raises UserError for a path
-    without any."""
-    found: dict[Path, Run] = {}
+def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """The folders of the runs in the folders `paths`, finished or not, each once. Raises UserError
+    for a path without any."""
+    found: dict[Path, Path] = {}
     for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
         configs = [path / "config.yaml"] if (path / "config.yaml").exists() else _below(path)
-        runs = [Run.open(str(config.parent), "runs") for config in configs]
-        if not runs:
+        if not configs:
             raise UserError(f"runs: {path} contains no run; give folders of runs")
-        found |= {run.path.resolve(): run for run in runs}
+        found |= {config.resolve(): config.parent for config in configs}
     return [*found.values()]
 
 
@@ -79,8 +83,12 @@ def _below(path: Path) -> list[Path]:
     return sorted(file for file in files if not {*file.relative_to(path).parts} & {*hidden})
 
 
-def read_row(run: Run) -> Row:
-    """The row of a finished run. Raises UserError if it cannot be read."""
+def read_row(folder: Path) -> Row | None:
+    """The row of the run in a folder; None if it is not finished. Raises UserError if it cannot be
+    read."""
+    run = Run.open(str(folder), "runs")
+    if not is_finished(run):
+        return None
     settings = flat(read_settings(run.newest_settings_file))
     try:
         summary = read_json(run.summary_file)

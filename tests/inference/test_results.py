@@ -177,7 +177,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
             seeded(tiny_run, tmp_path / "sweep", seed, qk_norm, seed + (0.0 if qk_norm else 0.25))
     (tmp_path / "sweep" / "True,seed=1" / "summary.json").unlink()
     done = command("compare", "sweep", "by=model.qk_norm", "html=report.html", cwd=tmp_path)
-    assert "seed=1 is not finished, and left out" in done.stderr
+    assert "seed=1 is left out: it is not finished" in done.stderr
     table = done.stdout.splitlines()
     assert table[0].split()[:2] == ["settings", "seeds"]
     assert [line.split()[:5] for line in table[1:3]] == [
@@ -221,3 +221,6 @@ def test_a_damaged_run_is_named(tiny_run: Path, tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("{\n")
     with pytest.raises(UserError, match="seed=1: cannot be read"):
         results([tmp_path])
+    seeded(tiny_run, tmp_path, 2, True, 1.0)
+    done = command("compare", ".", cwd=tmp_path)
+    assert "note: True,seed=1 is left out: " in done.stderr and done.returncode == 0
