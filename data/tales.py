@@ -26,7 +26,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from data import tales_grammar
+import data.tales_grammar as tales_grammar
 from data.corpus import SPLITS, Corpus, CorpusConfig, Document
 from data.progress import Reading
 from errors import UserError, check_choice, check_range

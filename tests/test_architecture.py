@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -48,14 +49,15 @@ FILES = [
 ]
 
 
-def imported(path: Path, at_run_time: bool = False) -> set[str]:
-    """The modules that a file imports anywhere, or only those outside `if TYPE_CHECKING`."""
+def imported(path: Path, at_run_time: bool = False, when_loaded: bool = False) -> set[str]:
+    """The modules that a file imports anywhere, or only those outside `if TYPE_CHECKING`, or only
+    those outside of functions and conditions."""
     names = set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if at_run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             node.body = []
-    for node in ast.walk(tree):
+    for node in tree.body if when_loaded else ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -78,6 +80,16 @@ def test_imports_go_one_way(path: Path) -> None:
     for name in imported(path):
         if name.split(".")[0] in OURS:
             assert any(name == each or name.startswith(each + ".") for each in allowed)
+
+
+def test_no_file_loads_itself_through_others() -> None:
+    names = {
+        path: ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in FILES
+    }
+    ours = {*names.values()}
+    graph = {name: imported(path, when_loaded=True) & ours for path, name in names.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_no_script_imports_another_script() -> None:
