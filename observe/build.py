@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from observe.attention import AttentionConfig, AttentionMaps
+from observe.attention import AUTO, AttentionConfig, AttentionMaps
 from observe.context import RunContext
 from observe.embeddings import Embeddings
 from observe.histograms import Histograms, HistogramsConfig
@@ -30,6 +30,13 @@ class ObserversConfig:
     live: LiveConfig
     histograms: HistogramsConfig
     profile: ProfileConfig
+
+    def __post_init__(self) -> None:
+        if self.live.every not in (AUTO, "0") and not self.attention.is_on:
+            raise ValueError(
+                "live.every: the tab shows a run by its attention maps, which are off; set "
+                "observe.attention.every too, or leave live.every out"
+            )
 
     def is_observed(self, step: int, last: int) -> bool:
         """Whether an observer reads the model after `step` steps of a run of `last` steps, beside

@@ -89,9 +89,8 @@ class LiveWeights(Callback):
             temporary = self.folder / f".{step}.bin"
             temporary.write_bytes(data)
             temporary.replace(self._file(step))
-            steps = self.steps()
-            if len(steps) * self.size > MOST:
-                self._remove(steps[-2::-2])
+            while len(steps := self.steps()) * self.size > MOST:
+                self._remove(steps[-2:0:-2] or steps[:1])  # the first stays as long as possible
 
     def steps(self) -> list[int]:
         """Those whose weights are in the folder, ascending."""

@@ -120,6 +120,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["data.val_fraction=1"], ["data.val_fraction"]),
     ("train", ["seed=-1"], ["seed"]),
     ("train", ["observe.attention.every=-1"], ["observe.attention.every"]),
+    ("train", ["observe.attention.every=0", "observe.live.every=5"], ["observe.live.every", "off"]),
     ("train", ["observe.attention.images_every=-1"], ["observe.attention.images_every"]),
     ("train", ["observe.attention.probe="], ["observe.attention.probe"]),
     ("train", ["observe.histograms.every=-1"], ["observe.histograms.every"]),

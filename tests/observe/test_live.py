@@ -91,8 +91,12 @@ def test_where_room_is_short_every_other_step_goes(
         observer.on_step(trainer_at(observer.context, step))
         expected.append(step)
         if len(expected) > 5:
-            expected = [each for i, each in enumerate(expected) if (len(expected) - i) % 2]
+            n = len(expected)
+            expected = [each for i, each in enumerate(expected) if i == 0 or (n - i) % 2]
         assert observer.steps() == expected
+    monkeypatch.setattr(live, "MOST", 3 * observer.size // 2)
+    run_to(observer, 40, 41)
+    assert observer.steps() == [41]
     monkeypatch.setattr(live, "MOST", observer.size - 1)
     other = weights(tmp_path / "large")
     (tmp_path / "large").mkdir()
