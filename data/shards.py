@@ -194,15 +194,16 @@ def _pieces(documents: Iterable[Document]) -> Iterator[list[_Piece]]:
     batch: list[_Piece] = []
     size = 0
     for document in documents:
-        digest = hashlib.blake2b(digest_size=8)
+        digest, is_empty = hashlib.blake2b(digest_size=8), True
         for text in cut(document.parts):
             if size >= PIECE:
                 yield batch
                 batch, size = [], 0
             digest.update(text.encode("utf-8", "surrogatepass"))
             batch.append(_Piece(document.split, text))
-            size += len(text)
-        batch[-1] = batch[-1]._replace(digest=int.from_bytes(digest.digest(), "big"))
+            size, is_empty = size + len(text), False
+        if not is_empty:  # otherwise the last piece is that of another document
+            batch[-1] = batch[-1]._replace(digest=int.from_bytes(digest.digest(), "big"))
     if batch:
         yield batch
 

@@ -262,6 +262,23 @@ def test_a_text_used_only_for_validation_has_no_training_tokens(tmp_path: Path) 
     assert byte.decode(dataset.val[:].tolist()) == STORY
 
 
+def test_an_empty_document_changes_no_other(tmp_path: Path) -> None:
+    class WithEmpty(StubCorpus):
+        def documents(self, reading: Reading | None = None) -> Iterator[Document]:
+            yield Document("val", [])
+            for document in super().documents(reading):
+                yield from (document, Document("train", [""]))
+
+    byte = fixed_tokenizer("byte")
+    plain, other = (
+        prepare(corpus, byte, tmp_path / type(corpus).__name__, 8)
+        for corpus in (StubCorpus(), WithEmpty())
+    )
+    for split in ("train", "val"):
+        assert np.array_equal(getattr(plain, split)[:], getattr(other, split)[:])
+    assert plain.sha256 == other.sha256
+
+
 def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     script = (
         "import resource, sys\n"
