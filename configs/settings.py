@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -161,15 +162,23 @@ def _branch_settings(cfg: DictConfig) -> Settings:
 def _continued_sweep(settings: Settings, cfg: DictConfig) -> Settings:
     """The settings of a run of a sweep: of a new one, or of that which the same sweep has begun in
     the same folder."""
-    folder = settings.run_dir
-    assert folder is not None
-    if not Path(folder, "config.yaml").is_file():
+    assert settings.run_dir is not None
+    folder, wanted = Path(settings.run_dir), flat(yaml.safe_load(settings.yaml))
+    # By another number, if the sweep had fewer values.
+    named = folder.name.partition("_")[2]
+    begun = [file.parent for file in sorted(folder.parent.glob("*/config.yaml"))]
+    begun = [each for each in begun if each.name.partition("_")[2] == named]
+    same = [each for each in begun if flat(read_settings(each / "config.yaml")) == wanted]
+    if not same:
+        if folder in begun:
+            raise UserError(
+                f"hydra.sweep.dir: {folder} is a run with other settings; choose another folder"
+            )
         return settings
-    run = Run.open(folder, "hydra.sweep.dir")
-    if flat(read_settings(run.config_file)) != flat(yaml.safe_load(settings.yaml)):
-        raise UserError(
-            f"hydra.sweep.dir: {folder} is a run with other settings; choose another folder"
-        )
+    if folder not in begun:
+        with suppress(OSError):
+            folder.rmdir()  # which Hydra made for this number
+    run = Run.open(str(folder if folder in same else same[0]), "hydra.sweep.dir")
     composed = resumed_config(run, cfg, [])
     config = build(composed, TrainConfig)
     return Settings(composed, config, run, is_auto=True, trusts_data=_has_data(_changes()))

@@ -197,4 +197,11 @@ def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_p
     assert again.splitlines()[-3].split()[:8] == lines[-3].split()[:8]  # the table, but for times
     other = command(*sweep, "optimizer.lr=0.001", cwd=tmp_path)
     assert other.returncode == 2
+    # With more values, the finished runs have other numbers.
+    more = succeed(*sweep[:-1], "seed=3,2,1", cwd=tmp_path)
+    for run in ("0_seed=1", "1_seed=2"):
+        assert f"sweep/{run} has already completed its 6 steps" in more
+    assert {path.name for path in (tmp_path / "sweep").glob("*seed*")} == {
+        *("0_seed=1", "1_seed=2", "0_seed=3"),
+    }
     assert "sweep/0_seed=1 is a run with other settings" in other.stderr
