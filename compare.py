@@ -9,12 +9,13 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
 
+import sys
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from configs.cli import run_script
-from configs.schema import CompareConfig, build
+from configs.schema import CompareConfig, build, newer_defaults
 from errors import UserError, printable
 from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
 from inference.report import report
@@ -27,9 +28,17 @@ def main(cfg: DictConfig) -> None:
     file = None if config.html is None else Path(config.html)
     if file and not file.absolute().parent.is_dir():
         raise UserError(f"html: {file.parent} is not a folder; choose another file")
-    rows = read_finished(config.runs)
+    rows = [{**newer_defaults(), **row} for row in read_finished(config.runs)]
     if not rows:
         raise UserError("runs: none of them is finished; give finished runs")
+    if config.by is not None and "," in config.by:
+        raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
+    if texts := [name for name in differing(rows) if name.startswith("data.")]:
+        print(
+            f"note: {', '.join(texts)}: the runs were not scored on the same text, so that their "
+            "losses cannot be compared",
+            file=sys.stderr,
+        )
     if config.by is not None and config.by not in (known := differing(rows)):
         raise UserError(
             f"by: {config.by} does not differ between these runs; "

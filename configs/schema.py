@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -443,17 +443,36 @@ def load_run_config(file: Path) -> DictConfig:
 def _leave_out_unknown(stored: dict[str, Any], file: Path) -> None:
     """Remove settings of `observe` that this clone does not have, with a note. Raises UserError for
     another one, which could change what is learned."""
-    known = all_settings(TrainConfig)
-    for name in [name for name in flat(stored) if name not in known]:
+    for name in _remove_unknown(stored, all_settings(TrainConfig)):
         if not name.startswith("observe."):
             made_by = Run(file.parent).made_by
             raise UserError(f"{file}: this clone has no {name}; choose another run{made_by}")
-        *groups, last = name.split(".")
-        node = stored
-        for group in groups:
-            node = node[group]
-        del node[last]
         print(f"note: {file}: this clone has no {name}, which is left out", file=sys.stderr)
+
+
+def _remove_unknown(
+    settings: dict[str, Any], known: Collection[str], prefix: str = ""
+) -> list[str]:
+    """Remove the settings and groups that are not `known`; return their names."""
+    names = []
+    for key, value in [*settings.items()]:
+        if (name := f"{prefix}{key}") not in known:
+            names.append(name)
+            del settings[key]
+        elif isinstance(value, dict):
+            names += _remove_unknown(value, known, f"{name}.")
+    return names
+
+
+def newer_defaults() -> dict[str, Any]:
+    """The values that settings have in runs which are older than these settings, by full name."""
+    defaults = _load("train")
+    model = {
+        field.name: field.default for field in fields(ModelConfig) if field.default is not MISSING
+    }
+    return flat({"model": model, **{name: defaults[name] for name in STARTS}}) | flat(
+        OmegaConf.to_container(defaults.trainer), "trainer"
+    )
 
 
 def resumed_config(

@@ -82,10 +82,12 @@ def _is_setting(name: str) -> bool:
     return name in ALSO or ("." in name and not name.startswith(UNIMPORTANT))
 
 
-def shown(name: str, value: Any) -> str:
-    """A setting with its value, by the last part of its name."""
+def shown(name: str, value: Any, beside: Iterable[str] = ()) -> str:
+    """A setting with its value, by the last part of its name unless another `beside` has it too."""
     text = value if isinstance(value, str) else json.dumps(value)
-    return f"{name.rpartition('.')[2]}={text}"
+    last = name.rpartition(".")[2]
+    is_clear = [other.rpartition(".")[2] for other in beside].count(last) < 2
+    return f"{last if is_clear else name}={text}"
 
 
 def group(rows: Sequence[Row]) -> list[Group]:
@@ -97,7 +99,7 @@ def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[Group]:
     """Runs with the same values of some settings, the lowest mean loss first."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        label = ", ".join(shown(name, row.get(name)) for name in names)
+        label = ", ".join(shown(name, row.get(name), names) for name in names)
         found.setdefault(label or "all runs", []).append(row)
     groups = [Group(label, members) for label, members in found.items()]
     return sorted(groups, key=lambda one: one.loss)

@@ -43,12 +43,18 @@ def report(
         curves(groups),
         *_scaling(found),
         *_roles(groups),
-        "<h2>Heads</h2>",
-        *(f"<p>{escape(one.label)}: {escape(formed(one.rows))}.</p>" for one in groups),
+        *_formed(groups),
         *_twins([row for one in groups for row in one.rows]),
     ]
     head = f'<meta charset="utf-8"><title>Comparison of runs</title><style>{STYLE}</style>'
     return f"<!DOCTYPE html>\n<html lang='en'>{head}\n" + "\n".join(parts) + "\n</html>\n"
+
+
+def _formed(groups: Sequence[Group]) -> list[str]:
+    """When heads formed, of groups whose maps were logged."""
+    found = [(one.label, formed(one.rows)) for one in groups]
+    words = [f"<p>{escape(label)}: {escape(text)}.</p>" for label, text in found if text]
+    return ["<h2>Heads</h2>", *words] if words else []
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from data import Tokenizer
+from errors import UserError
 from inference.comparison import differing, student
 from inference.opening import new_model, read_config
 from inference.results import Row
@@ -86,8 +87,7 @@ class Scaling(NamedTuple):
 
 def scaling(rows: Sequence[Row]) -> Scaling:
     """The laws over the runs whose floor is known; none unless these have at least `FEWEST` numbers
-    of parameters. Reads the settings and tokenizers of these runs, and raises UserError as
-    `read_config` does."""
+    of parameters. Reads the settings and tokenizers of these runs."""
     known = [row for row in rows if row.get("floor_bpb")]
     if not _is_spread([row["parameters"] for row in known]):
         return Scaling([], [])
@@ -100,8 +100,13 @@ def scaling(rows: Sequence[Row]) -> Scaling:
         )
     if others := [name for name in differing(above) if not name.startswith("model.")]:
         notes.append(f"The power laws ignore that these runs also differ in {', '.join(others)}")
-    y = [row["val_bpb"] - row["floor_bpb"] for row in above]
-    sizes = zip(*map(_sizes, above), strict=True)
+    found = []
+    for row in above:
+        try:
+            found.append((row["val_bpb"] - row["floor_bpb"], *_sizes(row)))
+        except UserError as error:
+            notes.append(f"Left out of the power laws: {error}")
+    y, *sizes = zip(*found, strict=True) if found else [()]
     named = zip(NAMES, sizes, strict=False)  # of no run, there are no sizes
     return Scaling([fit(name, x, y) for name, x in named if _is_spread(x)], notes)
 

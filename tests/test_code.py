@@ -6,6 +6,8 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,8 @@ Store = Callable[[str], None]
 def with_setting(run: Path) -> Store:
     def store(name: str) -> None:
         settings = yaml.safe_load((run / "config.yaml").read_text())
-        group, _, last = name.partition(".")
-        settings[group][last] = 1
+        *groups, last = name.split(".")
+        reduce(getitem, groups, settings)[last] = 1
         (run / "config.yaml").write_text(yaml.safe_dump(settings))
         code = {"commit": "0123456789abcdef", "clean": False}
         (run / "code.json").write_text(json.dumps(code))
@@ -49,11 +51,12 @@ def test_a_model_setting_that_this_clone_does_not_have(run: Path, with_setting: 
         assert line.endswith("(the run was made by commit 0123456789ab, with changes)")
 
 
+@pytest.mark.parametrize("name", ["observe.colours", "observe.attention.colours"])
 def test_a_setting_of_observers_that_this_clone_does_not_have(
-    run: Path, with_setting: Store
+    run: Path, with_setting: Store, name: str
 ) -> None:
-    with_setting("observe.colours")
+    with_setting(name)
     done = command("train", f"resume={run}", "trainer.max_steps=7", cwd=run.parent)
     assert done.returncode == 0, done.stderr
-    assert "this clone has no observe.colours, which is left out" in done.stderr
+    assert f"this clone has no {name}, which is left out" in done.stderr
     assert succeed("sample", f"run={run}", "max_new_tokens=3", cwd=run.parent)

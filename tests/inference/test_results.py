@@ -47,6 +47,15 @@ def test_the_margin_is_that_of_students_t(values: list[float]) -> None:
     assert margin(values) == pytest.approx(expected, rel=1e-3 if freedom <= 30 else 0.05, abs=1e-9)
 
 
+def test_equal_names_in_a_label_are_told_apart() -> None:
+    rows = [
+        row(1, 0.5, **{"data.name": corpus, "optimizer.name": name, "model.d_model": width})
+        for corpus, name, width in (("tales", "muon", 1), ("text", "sgd", 2))
+    ]
+    labels = {one.label for one in group(rows)}
+    assert "data.name=tales, optimizer.name=muon, d_model=1" in labels
+
+
 def test_runs_that_differ_in_the_seed_alone_are_one_group() -> None:
     rows = [
         row(
@@ -200,6 +209,23 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     ):
         done = command("compare", *arguments, cwd=tmp_path)
         assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_runs_without_a_newer_setting_or_on_another_text(tiny_run: Path, tmp_path: Path) -> None:
+    for seed, changes in enumerate(
+        ({"-": "  z_loss: 0\n"}, {}, {"n_bytes: 60000": "n_bytes: 70000"})
+    ):
+        seeded(tiny_run, tmp_path, seed, True, 1.0)
+        file = tmp_path / f"True,seed={seed}" / "config.yaml"
+        text = file.read_text()
+        for old, new in changes.items():
+            text = text.replace(new, "") if old == "-" else text.replace(old, new)
+        file.write_text(text)
+    done = command("compare", ".", cwd=tmp_path)
+    assert "note: data.n_bytes: the runs were not scored on the same text" in done.stderr
+    assert "z_loss" not in done.stdout and "n_bytes=60000" in done.stdout
+    done = command("compare", ".", "by=model.qk_norm,seed", cwd=tmp_path)
+    assert "by: takes one setting" in done.stderr
 
 
 def test_a_sweep_over_seeds_ends_with_the_table(tmp_path: Path) -> None:
