@@ -59,7 +59,7 @@ def main(cfg: DictConfig) -> None:
     length = opened.config.model.context_length
     if config.stride is not None and config.stride > length:
         raise UserError(f"stride: {config.stride} is more than the context length of {length}")
-    bits = dataset.val_bits if split == "val" else None
+    bits = dataset.val_bits if tokens is dataset.val else None
     batches = EvalBatches(tokens, length, config.batch_size, starts, config.stride, bits)
     batches = batches.part(n_tokens(config.eval_tokens))
     measured = measure(
