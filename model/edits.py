@@ -155,7 +155,10 @@ def _constant(value: Tensor, _replaced: Tensor) -> Tensor:
 def _same_shape(part: Part, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
     value = change(replaced)
     if value.shape != replaced.shape:
-        raise ValueError(f"{part}: has the shape {[*value.shape]}; it replaces {[*replaced.shape]}")
+        raise ValueError(
+            f"{part}: has the shape {[*value.shape]}; it replaces {[*replaced.shape]}; give one of "
+            "a text with as many tokens"
+        )
     return value.to(replaced)
 
 
