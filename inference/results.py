@@ -6,16 +6,18 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from errors import UserError, printable
 from files import read_json, read_text
-from tensorboard_attention.index import Index
 from training.run import Run
 from training.stored import flat, read_settings
+
+if TYPE_CHECKING:
+    from tensorboard_attention.index import Index
 
 MOST = 1 << 27  # bytes of metrics.jsonl
 TAG, SCORE, FORMED = "attention", "induction", 0.5  # of the run's own probe
@@ -105,6 +107,8 @@ def read_row(folder: Path) -> Row | None:
 
 def open_log(folder: Path) -> Index:
     """The attention maps that a run logged."""
+    from tensorboard_attention.index import Index  # and with it much that a training does not need
+
     index = Index(str(folder))
     while not index.refresh():
         pass
