@@ -108,7 +108,8 @@ def scaling(rows: Sequence[Row]) -> Scaling:
             notes.append(f"Left out of the power laws: {error}")
     y, *sizes = zip(*found, strict=True) if found else [()]
     named = zip(NAMES, sizes, strict=False)  # of no run, there are no sizes
-    return Scaling([fit(name, x, y) for name, x in named if _is_spread(x)], notes)
+    laws = [fit(name, np.array(x), np.array(y)) for name, x in named if _is_spread(x)]
+    return Scaling(laws, notes)
 
 
 def _sizes(row: Row) -> tuple[int, int, int]:
@@ -121,5 +122,5 @@ def _sizes(row: Row) -> tuple[int, int, int]:
     return model.n_parameters, without_embeddings, model.flops_per_token * row["tokens"]
 
 
-def _is_spread(x: Sequence[float]) -> bool:
+def _is_spread(x: Sequence[int]) -> bool:
     return len(set(x)) >= FEWEST and max(x) >= SPAN * min(x)
