@@ -28,18 +28,20 @@ def main(cfg: DictConfig) -> None:
     file = None if config.html is None else Path(config.html)
     if file and not file.absolute().parent.is_dir():
         raise UserError(f"html: {file.parent} is not a folder; choose another file")
-    rows = [{**newer_defaults(), **row} for row in read_finished(config.runs)]
+    defaults = newer_defaults()
+    rows = [{**defaults, **row} for row in read_finished(config.runs)]
     if not rows:
         raise UserError("runs: none of them is finished; give finished runs")
     if config.by is not None and "," in config.by:
         raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
-    if texts := [name for name in differing(rows) if name.startswith("data.")]:
+    known = differing(rows)
+    if texts := [name for name in known if name.startswith("data.")]:
         print(
             f"note: {', '.join(texts)}: the runs were not scored on the same text, so that their "
             "losses cannot be compared",
             file=sys.stderr,
         )
-    if config.by is not None and config.by not in (known := differing(rows)):
+    if config.by is not None and config.by not in known:
         raise UserError(
             f"by: {config.by} does not differ between these runs; "
             + (f"choose one of {', '.join(known)}" if known else "leave it out")

@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_logits(
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_term_beside_the_loss(parts: bool, reduction: str) -> None:
-    """log(Z)^2 enters what is minimised with its weight, and is told apart from the loss."""
+    """The weighted log(Z)^2 is added to the loss that is minimised; both are also returned."""
     hidden, weight, targets = draw(19)
     leaves = (hidden.requires_grad_(), weight.requires_grad_())
     found, apart = linear_losses(*leaves, targets, {"z_loss": 0.3}, reduction)
