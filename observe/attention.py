@@ -94,6 +94,10 @@ class AttentionConfig:
         every = int(self.images_every)
         return every > 0 and (step == last or step % every == 0)
 
+    def reads_maps(self, step: int, last: int) -> bool:
+        """Whether maps are recorded after `step` steps, for a log of them or for images."""
+        return self.is_on and (self.has_maps(step, last) or self.has_images(step, last))
+
 
 def _places(last: int) -> set[int]:
     return {round(place * last) for place in PLACES}

@@ -42,11 +42,12 @@ class ObserversConfig:
         """Whether an observer reads the model after `step` steps of a run of `last` steps, beside
         those that do at an evaluation or a checkpoint."""
         maps, every = self.attention, self.histograms.every
-        has_maps = maps.is_on and (maps.has_maps(step, last) or maps.has_images(step, last))
         has_weights = self.live.has_weights(step, last, maps)
         has_histograms = every > 0 and step % every == 0
-        logs_maps = has_maps and (self.tensorboard or self.wandb)
-        return logs_maps or (self.tensorboard and (has_weights or has_histograms))
+        logs_maps = self.tensorboard or self.wandb
+        return (logs_maps and maps.reads_maps(step, last)) or (
+            self.tensorboard and (has_weights or has_histograms)
+        )
 
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:

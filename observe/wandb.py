@@ -69,11 +69,10 @@ class Wandb(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         step, last, maps = trainer.state.step, trainer.config.max_steps, self.maps
-        has_images = maps.has_images(step, last)
-        if maps.is_on and (has_images or maps.has_maps(step, last)):
+        if maps.reads_maps(step, last):
             with self.context.stopwatch:
                 scores = self.context.head_scores.measure(step, maps.has_importance(step, last))
-                images = self._images() if has_images else {}
+                images = self._images() if maps.has_images(step, last) else {}
             self._log(step, curves(scores), images)
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
