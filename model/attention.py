@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model.cache import LayerCache
 from model.config import ModelConfig
@@ -32,8 +30,6 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
 Edit = Callable[[Tensor], Tensor]  # of the context, "batch head query d_head"
 
 PLAIN_CONTEXT = 512
-# Also for CPUs: without it, their plain products of bfloat16 tensors are computed in float32.
-torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
 
 
 def causal_mask(
@@ -129,30 +125,55 @@ def fused_attention(
     """The context of `explicit_attention`, from PyTorch's fused kernels, which do not return the
     weights. `mask` is causal by default."""
     n_query, n_key = query.shape[2], key.shape[2]
+    if _is_plain_faster(query, value):
+        return _plain_attention(query, key, value, mask, dropout)
     is_causal = mask is None and n_query == n_key
     # A single query is the newest token: it may attend to every key and needs no mask.
     if mask is None and not is_causal and n_query > 1:
         mask = causal_mask(n_query, n_key, query.device)
-    with _kernels(value):
-        return F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask,
-            dropout_p=dropout,
-            is_causal=is_causal,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=is_causal,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
 
 
-def _kernels(value: Tensor) -> AbstractContextManager:
-    """A context with the kernels that are fast for these values: PyTorch's choice, except for
-    gradients in bfloat16 on CPUs. There, plain products are up to four times as fast as the fused
-    kernel if the context has at most PLAIN_CONTEXT tokens."""
-    plain = value.device.type == "cpu" and value.dtype == torch.bfloat16 and value.requires_grad
-    if plain and value.shape[2] <= PLAIN_CONTEXT:
-        return sdpa_kernel(SDPBackend.MATH)
-    return nullcontext()
+def _is_plain_faster(
+    query: Float[Tensor, "batch head query d_head"],
+    value: Float[Tensor, "batch kv_head key d_head"],
+) -> bool:
+    """Whether `_plain_attention` is faster than PyTorch's kernel: up to four times for gradients in
+    bfloat16 on CPUs, if the context has at most PLAIN_CONTEXT tokens."""
+    is_bf16 = value.device.type == "cpu" and value.dtype == torch.bfloat16
+    is_short = query.shape[2] == value.shape[2] <= PLAIN_CONTEXT
+    return is_bf16 and is_short and value.requires_grad
+
+
+def _plain_attention(
+    query: Float[Tensor, "batch head token d_head"],
+    key: Float[Tensor, "batch kv_head token d_head"],
+    value: Float[Tensor, "batch kv_head token d_head"],
+    mask: Bool[Tensor, "*rows token token"] | None,
+    dropout: float,
+) -> Float[Tensor, "batch head token d_head"]:
+    """`fused_attention` from plain products."""
+    if query.shape[1] != key.shape[1]:
+        queries_per_key = query.shape[1] // key.shape[1]
+        key = key.repeat_interleave(queries_per_key, dim=1)
+        value = value.repeat_interleave(queries_per_key, dim=1)
+    root = query.shape[-1] ** -0.25  # for both, so that neither the products nor the sums are large
+    scaled = (query * root) @ (key * root).mT
+    if mask is None:
+        n = query.shape[2]
+        weights = (scaled + scaled.new_full((n, n), -math.inf).triu_(1)).softmax(dim=-1)
+    else:
+        some = mask.any(dim=-1, keepdim=True)  # a row without keys has weights of zero
+        weights = scaled.masked_fill(some & ~mask, -math.inf).softmax(dim=-1) * some
+    return F.dropout(weights, dropout) @ value
 
 
 class CausalSelfAttention(nn.Module):

@@ -268,6 +268,20 @@ def test_a_query_without_keys_gives_zeros_and_finite_gradients():
     assert (query.grad[:, :, 1] == 0).all()
 
 
+def test_a_query_without_keys_in_bfloat16():
+    """As in the explicit steps: plain products take the place of PyTorch's kernel here."""
+    torch.manual_seed(0)
+    parts = [part.bfloat16() for part in random_heads(2, 4, 2, 5, 5, 4)]
+    mask = causal_mask(5, 5)
+    mask[1] = False
+    fused, explicit = [[part.clone().requires_grad_() for part in parts] for _ in range(2)]
+    fused_attention(*fused, mask=mask).square().sum().backward()
+    explicit_attention(*explicit, mask).context.square().sum().backward()
+    for found, expected in zip(fused, explicit, strict=True):
+        torch.testing.assert_close(found.grad, expected.grad, rtol=3e-2, atol=3e-2)
+    assert (fused[0].grad[:, :, 1] == 0).all()
+
+
 def test_rows_with_keys_have_the_bits_of_a_plain_softmax():
     torch.manual_seed(0)
     query, key, value = random_heads(2, 4, 4, 5, 7, 8)
