@@ -1,5 +1,9 @@
 """What must happen before torch is imported, which reads or needs it once. Import this first.
 
+Torch makes half a million objects while it is imported, and Python searches them for garbage again
+and again, which takes a tenth of a second, unless it waits for more new ones than 700. (See also
+`configs.cli.run_script`.)
+
 How PyTorch's CPU threads wait for each other: GNU OpenMP's threads spin for milliseconds before
 they sleep. If another program keeps a core busy, they spin for a thread that is not running, and a
 training step takes ten times as long or more. This number of rounds is just longer than the pauses
@@ -9,11 +13,14 @@ Without a working folder, or without enough memory for themselves, torch's libra
 with messages of their own.
 """
 
+import gc
 import os
 import sys
 from contextlib import suppress
 
 LEAST_MEMORY = 900_000_000  # bytes of address space, which torch takes without a model
+
+gc.set_threshold(100_000)
 
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
