@@ -21,6 +21,7 @@ from configs.settings import Settings, open_settings
 from configs.start import create_or_resume, load_data, record_start
 from configs.sweep import is_first, is_in_sweep, named_output, varied
 from inference import Writer, new_model
+from inference.teacher import open_teacher
 from live.page import is_possible
 from observe.build import build_observers
 from observe.context import RunContext
@@ -69,6 +70,8 @@ def train(settings: Settings) -> float | None:
         corpus, dataset = load_data(settings, ranks)
         torch.manual_seed(config.seed)
         model = model or new_model(config.model, dataset.tokenizer)
+        length, device = config.model.context_length, ranks.device
+        teacher = open_teacher(config.trainer.teacher, dataset.tokenizer, length, device)
         start = create_or_resume(settings, dataset, ranks)
         if start is None:
             assert settings.resumed
@@ -117,7 +120,15 @@ def train(settings: Settings) -> float | None:
             Evaluation(data.validation, data.final_validation, data.token_bytes, is_finetuned),
         ]
         trainer = Trainer(
-            config.trainer, wrapped, optimizer, data.batches, state, config.seed, ranks, callbacks
+            config.trainer,
+            wrapped,
+            optimizer,
+            data.batches,
+            state,
+            config.seed,
+            ranks,
+            callbacks,
+            teacher,
         )
         with run.in_place():
             summary = trainer.fit()

@@ -24,6 +24,7 @@ from data.tokenizer import IMPORTED
 from errors import UserError, check_path
 from inference.branch import Trunk, find_trunk
 from inference.pretrained import Pretrained, open_pretrained
+from inference.teacher import find_teacher
 from model import GPT
 from training.run import RUNS, Run, check_new
 from training.stored import flat, read_settings
@@ -90,6 +91,8 @@ def open_settings(cfg: DictConfig) -> Settings:
     path = cfg.data.get("path")
     if isinstance(path, str) and path not in ("", "-") and not is_url(path):
         cfg.data.path = literal(_lasting_path(cfg.data.path))
+    if cfg.trainer.teacher is not None:
+        cfg.trainer.teacher = literal(_lasting_path(str(find_teacher(cfg.trainer.teacher))))
     is_auto = cfg.resume == AUTO
     is_single = HydraConfig.get().mode != RunMode.MULTIRUN
     if cfg.name is not None and cfg.run_dir is None and is_single and (is_auto or not cfg.resume):

@@ -64,6 +64,7 @@ class GPT(nn.Module):
         targets: Int[Tensor, "batch query"] | None = None,
         reduction: str = "mean",
         terms: Mapping[str, float] | None = None,
+        soft_targets: Float[Tensor, "batch query vocab"] | None = None,
     ) -> (
         Float[Tensor, "batch query vocab"]
         | Float[Tensor, ""]
@@ -79,7 +80,7 @@ class GPT(nn.Module):
             return self.logits(hidden)
         if terms is None:
             return self.loss(hidden, targets, reduction)
-        return self.losses(hidden, targets, terms, reduction)
+        return self.losses(hidden, targets, terms, reduction, soft_targets)
 
     def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes vocab"]:
         """The logits of what `hidden` returns."""
@@ -100,10 +101,11 @@ class GPT(nn.Module):
         targets: Int[Tensor, "batch query"],
         terms: Mapping[str, float],
         reduction: str = "mean",
+        soft_targets: Float[Tensor, "batch query vocab"] | None = None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
         """The loss of what `hidden` returns with `terms`, and each apart, as `linear_losses`."""
         weight, cap = self.unembedding.weight, self.config.logit_softcap
-        return linear_losses(hidden, weight, targets, terms, reduction, cap)
+        return linear_losses(hidden, weight, targets, terms, reduction, cap, soft_targets)
 
     def hidden(
         self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None

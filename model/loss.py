@@ -8,6 +8,7 @@ be most of what a training step needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def cross_entropy(
 
 
 def z_loss(
-    logits: Float[Tensor, "*axes vocab"], targets: Int[Tensor, "*axes"]
+    logits: Float[Tensor, "*axes vocab"], targets: Int[Tensor, "*axes"], _soft_targets: object
 ) -> Float[Tensor, ""]:
     """The sum of log(Z)^2 over the scored tokens, where Z normalises the softmax: it keeps the
     logits from drifting (Chowdhery et al. 2022, PaLM, section 5)."""
@@ -42,9 +43,24 @@ def z_loss(
     return log_z.square().where(targets != UNSCORED, 0).sum()
 
 
-# What can be added to the loss in training, as the sum over the scored tokens. The weight of a term
-# is the setting `trainer.<name>`.
-LOSS_TERMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"z_loss": z_loss}
+def distillation(
+    logits: Float[Tensor, "*axes vocab"],
+    targets: Int[Tensor, "*axes"],
+    soft_targets: Float[Tensor, "*axes vocab"] | None,
+) -> Float[Tensor, ""]:
+    """The sum of the cross-entropy with a teacher's predictions over the scored tokens (Hinton et
+    al. 2015, "Distilling the Knowledge in a Neural Network", section 2, at temperature 1)."""
+    assert soft_targets is not None
+    flat, soft = logits.flatten(0, -2).float(), soft_targets.flatten(0, -2)
+    losses = F.cross_entropy(flat, soft, reduction="none")
+    return losses.where(targets.flatten() != UNSCORED, 0).sum()
+
+
+# What can be added to the loss in training, as the sum over the scored tokens: functions of logits,
+# targets, and the soft targets if there are any. The weight of a term is the setting
+# `trainer.<name>`.
+LossTerm = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+LOSS_TERMS: dict[str, LossTerm] = {"z_loss": z_loss, "distillation": distillation}
 
 
 def softcap(logits: Float[Tensor, "*axes"], cap: float | None) -> Float[Tensor, "*axes"]:
@@ -71,6 +87,7 @@ def linear_losses(
     terms: Mapping[str, float],
     reduction: str = "mean",
     cap: float | None = None,
+    soft_targets: Float[Tensor, "batch query vocab"] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
     """What is minimised: the loss plus the `terms` (names of `LOSS_TERMS`) times their weights; and
     apart, without gradients, the loss and each of the terms.
@@ -92,23 +109,26 @@ def linear_losses(
             f"shape {tuple(hidden.shape[:-1])}"
         )
 
-    def sums(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(
+        hidden: Tensor, weight: Tensor, targets: Tensor, soft_targets: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         logits = softcap(F.linear(hidden, weight), cap)
         minimised = cross_entropy(logits, targets, "sum")
         apart = [minimised.detach()]
         for name, factor in terms.items():
-            term = LOSS_TERMS[name](logits, targets)
+            term = LOSS_TERMS[name](logits, targets, soft_targets)
             minimised = minimised + factor * term
             apart.append(term.detach())
         return minimised, torch.stack(apart)
 
     rows = max(1, PART_BYTES // (4 * len(weight)))
     if is_compiling() or targets.numel() <= rows:
-        minimised, apart = sums(hidden, weight, targets)
+        minimised, apart = sums(hidden, weight, targets, soft_targets)
     else:
         flat, has_gradients = hidden.flatten(0, 1), torch.is_grad_enabled()
+        soft = None if soft_targets is None else soft_targets.flatten(0, 1)
         minimised, apart = _InParts.apply(
-            sums, flat, weight, targets.flatten(), rows, has_gradients
+            sums, flat, weight, targets.flatten(), soft, rows, has_gradients
         )
     count = 1 if reduction == "sum" else (targets != UNSCORED).sum()
     return minimised / count, apart / count
@@ -121,10 +141,11 @@ class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        sums: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+        sums: Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]],
         hidden: Float[Tensor, "token d_model"],
         weight: Float[Tensor, "vocab d_model"],
         targets: Int[Tensor, " token"],
+        soft_targets: Float[Tensor, "token vocab"] | None,
         rows: int,
         has_gradients: bool,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
@@ -132,10 +153,11 @@ class _InParts(torch.autograd.Function):
         of_hidden = []
         of_weight = torch.zeros_like(weight, dtype=torch.float32, requires_grad=False)
         minimised, apart = torch.zeros(2, device=hidden.device)
-        for x, target in zip(hidden.split(rows), targets.split(rows), strict=True):
+        every_soft = repeat(None) if soft_targets is None else soft_targets.split(rows)
+        for x, target, soft in zip(hidden.split(rows), targets.split(rows), every_soft):  # noqa: B905
             x = x.detach().requires_grad_(has_gradients)
             with torch.set_grad_enabled(has_gradients):
-                part, part_apart = sums(x, weight, target)
+                part, part_apart = sums(x, weight, target, soft)
             minimised, apart = minimised + part.detach(), apart + part_apart
             if has_gradients:
                 of_x, of_w = torch.autograd.grad(part, (x, weight))
@@ -150,4 +172,4 @@ class _InParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Float[Tensor, ""], _: Tensor) -> tuple[Tensor | None, ...]:
         of_hidden, of_weight = (gradient * scale for gradient in ctx.saved_tensors)
-        return None, of_hidden, of_weight, None, None, None
+        return None, of_hidden, of_weight, None, None, None, None

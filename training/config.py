@@ -26,6 +26,8 @@ class TrainerConfig:
     grad_accumulation: int
     max_grad_norm: float
     z_loss: float
+    teacher: str | None
+    distillation: float
     max_bad_steps: int
     device: str  # checked by `choose_device`
     precision: str
@@ -52,6 +54,7 @@ class TrainerConfig:
             )
         check_range("max_grad_norm", self.max_grad_norm, above=0)
         check_range("z_loss", self.z_loss, least=0)
+        check_range("distillation", self.distillation, least=0)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("parallel", self.parallel, PARALLEL)
         if self.peak_tflops is not None:
@@ -61,6 +64,8 @@ class TrainerConfig:
     def loss_terms(self) -> dict[str, float]:
         """The weights of the terms that are added to the loss, by their names in `LOSS_TERMS`."""
         weights = {name: getattr(self, name) for name in LOSS_TERMS}
+        if self.teacher is None:
+            del weights["distillation"]
         return {name: weight for name, weight in weights.items() if weight}
 
     def scored_tokens(self, tokens_per_step: int) -> int | None:

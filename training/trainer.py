@@ -37,6 +37,7 @@ class Trainer:
 
     parallel_model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer.
     seed: that of dropout.
+    teacher: the model whose predictions the loss term `distillation` is about.
     """
 
     loss: Float[Tensor, ""]  # of the last step, over all ranks
@@ -56,10 +57,11 @@ class Trainer:
         seed: int,
         ranks: Ranks | None = None,
         callbacks: Sequence[Callback] = (),
+        teacher: nn.Module | None = None,
     ) -> None:
         self.config, self.optimizer, self.batches = config, optimizer, batches
         self.state, self.seed, self.ranks = state, seed, ranks or Ranks()
-        self.callbacks = list(callbacks)
+        self.callbacks, self.teacher = list(callbacks), teacher
         self.parallel_model = parallel_model
         self.model: nn.Module = getattr(parallel_model, "module", parallel_model)  # without DDP
         self.forward = torch.compile(parallel_model) if config.compile else parallel_model
@@ -112,7 +114,9 @@ class Trainer:
         for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
             ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
             with self.autocast:
-                minimised, micro_losses = self.forward(x, targets=y, terms=self.terms)
+                minimised, micro_losses = self.forward(
+                    x, targets=y, terms=self.terms, soft_targets=self._soft_targets(x)
+                )
             (minimised / config.grad_accumulation).backward()
             losses += micro_losses / config.grad_accumulation
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
@@ -124,6 +128,13 @@ class Trainer:
         self.call("on_gradients")
         self.lr = self.optimizer.step(state.step, self.is_finite)
         self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def _soft_targets(
+        self, tokens: Int[Tensor, "batch query"]
+    ) -> Float[Tensor, "batch query vocab"] | None:
+        """The probabilities that the teacher gives to every token of the vocabulary."""
+        return None if self.teacher is None else self.teacher(tokens).softmax(dim=-1)
 
     def call(self, event: str, *details: object) -> None:
         """Call the method `event` of all callbacks."""

@@ -80,6 +80,22 @@ def test_a_term_beside_the_loss(parts: bool, reduction: str) -> None:
         torch.testing.assert_close(one, other)
 
 
+def test_distillation(parts: bool) -> None:
+    """The cross-entropy with a teacher's probabilities, by its definition."""
+    hidden, weight, targets = draw(19)
+    leaves = (hidden.requires_grad_(), weight.requires_grad_())
+    soft = torch.rand(*targets.shape, 19).softmax(-1)
+    found, apart = linear_losses(*leaves, targets, {"distillation": 0.3}, soft_targets=soft)
+    is_scored = targets != -100
+    log_q = (hidden @ weight.T).log_softmax(-1)[is_scored]
+    loss = -log_q[torch.arange(len(log_q)), targets[is_scored]].mean()
+    term = -(soft[is_scored] * log_q).sum(-1).mean()
+    torch.testing.assert_close(apart, torch.stack([loss, term]))
+    gradients = (torch.autograd.grad(value, leaves) for value in (found, loss + 0.3 * term))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_products_in_bfloat16_have_a_loss_in_float32(parts: bool) -> None:
     """As close to float64 as the logits in bfloat16 are, and closer than bfloat16 rounds."""
     hidden, weight, targets = draw(300, batch=9)

@@ -58,6 +58,8 @@ CONFIG = TrainerConfig(
     grad_accumulation=1,
     max_grad_norm=1.0,
     z_loss=0.0,
+    teacher=None,
+    distillation=0.5,
     max_bad_steps=2,
     device="cpu",
     precision="fp32",
@@ -122,6 +124,7 @@ def trainer(
     optimizer: OptimizerConfig = ADAMW,
     device: str = "cpu",
     has_weights: bool = False,
+    teacher: nn.Module | None = None,
 ) -> tuple[Trainer, Diary]:
     """A trainer with the callbacks of train.py, and with a diary as the first observer."""
     torch.manual_seed(0)
@@ -147,7 +150,12 @@ def trainer(
     ]
     batches = Batches(tokens(), config.batch_size, CONTEXT, seed=5)
     ranks = Ranks(torch.device(device))
-    return Trainer(config, model, updates, batches, state, 5, ranks, callbacks), diary
+    return Trainer(config, model, updates, batches, state, 5, ranks, callbacks, teacher), diary
+
+
+def new_teacher() -> GPT:
+    torch.manual_seed(1)
+    return GPT(small_config(1, 2, 8, CONTEXT), VOCAB).eval()
 
 
 def fit(made: Trainer) -> Summary:
@@ -183,9 +191,14 @@ def weights(made: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
 
 
-@pytest.mark.parametrize("z_loss", [0.0, 0.5])
-def test_the_loop_matches_an_explicit_loop(z_loss: float, tmp_path: Path) -> None:
-    made, diary = trainer(tmp_path, replace(CONFIG, z_loss=z_loss))
+@pytest.mark.parametrize("term_name", [None, "z_loss", "distillation"])
+def test_the_loop_matches_an_explicit_loop(term_name: str | None, tmp_path: Path) -> None:
+    z_loss, teacher = 0.5 if term_name == "z_loss" else 0.0, new_teacher()
+    if term_name == "distillation":
+        config = replace(CONFIG, teacher="a run", grad_accumulation=2)
+        made, diary = trainer(tmp_path, config, teacher=teacher)
+    else:
+        made, diary = trainer(tmp_path, replace(CONFIG, z_loss=z_loss))
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
     groups = [
@@ -200,7 +213,11 @@ def test_the_loop_matches_an_explicit_loop(z_loss: float, tmp_path: Path) -> Non
         logits = model(inputs)
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets)
         term = logits.exp().sum(-1).log().square().mean()
-        (loss + z_loss * term).backward()
+        if term_name == "distillation":
+            with torch.no_grad():
+                soft = teacher(inputs).softmax(-1)
+            term = -(soft * logits.log_softmax(-1)).sum(-1).mean()
+        (loss + (0.5 if term_name else 0.0) * term).backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         for group in plain.param_groups:
             group["lr"] = 1e-2 * (7 - step) / 6
@@ -213,7 +230,8 @@ def test_the_loop_matches_an_explicit_loop(z_loss: float, tmp_path: Path) -> Non
         torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-6)
     for step, metrics in diary.metrics.items():
         assert metrics.train_loss == pytest.approx(losses[step - 1], rel=1e-5)
-        expected_terms = {"z_loss": pytest.approx(terms[step - 1], rel=1e-4)} if z_loss else {}
+        expected_term = pytest.approx(terms[step - 1], rel=1e-4)
+        expected_terms = {term_name: expected_term} if term_name else {}
         assert metrics.loss_terms == expected_terms
         assert metrics.grad_norm == pytest.approx(norms[step - 1], rel=1e-4)
         assert metrics.lr == pytest.approx(1e-2 * (7 - step) / 6)

@@ -1,0 +1,55 @@
+"""Distillation from the command line: `trainer.teacher=RUN`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from exchange.weights import read_tensors
+from inference import open_run
+from tests.conftest import TINY, command, metrics, succeed
+
+
+@pytest.fixture
+def here(tiny: Path, tmp_path: Path) -> Path:
+    """A folder with the run `runs/latest`."""
+    return Path(shutil.copytree(tiny, tmp_path / "here", symlinks=True))
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return read_tensors(run / "checkpoints/last/model.safetensors")
+
+
+def test_a_student_and_its_resume(here: Path, tmp_path: Path) -> None:
+    (teacher,) = (str(each) for each in (here / "runs").iterdir() if each.name != "latest")
+    settings = (*TINY, "trainer.log_every=1", "trainer.max_steps=4")
+    succeed("train", *settings, "trainer.teacher=runs/latest", "run_dir=student", cwd=here)
+    succeed("train", *settings, "run_dir=alone", cwd=here)
+    stored = yaml.safe_load((here / "student/config.yaml").read_text())
+    assert stored["trainer"]["teacher"] == teacher
+    alone, student = (weights(here / name) for name in ("alone", "student"))
+    assert all(not torch.equal(alone[name], student[name]) for name in alone)
+
+    # From another folder; runs/latest is another run now.
+    succeed("train", f"resume={here}/student", "trainer.max_steps=6", cwd=tmp_path)
+    terms = [row["distillation"] for row in metrics(here / "student") if "lr" in row]
+    assert len(terms) == 6 and all(0 < term < 10 for term in terms)
+
+
+def test_what_is_refused(here: Path) -> None:
+    length = open_run(here / "runs/latest").config.model.context_length
+    for settings, words in (
+        (("trainer.teacher=nowhere",), "trainer.teacher: nowhere"),
+        (("trainer.teacher=runs/latest", "tokenizer.vocab_size=290"), "another tokenizer"),
+        (
+            ("trainer.teacher=runs/latest", f"model.context_length={length + 1}"),
+            f"set model.context_length={length}",
+        ),
+    ):
+        done = command("train", *TINY, *settings, "run_dir=new", cwd=here)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+        assert not (here / "new").exists()
