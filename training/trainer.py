@@ -31,13 +31,16 @@ log.addHandler(logging.NullHandler())  # until a run has a log file
 # Maps the number of completed steps to the inputs and targets of the next step.
 BatchOfStep = Callable[[int], tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]
 
+# Maps tokens to the probabilities of every token after each of them: (batch, query, vocab).
+Teacher = Callable[[Int[Tensor, "batch query"]], Float[Tensor, "batch query vocab"]]
+
 
 class Trainer:
     """Trains a model to `config.max_steps`.
 
     parallel_model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer.
     seed: that of dropout.
-    teacher: the model whose predictions the loss term `distillation` is about.
+    teacher: what gives the probabilities that the loss term `distillation` is about.
     """
 
     loss: Float[Tensor, ""]  # of the last step, over all ranks
@@ -57,7 +60,7 @@ class Trainer:
         seed: int,
         ranks: Ranks | None = None,
         callbacks: Sequence[Callback] = (),
-        teacher: nn.Module | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
         self.config, self.optimizer, self.batches = config, optimizer, batches
         self.state, self.seed, self.ranks = state, seed, ranks or Ranks()
@@ -114,8 +117,9 @@ class Trainer:
         for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
             ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
             with self.autocast:
+                soft_targets = self.teacher(x) if self.teacher else None
                 minimised, micro_losses = self.forward(
-                    x, targets=y, terms=self.terms, soft_targets=self._soft_targets(x)
+                    x, targets=y, terms=self.terms, soft_targets=soft_targets
                 )
             (minimised / config.grad_accumulation).backward()
             losses += micro_losses / config.grad_accumulation
@@ -128,13 +132,6 @@ class Trainer:
         self.call("on_gradients")
         self.lr = self.optimizer.step(state.step, self.is_finite)
         self.optimizer.zero_grad()
-
-    @torch.no_grad()
-    def _soft_targets(
-        self, tokens: Int[Tensor, "batch query"]
-    ) -> Float[Tensor, "batch query vocab"] | None:
-        """The probabilities that the teacher gives to every token of the vocabulary."""
-        return None if self.teacher is None else self.teacher(tokens).softmax(dim=-1)
 
     def call(self, event: str, *details: object) -> None:
         """Call the method `event` of all callbacks."""

@@ -11,6 +11,7 @@ import yaml
 
 from exchange.weights import read_tensors
 from inference import open_run
+from inference.teacher import find_teacher, open_teacher
 from tests.conftest import TINY, command, metrics, succeed
 
 
@@ -38,6 +39,19 @@ def test_a_student_and_its_resume(here: Path, tmp_path: Path) -> None:
     succeed("train", f"resume={here}/student", "trainer.max_steps=6", cwd=tmp_path)
     terms = [row["distillation"] for row in metrics(here / "student") if "lr" in row]
     assert len(terms) == 6 and all(0 < term < 10 for term in terms)
+
+
+def test_the_runs_of_a_sweep_teach_together(here: Path) -> None:
+    succeed("train", *TINY, "-m", "seed=1,2", "hydra.sweep.dir=sweep", cwd=here)
+    opened = [open_run(run, "last") for run in sorted((here / "sweep").glob("*/"))]
+    length = opened[0].config.model.context_length
+    found = find_teacher(str(here / "sweep"))
+    teacher = open_teacher(str(found), opened[0].tokenizer, length, torch.device("cpu"))
+    assert teacher is not None
+    tokens = torch.randint(opened[0].tokenizer.vocab_size, (2, length))
+    one, other = (each.model(tokens).softmax(-1) for each in opened)
+    torch.testing.assert_close(teacher(tokens), (one + other) / 2)
+    assert not teacher(tokens).requires_grad
 
 
 def test_what_is_refused(here: Path) -> None:
