@@ -1,8 +1,8 @@
 """What must happen before torch is imported, which reads or needs it once. Import this first.
 
 Torch makes half a million objects while it is imported, and Python searches them for garbage again
-and again, which takes a tenth of a second, unless it waits for more new ones than 700. (See also
-`configs.cli.run_script`.)
+and again, which takes a tenth of a second, unless it waits for more new ones than usual. Afterwards
+`configs.cli.run_script` resets this number.
 
 How PyTorch's CPU threads wait for each other: GNU OpenMP's threads spin for milliseconds before
 they sleep. If another program keeps a core busy, they spin for a thread that is not running, and a
@@ -20,6 +20,7 @@ from contextlib import suppress
 
 LEAST_MEMORY = 900_000_000  # bytes of address space, which torch takes without a model
 
+GC_THRESHOLD = gc.get_threshold()
 gc.set_threshold(100_000)
 
 if "OMP_WAIT_POLICY" not in os.environ:

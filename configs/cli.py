@@ -41,6 +41,7 @@ from configs.schema import (
 )
 from configs.sweep import count_runs, is_sweep, sweep_overrides
 from errors import UserError, printable
+from openmp import GC_THRESHOLD
 
 # A full disk, a quota, a file-size limit, a read-only folder.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -65,6 +66,7 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     # What was imported stays until the end, where Python would search it for garbage for 0.4 s.
     if not gc.get_freeze_count():
         gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
     register()
     # Otherwise Hydra prints its own summary of an exception and hides the rest.
     os.environ["HYDRA_FULL_ERROR"] = "1"
