@@ -8,7 +8,6 @@ be most of what a training step needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -153,8 +152,9 @@ class _InParts(torch.autograd.Function):
         of_hidden = []
         of_weight = torch.zeros_like(weight, dtype=torch.float32, requires_grad=False)
         minimised, apart = torch.zeros(2, device=hidden.device)
-        every_soft = repeat(None) if soft_targets is None else soft_targets.split(rows)
-        for x, target, soft in zip(hidden.split(rows), targets.split(rows), every_soft):  # noqa: B905
+        parts = hidden.split(rows)
+        softs = [None] * len(parts) if soft_targets is None else soft_targets.split(rows)
+        for x, target, soft in zip(parts, targets.split(rows), softs, strict=True):
             x = x.detach().requires_grad_(has_gradients)
             with torch.set_grad_enabled(has_gradients):
                 part, part_apart = sums(x, weight, target, soft)
