@@ -70,8 +70,8 @@ def train(settings: Settings) -> float | None:
         corpus, dataset = load_data(settings, ranks)
         torch.manual_seed(config.seed)
         model = model or new_model(config.model, dataset.tokenizer)
-        length, device = config.model.context_length, ranks.device
-        teacher = open_teacher(config.trainer.teacher, dataset.tokenizer, length, device)
+        length = config.model.context_length
+        teacher = open_teacher(settings.teacher, dataset.tokenizer, length, ranks)
         start = create_or_resume(settings, dataset, ranks)
         if start is None:
             assert settings.resumed

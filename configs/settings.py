@@ -62,6 +62,15 @@ class Settings(NamedTuple):
         return self.pretrained.load_model(self.config.model, checkpoint)
 
     @property
+    def teacher(self) -> str | None:
+        """The path of the teacher, if anything is to be learned from it: a finished run does not
+        need it any more."""
+        config = self.config.trainer
+        is_finished = self.resumed is not None and self.resumed.has_summary(config.max_steps)
+        learns = "distillation" in config.loss_terms and not is_finished
+        return config.teacher if learns else None
+
+    @property
     def yaml(self) -> str:
         """All settings as a file, without interpolations."""
         return OmegaConf.to_yaml(self.composed, resolve=True)
@@ -92,7 +101,7 @@ def open_settings(cfg: DictConfig) -> Settings:
     if isinstance(path, str) and path not in ("", "-") and not is_url(path):
         cfg.data.path = literal(_lasting_path(cfg.data.path))
     if cfg.trainer.teacher is not None:
-        cfg.trainer.teacher = literal(_lasting_path(str(find_teacher(cfg.trainer.teacher))))
+        cfg.trainer.teacher = literal(_lasting_path(find_teacher(cfg.trainer.teacher)))
     is_auto = cfg.resume == AUTO
     is_single = HydraConfig.get().mode != RunMode.MULTIRUN
     if cfg.name is not None and cfg.run_dir is None and is_single and (is_auto or not cfg.resume):

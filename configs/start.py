@@ -48,7 +48,7 @@ def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus | None, Dataset]
             config.cache_dir,
             config.model.context_length,
             trusted=settings.trusts_data,
-            say=print if ranks.is_main else lambda _line: None,
+            say=ranks.say,
         )
     )
 

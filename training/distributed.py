@@ -70,6 +70,11 @@ class Ranks:
                 "every node"
             )
 
+    def say(self, line: str) -> None:
+        """Print a line, on the main process."""
+        if self.is_main:
+            print(line)
+
     def shard_batch(self, batch: Tensor) -> Tensor:
         """The rows of this rank. The rows of the batch must be a multiple of `world_size`."""
         return batch.chunk(self.world_size)[self.rank] if self.world_size > 1 else batch
