@@ -28,7 +28,7 @@ from model import ModelConfig
 from observe.build import ObserversConfig
 from training.config import TrainerConfig, check_tokens
 from training.device import PRECISIONS
-from training.optimizer import OPTIMIZERS
+from training.optimizer import OPTIMIZERS, OptimizerConfig
 from training.run import Run
 from training.stored import flat, read_settings
 
@@ -467,10 +467,13 @@ def _remove_unknown(
 def newer_defaults() -> dict[str, Any]:
     """The values that settings have in runs which are older than these settings, by full name."""
     defaults = _load("train")
-    model = {
-        field.name: field.default for field in fields(ModelConfig) if field.default is not MISSING
+    groups = {
+        group: {
+            field.name: field.default for field in fields(config) if field.default is not MISSING
+        }
+        for group, config in {"model": ModelConfig, "optimizer": OptimizerConfig}.items()
     }
-    return flat({"model": model, **{name: defaults[name] for name in STARTS}}) | flat(
+    return flat({**groups, **{name: defaults[name] for name in STARTS}}) | flat(
         OmegaConf.to_container(defaults.trainer), "trainer"
     )
 

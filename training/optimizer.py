@@ -8,7 +8,7 @@ SGD with momentum.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -30,12 +30,14 @@ class OptimizerConfig:
     weight_decay: float
     warmup_steps: int
     decay_fraction: float
+    decay_power: float = field(default=1.0, kw_only=True)  # that of older runs
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_range("weight_decay", self.weight_decay, least=0)
         check_range("warmup_steps", self.warmup_steps, least=0)
         check_range("decay_fraction", self.decay_fraction, 0, 1)
+        check_range("decay_power", self.decay_power, above=0, most=10)
 
 
 @dataclass
@@ -75,11 +77,13 @@ def check_rate(name: str, rate: float) -> None:
 
 
 def lr_scale(step: int, max_steps: int, config: OptimizerConfig) -> float:
-    """The factor on the peak rate at step 1..max_steps: warm-up, constant, linear decay."""
+    """The factor on the peak rate at step 1..max_steps: linear warm-up, constant, polynomial
+    decay."""
     warmup = min(1.0, step / (config.warmup_steps + 1))
     decay_steps = config.decay_fraction * max_steps
     remaining = max_steps + 1 - step
-    return min(warmup, remaining / decay_steps if remaining < decay_steps else 1.0)
+    decay = remaining / decay_steps if remaining < decay_steps else 1.0
+    return min(warmup, decay**config.decay_power)
 
 
 class AdamW:

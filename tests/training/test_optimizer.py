@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,9 +132,12 @@ def test_a_step_that_is_not_finite_changes_nothing(config: OptimizerConfig, valu
     max_steps=st.integers(1, 500),
     warmup=st.integers(0, 100),
     decay=st.floats(0, 1),
+    power=st.floats(0.1, 10),
 )
-def test_the_schedule_rises_stays_and_falls(max_steps: int, warmup: int, decay: float) -> None:
-    config = AdamWConfig("adamw", 1.0, 0.0, warmup, decay, 0.9, 0.95)
+def test_the_schedule_rises_stays_and_falls(
+    max_steps: int, warmup: int, decay: float, power: float
+) -> None:
+    config = AdamWConfig("adamw", 1.0, 0.0, warmup, decay, 0.9, 0.95, decay_power=power)
     scales = [lr_scale(step, max_steps, config) for step in range(1, max_steps + 1)]
     assert all(0 < scale <= 1 for scale in scales)
     top = scales.index(max(scales))
@@ -145,3 +149,14 @@ def test_the_schedule_by_hand() -> None:
     scales = [lr_scale(step, 10, ADAMW) for step in range(1, 11)]
     expected = [0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]
     assert scales == pytest.approx(expected)
+
+
+def test_the_schedule_agrees_with_torch() -> None:
+    """Without a warm-up, and decaying from the first step on: torch's polynomial decay."""
+    config = replace(ADAMW, warmup_steps=0, decay_fraction=1.0, decay_power=1.5)
+    reference = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.PolynomialLR(reference, total_iters=20, power=1.5)
+    for step in range(1, 21):
+        assert lr_scale(step, 20, config) == pytest.approx(reference.param_groups[0]["lr"])
+        reference.step()
+        schedule.step()
