@@ -11,6 +11,7 @@ if __name__ == "__main__":
 import logging
 import math
 import sys
+from functools import partial
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -70,12 +71,16 @@ def train(settings: Settings) -> float | None:
         corpus, dataset = load_data(settings, ranks)
         torch.manual_seed(config.seed)
         model = model or new_model(config.model, dataset.tokenizer)
-        length = config.model.context_length
-        teacher = open_teacher(settings.teacher, dataset.tokenizer, length, ranks)
+        path, length = config.trainer.used_teacher, config.model.context_length
+        new_teacher = partial(open_teacher, path, dataset.tokenizer, length, ranks)
+        # What is wrong with it is said before a run is created; a finished run does not need it.
+        teacher = None if settings.resumed else new_teacher()
         start = create_or_resume(settings, dataset, ranks)
         if start is None:
             assert settings.resumed
             return settings.resumed.val_bpb
+        if settings.resumed:
+            teacher = new_teacher()
         run, state, checkpoint, trunk = start
         data = training_data(dataset, config)
         if trunk:

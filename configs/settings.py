@@ -62,15 +62,6 @@ class Settings(NamedTuple):
         return self.pretrained.load_model(self.config.model, checkpoint)
 
     @property
-    def teacher(self) -> str | None:
-        """The path of the teacher, if anything is to be learned from it: a finished run does not
-        need it any more."""
-        config = self.config.trainer
-        is_finished = self.resumed is not None and self.resumed.has_summary(config.max_steps)
-        learns = "distillation" in config.loss_terms and not is_finished
-        return config.teacher if learns else None
-
-    @property
     def yaml(self) -> str:
         """All settings as a file, without interpolations."""
         return OmegaConf.to_yaml(self.composed, resolve=True)

@@ -61,10 +61,15 @@ class TrainerConfig:
             check_range("peak_tflops", self.peak_tflops, above=0, most=1e9)
 
     @property
+    def used_teacher(self) -> str | None:
+        """`teacher`, unless what it predicts has no weight."""
+        return self.teacher if self.distillation else None
+
+    @property
     def loss_terms(self) -> dict[str, float]:
         """The weights of the terms that are added to the loss, by their names in `LOSS_TERMS`."""
         weights = {name: getattr(self, name) for name in LOSS_TERMS}
-        if self.teacher is None:
+        if self.used_teacher is None:
             del weights["distillation"]
         return {name: weight for name, weight in weights.items() if weight}
 
