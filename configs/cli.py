@@ -63,8 +63,8 @@ TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     """Compose configs/<name>.yaml with the command line's overrides, and call `main` with it."""
-    # What was imported stays until the end, where Python would search it for garbage for 0.4 s. Only
-    # once: a process that runs several scripts, as tests do, would keep what the first ones leave.
+    # What was imported stays until the end, where Python would search it for garbage for 0.4 s.
+    # Once: a process that runs several scripts, as tests do, would keep what the first ones leave.
     if not gc.get_freeze_count():
         gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
