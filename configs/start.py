@@ -71,11 +71,10 @@ def create_or_resume(settings: Settings, dataset: Dataset, ranks: Ranks) -> Star
         start = _create(settings, dataset, ranks)
     run, step = start.run, start.state.step
     if step == settings.config.trainer.max_steps and run.has_summary(step):
-        if ranks.is_main:
-            print(
-                f"{run.path} has already completed its {step} steps: nothing to do. "
-                f"To train longer, set trainer.max_steps to more than {step}."
-            )
+        ranks.say(
+            f"{run.path} has already completed its {step} steps: nothing to do. "
+            f"To train longer, set trainer.max_steps to more than {step}."
+        )
         return None
     return start
 
