@@ -83,14 +83,16 @@ def check_training_memory(
 
     Counts a lower bound for a rank: its share of weights, gradients and one optimizer state per
     weight; the token ids of a batch; and for its share of one part of a batch, the inputs of blocks
-    and the logits that are in memory at once. The text, which can take minutes, is not read yet:
-    without a `vocab_size`, 256 tokens are assumed.
+    and the logits that are in memory at once, and the logits and probabilities of a teacher. The
+    text, which can take minutes, is not read yet: without a `vocab_size`, 256 tokens are assumed.
     """
     vocab_size = vocab_size or 256
     holders = {"ddp": 1, "fsdp": ranks.world_size, "hsdp": ranks.local_world_size}[trainer.parallel]
     tokens = trainer.batch_size * model.context_length
     part = tokens / trainer.grad_accumulation / ranks.world_size
     logits = min(part * vocab_size, PART_BYTES / 4)
+    if trainer.used_teacher:
+        logits += 2 * part * vocab_size
     activations = part * model.d_model * model.n_layers + logits
     needed = 4 * (3 * model.n_weights(vocab_size) / holders + activations)
     needed += 16 * tokens  # inputs and targets, int64

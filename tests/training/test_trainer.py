@@ -33,7 +33,7 @@ from training.callback import Callback, EvalMetrics, StepMetrics, Summary
 from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
-from training.device import autocast
+from training.device import autocast, check_training_memory
 from training.distributed import FullCopy, Ranks
 from training.evaluation import Evaluation, measure
 from training.guard import Diverged, NonFiniteGuard, largest_activations
@@ -745,6 +745,15 @@ def test_a_full_copy_is_that_of_the_model_where_observers_look(tmp_path: Path) -
     fit(made)
     assert equal == [True, False, True, True, False, True, True]
     assert gradients == [False, False, False, True, True, True, True]  # the copy keeps its last
+
+
+def test_the_predictions_of_a_teacher_take_memory() -> None:
+    """100,000 tokens with 10 million probabilities each. The loss itself is computed in parts."""
+    model, vocab_size = small_config(1, 2, 8, 100), 10_000_000
+    alone = replace(CONFIG, batch_size=1000)
+    check_training_memory(model, alone, vocab_size, Ranks())
+    with pytest.raises(UserError, match=r"training needs at least 8,0.* GB"):
+        check_training_memory(model, replace(alone, teacher="a run"), vocab_size, Ranks())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
