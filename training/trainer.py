@@ -117,9 +117,11 @@ class Trainer:
         for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
             ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
             with self.autocast:
-                soft_targets = self.teacher(x) if self.teacher else None
                 minimised, micro_losses = self.forward(
-                    x, targets=y, terms=self.terms, soft_targets=soft_targets
+                    x,
+                    targets=y,
+                    terms=self.terms,
+                    soft_targets=self.teacher(x) if self.teacher else None,
                 )
             (minimised / config.grad_accumulation).backward()
             losses += micro_losses / config.grad_accumulation
