@@ -72,10 +72,9 @@ def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -
 
 
 def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
-    """But for the order of sums, which the norms of small gradients show most."""
     assert [line.keys() for line in one] == [line.keys() for line in other]
     for mine, theirs in zip(one, other, strict=True):
-        assert mine == pytest.approx(theirs, rel=5e-3), mine["step"]
+        assert mine == pytest.approx(theirs, rel=2e-3), mine["step"]
 
 
 @pytest.fixture(scope="module")

@@ -74,23 +74,25 @@ def check_sentences(header: dict[str, Any]) -> list[str]:
 
 @pytest.mark.long
 def test_the_sentences_of_the_default_run(tmp_path: Path) -> None:
-    """Which other heads there are depends on rounding, and so on the machine: not tested."""
-    succeed("train", "run_dir=run", cwd=tmp_path)
+    """Which other heads there are depends on rounding, and so on the machine: not tested. Seed 2
+    has a head that copies names, seed 1 has none."""
+    succeed("train", "seed=2", "run_dir=run", cwd=tmp_path)
     index = Index(str(tmp_path))
     assert index.refresh()
     step = max(index.steps()["run"]["attention"])
     assert step == 2000
     header = json.loads(index.maps("run", "attention", step)[0])
     texts = check_sentences(header)
-    repeats = "ooks at what followed earlier occurrences of the same token: 0."
+    copies = "ooks back at earlier mentions of the word that comes next: 0."
     assert any(text.startswith("No pattern that the scores know (") for text in texts[:4])
-    repeating = [each for each in header["sentences"][1] if repeats in each[0]]
-    text, (query, key), _ = max(repeating, key=lambda each: each[2])
-    assert " of its attention from tokens that occurred before, on the songs of 4 tales" in text
-    assert header["tokens"][key - 1] == header["tokens"][query], "what followed"
+    assert sum("ooks at what followed earlier occurrences" in text for text in texts[4:]) >= 1
+    copying = [each for each in header["sentences"][1] if copies in each[0]]
+    text, (query, key), _ = max(copying, key=lambda each: each[2])
+    assert " of its attention from tokens before such a word, on 4 tales (here from '" in text
+    assert header["tokens"][key] == header["tokens"][query + 1], "what comes next"
     # The head has learned it: at the first log, none had.
     first = json.loads(index.maps("run", "attention", 0)[0])
-    assert not any(repeats in text for text in check_sentences(first))
+    assert not any(copies in text for text in check_sentences(first))
 
 
 def unpacked(maps: bytes) -> np.ndarray:

@@ -187,12 +187,15 @@ def test_half_a_character_becomes_a_replacement_character(live: Live, tiny_run: 
 
 @pytest.mark.long
 def test_writing_ends_with_the_document(browser: sync_api.Browser, tmp_path: Path) -> None:
-    """However far the worker is ahead. Some texts end before they are 2,000 tokens long."""
-    few = ("trainer.max_steps=300", "optimizer.warmup_steps=50", "observe.tensorboard=false")
+    """However far the worker is ahead."""
+    # At these rates, all texts of so short a run end.
+    rates = ("optimizer.adamw_lr=1e-2", "optimizer.beta2=0.95", "optimizer.weight_decay=0.1")
+    decay = ("optimizer.decay_fraction=0.7", "optimizer.decay_power=1")
+    few = (*rates, *decay, "trainer.max_steps=300", "optimizer.warmup_steps=50")
+    few += ("observe.tensorboard=false",)
     succeed("train", "run_dir=run", *few, cwd=tmp_path)
     succeed("look", "run=run", "html=live.html", cwd=tmp_path)
     live = Live(browser, (tmp_path / "live.html").as_uri())
-    ended = 0
     for seed in range(1, 7):
         live.page.evaluate(f"location.hash = 'text=Hen{seed}&length=2000&seed={seed}'")
         live.page.wait_for_function(f"document.querySelector('textarea').value === 'Hen{seed}'")
@@ -201,9 +204,7 @@ def test_writing_ends_with_the_document(browser: sync_api.Browser, tmp_path: Pat
         live[".write:has-text('Let it write')"].wait_for()
         live.settled()
         text = live["textarea"].input_value()
-        assert len(text) > len("Hen1") and "\n\n" not in text[:-2]
-        ended += text.endswith("\n\n")
-    assert ended > 2
+        assert len(text) > 20 and text.index("\n\n") == len(text) - 2
     live.close()
 
 
