@@ -191,9 +191,8 @@ def test_writing_ends_with_the_document(browser: sync_api.Browser, tmp_path: Pat
     # At these rates, all texts of so short a run end.
     rates = ("optimizer.adamw_lr=1e-2", "optimizer.beta2=0.95", "optimizer.weight_decay=0.1")
     decay = ("optimizer.decay_fraction=0.7", "optimizer.decay_power=1")
-    few = (*rates, *decay, "trainer.max_steps=300", "optimizer.warmup_steps=50")
-    few += ("observe.tensorboard=false",)
-    succeed("train", "run_dir=run", *few, cwd=tmp_path)
+    few = ("trainer.max_steps=300", "optimizer.warmup_steps=50", "observe.tensorboard=false")
+    succeed("train", "run_dir=run", *rates, *decay, *few, cwd=tmp_path)
     succeed("look", "run=run", "html=live.html", cwd=tmp_path)
     live = Live(browser, (tmp_path / "live.html").as_uri())
     for seed in range(1, 7):
