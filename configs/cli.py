@@ -94,6 +94,7 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
             print(version())
             return
         sys.argv[1:] = read_arguments(sys.argv[1:], name)
+        accept_any_help()
         run = hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")
         if "help" not in given:
             run(job)()
@@ -140,6 +141,21 @@ def exit_on_signals() -> None:
             signal.signal(number, leave)
             # Nobody catches an exception while the interpreter shuts down.
             atexit.register(signal.signal, number, signal.SIG_DFL)
+
+
+def accept_any_help() -> None:
+    """Let parsers have a help that is no text, as one option of Hydra 1.3's does.
+
+    Since Python 3.14, `add_argument` formats the help and raises "badly formed help string". Can go
+    when Hydra gives a text: https://github.com/facebookresearch/hydra/issues/3121.
+    """
+
+    def add_argument(self: Any, *names: Any, help: Any = None, **options: Any) -> argparse.Action:
+        action = super(argparse.ArgumentParser, self).add_argument(*names, **options)
+        action.help = help or action.help
+        return action
+
+    argparse.ArgumentParser.add_argument = add_argument  # type: ignore[method-assign]
 
 
 def accept_any_text() -> None:

@@ -1,0 +1,36 @@
+"""Hydra's own parser, under every Python."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+from hydra._internal.utils import get_args_parser
+
+from configs.cli import accept_any_help
+
+add_argument = argparse._ActionsContainer.add_argument
+
+
+def add_and_check(self: Any, *names: Any, **options: Any) -> argparse.Action:
+    """`add_argument` with the check of Python 3.14, `ArgumentParser._check_help`."""
+    action = add_argument(self, *names, **options)
+    if action.help and hasattr(self, "_get_formatter"):
+        try:
+            if "%" in action.help:
+                self._get_formatter()._expand_help(action)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError("badly formed help string") from error
+    return action
+
+
+def test_pythons_check_of_help_accepts_hydras_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argparse._ActionsContainer, "add_argument", add_and_check)
+    monkeypatch.setattr(argparse.ArgumentParser, "add_argument", add_and_check)
+    with pytest.raises(ValueError, match="badly formed help string"):
+        get_args_parser()  # once this succeeds, `accept_any_help` can go
+    accept_any_help()
+    helps = {action.dest: str(action.help) for action in get_args_parser()._actions}
+    assert "Install" in helps["shell_completion"]
+    assert helps["version"] == "Show Hydra's version and exit"
