@@ -26,7 +26,7 @@ from errors import UserError, printable
 from inference import Writer, open_run
 from inference.writer import Row
 from model import ModelConfig, record_attention
-from training.device import choose_device
+from training.device import DTYPES, choose_device
 
 MAX_PROMPT = 10_000_000
 SCALE = ((235, 70), (243, 140), (255, 255))  # red, green, blue, of weight 0 and 1
@@ -37,8 +37,9 @@ def main(cfg: DictConfig) -> None:
     config = build(cfg, SampleConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
     source = printable(f"{opened.run.path}, step {opened.step}")
-    model = opened.model.bfloat16() if config.precision == "bf16" else opened.model
-    writer = Writer(model, opened.tokenizer, opened.config.document_end)
+    writer = Writer(
+        opened.model.to(DTYPES[config.precision]), opened.tokenizer, opened.config.document_end
+    )
     check_head(config.show, opened.config.model)
     if config.interactive:
         print(source)

@@ -1,5 +1,6 @@
 """Training tokens per second with plain AdamW, compared with nanoGPT's own model.
 
+    python benchmarks/steps.py                        # the devices of this machine
     python benchmarks/steps.py --nanogpt CHECKOUT
     python benchmarks/steps.py --nanogpt CHECKOUT --shape gpt2 --device cuda
 
@@ -9,6 +10,7 @@ of every step; `toy` is the same for a tiny model, to try the script on a CPU. B
 batches from memory; they run in turn, each in its own process. On our side a step is the trainer's
 own, which also clips the gradients, with GPT-2's block, as in nanoGPT, with the default block, and
 as `train.py` would choose the precision, which on a CPU with bfloat16 instructions is not float32.
+Without nanoGPT, the last is measured on every device, such as `cpu` and `mps`.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ OURS = {
     "glassgpt, GPT-2's block": (*common.GPT2_BLOCK, *ADAMW),
     "glassgpt, default block": ("model=nano", *ADAMW),
 }
+CHOSEN = "glassgpt, default block, precision as train.py chooses it"
 AUTO = {
-    "glassgpt, default block, precision as train.py chooses it": (
+    CHOSEN: (
         "model=nano",
         "trainer.precision=auto",
         *ADAMW,
@@ -59,13 +62,17 @@ BLOCK = 10  # steps between two looks at the clock on a GPU, which wait for it
 
 
 def main() -> None:
-    parser = common.make_parser(__doc__, 5, "nanogpt")
+    parser = common.make_parser(__doc__, 5)
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
     parser.add_argument("--shape", choices=TASKS, default="quick_start")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
     parser.add_argument("--warm-up", type=int, default=20, help="steps; default: %(default)s")
     parser.add_argument("--peak-tflops", type=float, help="of the device, if it is unknown")
     arguments = parser.parse_args()
+    if arguments.nanogpt is None:
+        compare_devices(arguments.rounds, arguments.warm_up, arguments.steps)
+        return
     task = TASKS[arguments.shape]
     tokens = task.batch_size * task.shape.context_length
     how = (arguments.shape, arguments.device, arguments.warm_up, arguments.steps)
@@ -86,12 +93,32 @@ def main() -> None:
     common.print_table(("", "tokens/s", "ratio", *(["share of the peak"] if peak else [])), rows)
 
 
-def known_peak(device: str, is_bf16: bool) -> float | None:
+def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
+    """Print the tokens per second of every device, and their ratio to the CPU."""
+    import torch
+
+    on_gpus = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    devices = ["cpu", *(device for device, is_available in on_gpus.items() if is_available)]
+    shape, batch_size, *_ = TASKS["quick_start"]
+
+    def rate(device: str, number: int) -> float:
+        seconds = common.in_child(__file__, CHOSEN, "quick_start", device, warm_up, n_steps, "")
+        return batch_size * shape.context_length / seconds
+
+    rates = common.in_turn(devices, range(rounds), rate)
+    rows = [
+        (device, common.spread(found, ",.0f"), f"{median(found) / median(rates['cpu']):.2f}")
+        for device, found in rates.items()
+    ]
+    common.print_table(("device", "tokens/s", "ratio"), rows)
+
+
+def known_peak(device: str, in_16_bits: bool) -> float | None:
     import torch
 
     from observe.peaks import find_peak
 
-    peak = find_peak(torch.device(device), is_bf16)
+    peak = find_peak(torch.device(device), in_16_bits)
     return None if peak is None else peak / 1e12
 
 
@@ -118,13 +145,13 @@ def child(side: str, name: str, device: str, warm_up: int, n_steps: int, checkou
         step = our_step(task, tokens, device, task.sides[side])
     for _ in range(warm_up):
         step()
-    on_gpu = device == "cuda"
+    on_gpu = device != "cpu"
     block = BLOCK if on_gpu else 1
     ticks = []
     for number in range(n_steps + 1):
         if number % block == 0:
             if on_gpu:
-                torch.cuda.synchronize()
+                (torch.mps if device == "mps" else torch.cuda).synchronize()
             ticks.append(time.perf_counter())
         step()
     return median(np.diff(ticks).tolist()) / block

@@ -27,7 +27,7 @@ from live.pack import BYTES as WEIGHTS
 from model import ModelConfig
 from observe.build import ObserversConfig
 from training.config import TrainerConfig, check_tokens
-from training.device import PRECISIONS
+from training.device import DTYPES, PRECISIONS
 from training.optimizer import OPTIMIZERS, OptimizerConfig
 from training.run import Run
 from training.stored import flat, read_settings
@@ -108,7 +108,7 @@ class SampleConfig(SamplingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("num_samples", self.num_samples, 1, 10**6)
-        check_choice("precision", self.precision, ("fp32", "bf16"))
+        check_choice("precision", self.precision, DTYPES)
         if self.show is not None and not re.fullmatch(r"L\d{1,4}H\d{1,4}", self.show):
             raise ValueError(f"show: {self.show!r} is no head; give one such as L1H3")
         if self.show is not None and self.num_samples > 1:

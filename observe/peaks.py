@@ -6,12 +6,12 @@ import re
 
 import torch
 
-# Dense TFLOP/s of one GPU by the name that its driver reports: in bfloat16 on tensor cores, which
-# accumulate in float32, and in float32 without TF32, as PyTorch computes by default. None: it has
-# no such units. A half of what the maker gives with sparsity is written as one.
+# Dense TFLOP/s of one GPU by the name that its driver reports: in 16 bits (bfloat16, or float16 if
+# it is older) on tensor cores, which accumulate in float32, and in float32 without TF32, as PyTorch
+# computes by default. A half of what the maker gives with sparsity is written as one.
 # Sources, all by NVIDIA: data sheets of the Blackwell platform (HGX B200), H200, H100, A100, L4, T4
 # and V100, and the white paper of the Ada architecture (RTX 4090).
-PEAKS: dict[str, tuple[float | None, float]] = {
+PEAKS = {
     r"NVIDIA B200": (4500 / 2, 75),
     r"NVIDIA H200": (1979 / 2, 67),
     r"NVIDIA H200 NVL": (1671 / 2, 60),
@@ -21,19 +21,18 @@ PEAKS: dict[str, tuple[float | None, float]] = {
     r"(NVIDIA )?A100-(SXM4|PCIE)-\d+GB|NVIDIA A100 80GB PCIe": (312, 19.5),
     r"NVIDIA L4": (242 / 2, 30.3),
     r"NVIDIA GeForce RTX 4090": (165.2, 82.6),
-    r"Tesla T4": (None, 8.1),
-    r"Tesla V100-SXM2-\d+GB(-LS)?": (None, 15.7),
-    r"Tesla V100-PCIE-\d+GB": (None, 14),
+    r"Tesla T4": (65, 8.1),
+    r"Tesla V100-SXM2-\d+GB(-LS)?": (125, 15.7),
+    r"Tesla V100-PCIE-\d+GB": (112, 14),
 }
 
 
-def find_peak(device: torch.device, is_bf16: bool) -> float | None:
-    """The FLOP/s that a device can do at most in bfloat16 or float32; None where it is unknown."""
+def find_peak(device: torch.device, in_16_bits: bool) -> float | None:
+    """The FLOP/s that a device can do at most in 16 bits or float32; None where it is unknown."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    for pattern, (bf16, fp32) in PEAKS.items():
+    for pattern, (half, single) in PEAKS.items():
         if re.fullmatch(pattern, name):
-            tera = bf16 if is_bf16 else fp32
-            return None if tera is None else tera * 1e12
+            return (half if in_16_bits else single) * 1e12
     return None

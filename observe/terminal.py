@@ -67,8 +67,8 @@ class Terminal(Callback):
             self.console.print(
                 f"{settings.data.name}, "
                 f"{settings.tokenizer.name} of {model.vocab_size:,} tokens, "
-                f"model of {model.n_parameters:,} parameters, {settings.optimizer.name}, "
-                f"{trainer.ranks.device.type}"
+                f"model of {model.n_parameters:,} parameters, {settings.optimizer.name}\n"
+                f"{trainer.ranks.device.type}, {trainer.precision.name}: {trainer.precision.reason}"
             )
         if self.watch:
             self.console.print(f"To watch: {self.watch}")

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import nn
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from training.config import TrainerConfig
     from training.distributed import Ranks
 
-PRECISIONS = ("auto", "fp32", "bf16")
-BF16_WIDTH = 64
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = ("auto", *DTYPES)
+BF16_WIDTH = 64  # the narrowest model that was measured (benchmarks/RESULTS.md)
 
 
 def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
-    """The device called `name`; `auto` takes the first available of CUDA, MPS and CPU.
+    """The device called `name`; `auto` takes CUDA if it is available, else the CPU: not MPS, which
+    is untested.
 
     Raises UserError, naming `setting`, for an unknown name or a device that is not available.
     """
@@ -34,7 +36,7 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
         "mps": torch.backends.mps.is_available(),
     }
     if name == "auto":
-        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
+        return torch.device("cuda" if available["cuda"] else "cpu")
     if name not in available:
         known = ", ".join(("auto", *available))
         raise UserError(f"{setting}: {name!r} is unknown; choose one of {known}")
@@ -106,34 +108,70 @@ def check_training_memory(
     check_memory(int(needed), ranks.device, "training", smaller)
 
 
+class Precision(NamedTuple):
+    """In which dtype matrix products are computed, and why."""
+
+    dtype: torch.dtype
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
+
+
+def fast_precision(device: torch.device) -> Precision:
+    """What the device computes fast, and does not emulate.
+
+    bfloat16 on tensor cores from compute capability 8.0 on and with AVX-512 or AMX instructions for
+    it; else float16, which needs a loss scale, on CUDA; else float32. With the environment variable
+    GLASSGPT_NO_BF16, no device has bfloat16; ATEN_CPU_CAPABILITY=avx2 makes a CPU one without it.
+    """
+    no_bf16 = os.environ.get("GLASSGPT_NO_BF16", "") not in ("", "0")
+    if device.type == "cuda":
+        # `torch.cuda.is_bf16_supported` is also true where bfloat16 is emulated.
+        capability = torch.cuda.get_device_capability(device)
+        reason = "compute capability {}.{}".format(*capability)
+        if capability >= (8, 0) and not no_bf16:
+            return Precision(torch.bfloat16, reason)
+        return Precision(torch.float16, f"{reason}, and bf16 needs 8.0")
+    if device.type == "cpu":
+        has = torch.cpu.get_capabilities()
+        found = [name for name in ("avx512_bf16", "amx_bf16") if has.get(name)]
+        is_limited = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
+        if found and not is_limited and not no_bf16:
+            return Precision(torch.bfloat16, f"the CPU has {found[0]} instructions")
+        return Precision(torch.float32, "the CPU has no bf16 instructions")
+    return Precision(torch.float32, "untested: benchmarks/steps.py compares it with the CPU")
+
+
+def choose_precision(
+    device: torch.device, precision: str, model: nn.Module | None = None
+) -> Precision:
+    """What the setting `precision` means for a `model` in training, or for an evaluation.
+
+    `auto` is what the device computes fast; but on CPUs float32 for evaluations, so that they are
+    exact, and for models narrower than `BF16_WIDTH`, which it makes slower.
+    """
+    fast = fast_precision(device)
+    if precision != "auto":
+        chosen = Precision(DTYPES[precision], f"trainer.precision={precision}")
+        has_fp16 = device.type == "cuda"  # all of them
+        if precision == "fp32" or chosen.dtype == fast.dtype or (precision == "fp16" and has_fp16):
+            return chosen
+        return chosen._replace(reason=f"{chosen.reason}, which is emulated here and slow")
+    if device.type != "cpu" or fast.dtype == torch.float32:
+        return fast
+    if model is None:
+        return Precision(torch.float32, "evaluations on a CPU")
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    if max((min(matrix.shape) for matrix in matrices), default=0) < BF16_WIDTH:
+        return Precision(torch.float32, f"faster for a model narrower than {BF16_WIDTH}")
+    return fast
+
+
 def autocast(
     device: torch.device, precision: str, model: nn.Module | None = None
 ) -> AbstractContextManager:
-    """A context for the forward pass: bfloat16 matrix products, or none for float32.
-
-    `auto` is bf16 on GPUs that support it. For a `model` in training, it is also bf16 on CPUs that
-    have instructions for it, if the model is wide; an evaluation there is in float32, as that of
-    evaluate.py.
-    """
-    is_bf16 = uses_bf16(device, precision, model)
-    return torch.autocast(device.type, torch.bfloat16) if is_bf16 else nullcontext()
-
-
-def uses_bf16(device: torch.device, precision: str, model: nn.Module | None = None) -> bool:
-    """Whether `autocast` computes matrix products in bfloat16."""
-    if precision == "auto":
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        on_cpu = device.type == "cpu" and model is not None and trains_faster_in_bf16(model)
-        return has_bf16 or on_cpu
-    return precision == "bf16"
-
-
-def trains_faster_in_bf16(model: nn.Module) -> bool:
-    """Whether steps of this model on this CPU are faster with bfloat16 products: if the CPU has
-    instructions for them, and if the model is at least `BF16_WIDTH` wide: the narrowest that was
-    measured (benchmarks/RESULTS.md)."""
-    has = torch.cpu.get_capabilities()
-    if not any(has.get(name) for name in ("avx512_bf16", "amx_bf16")):
-        return False
-    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-    return max((min(matrix.shape) for matrix in matrices), default=0) >= BF16_WIDTH
+    """A context for the forward pass in the precision of `choose_precision`."""
+    dtype = choose_precision(device, precision, model).dtype
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)

@@ -25,7 +25,8 @@ class Diverged(UserError):  # noqa: N818
 
 
 class NonFiniteGuard(Callback):
-    """Counts the steps that were skipped, and ends the run after `max_bad_steps` in a row.
+    """Counts the steps that were skipped, and ends the run after `max_bad_steps` in a row; in
+    float16 only once the loss is not scaled any more: a step that overflows lowers its scale.
 
     The numbers of a step are read when something of it is due, or when the limit may be reached: on
     a GPU, the host does not wait at every step. `state` is up to date where a callback after this
@@ -59,7 +60,8 @@ class NonFiniteGuard(Callback):
             state.bad_in_a_row += 1
             found = f"loss {loss}, gradient norm {grad_norm}"
             log.warning("step %d skipped: %s", step, found)
-        if unread and state.bad_in_a_row >= trainer.config.max_bad_steps:
+        is_scaled = state.loss_scale is not None and state.loss_scale > 1
+        if unread and state.bad_in_a_row >= trainer.config.max_bad_steps and not is_scaled:
             n = state.bad_in_a_row
             steps = "1 step" if n == 1 else f"{n} consecutive steps"
             raise diverged(trainer, f"{found}, for {steps}")

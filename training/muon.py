@@ -1,8 +1,8 @@
 """Muon: momentum SGD whose update matrices are orthogonalised before they are applied.
 
 Matrices of equal shape are orthogonalised as one stack. For a small model this takes half the time
-of `torch.optim.Muon`, which processes one matrix after the other; the results agree up to bfloat16
-rounding. With several ranks, each orthogonalises all matrices.
+of `torch.optim.Muon`, which processes one matrix after the other and always in bfloat16; here only
+where a device does not emulate it. With several ranks, each orthogonalises all matrices.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from training.device import fast_precision
 from training.distributed import full_tensor, local_tensor, shard_as
 
 # Of the quintic polynomial that is iterated to move singular values towards one (Jordan et al.
@@ -61,14 +62,16 @@ class Muon:
     def _update(
         self, parameter: nn.Parameter, is_finite: Bool[Tensor, ""]
     ) -> Float[Tensor, "rows columns"]:
-        """The full matrix of the gradient with Nesterov momentum, in bfloat16, in which it is
-        orthogonalised."""
+        """The full matrix of the gradient with Nesterov momentum, in the dtype in which it is
+        orthogonalised: bfloat16 if the device computes it fast, else float32. (The squares of a
+        gradient can be too small for float16.)"""
         assert parameter.grad is not None
         average = local_tensor(self.state[parameter]["momentum_buffer"])
         # Without finite gradients, the average stays what it is.
         gradient = local_tensor(parameter.grad).where(is_finite, average)
         average.lerp_(gradient, 1 - self.momentum)
-        update = torch.empty_like(parameter, dtype=torch.bfloat16)
+        is_fast = fast_precision(parameter.device).dtype == torch.bfloat16
+        update = torch.empty_like(parameter, dtype=torch.bfloat16 if is_fast else torch.float32)
         local_tensor(update).copy_(gradient.lerp(average, self.momentum))
         return full_tensor(update)
 
@@ -76,14 +79,13 @@ class Muon:
 def orthogonalise(
     matrices: Float[Tensor, "stack rows columns"],
 ) -> Float[Tensor, "stack rows columns"]:
-    """For each matrix U S V^T with rows <= columns, approximately U V^T, in bfloat16.
+    """For each matrix U S V^T with rows <= columns, approximately U V^T.
 
     Newton-Schulz iterations of X <- a X + (b A + c A^2) X with A = X X^T, after scaling to a
     Frobenius norm of one.
     """
     a, b, c = COEFFICIENTS
-    x = matrices.bfloat16()
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

@@ -24,6 +24,8 @@ class TrainState:
     evaluated: the step of the last evaluation, if there was one.
     bad_steps: how many steps were skipped because the loss or the gradient was not finite;
         bad_in_a_row: those since the last step that was applied.
+    loss_scale: that of the next step in float16; scaled_steps: how many were applied since it last
+        changed.
     """
 
     step: int = 0
@@ -35,6 +37,8 @@ class TrainState:
     evaluated: int | None = None
     bad_steps: int = 0
     bad_in_a_row: int = 0
+    loss_scale: float | None = None
+    scaled_steps: int = 0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

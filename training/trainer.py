@@ -4,7 +4,7 @@ The batch of a step is a pure function of (seed, step), and its dropout of these
 run that is stopped and resumed takes the same steps as one that is not. A step whose loss or
 gradient is not finite changes no weight and no state of the optimizer. The loss, the norm of the
 gradients and whether both are finite stay tensors on the device. A callback that reads one of them
-waits for the device.
+waits for the device, and so does every step in float16, which adapts the scale of the loss.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from training.callback import Callback, Summary
 from training.config import TrainerConfig
-from training.device import autocast
+from training.device import autocast, choose_precision
 from training.distributed import Ranks, full_tensor
+from training.loss_scale import LossScaler
 from training.optimizer import Optimizer
 from training.state import TrainState
 
@@ -68,7 +69,9 @@ class Trainer:
         self.parallel_model = parallel_model
         self.model: nn.Module = getattr(parallel_model, "module", parallel_model)  # without DDP
         self.forward = torch.compile(parallel_model) if config.compile else parallel_model
+        self.precision = choose_precision(self.ranks.device, config.precision, self.model)
         self.autocast = autocast(self.ranks.device, config.precision, self.model)
+        self.scaler = LossScaler(state, self.precision.dtype)
         self.terms = config.loss_terms
         self.stop_signal = 0  # a number ends the loop after the step
         self.checkpoint_pending = False  # one is due, or was requested by a signal
@@ -79,7 +82,8 @@ class Trainer:
         """Train from the current state to `max_steps`; return the `summary`, which is None after a
         signal to stop. Raises what the first callback raised."""
         first, last = self.state.step, self.config.max_steps
-        log.info("training on %s from step %d to %d", self.ranks.device, first, last)
+        how = f"{self.ranks.device} in {self.precision.name} ({self.precision.reason})"
+        log.info("training on %s, from step %d to %d", how, first, last)
         try:
             self.call("on_start")
             while self.state.step < self.config.max_steps and not self.stop_signal:
@@ -123,16 +127,18 @@ class Trainer:
                     terms=self.terms,
                     soft_targets=self.teacher(x) if self.teacher else None,
                 )
-            (minimised / config.grad_accumulation).backward()
+            self.scaler.scale(minimised / config.grad_accumulation).backward()
             losses += micro_losses / config.grad_accumulation
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
         self.targets = targets
+        self.scaler.unscale(self.model.parameters())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         self.loss, *self.loss_terms = ranks.mean(losses).unbind()
         self.grad_norm = full_tensor(norm)
         self.is_finite = (self.loss + self.grad_norm).isfinite()
         self.call("on_gradients")
         self.lr = self.optimizer.step(state.step, self.is_finite)
+        self.scaler.update(self.is_finite)
         self.optimizer.zero_grad()
 
     def call(self, event: str, *details: object) -> None:

@@ -85,13 +85,13 @@ def test_speed_is_reported_where_it_is_known(
         ("NVIDIA L4", 121e12, 30.3e12),
         ("NVIDIA L40S", None, None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None),
-        ("Tesla T4", None, 8.1e12),
+        ("Tesla T4", 65e12, 8.1e12),
     ],
 )
 def test_peaks_of_gpus_go_by_their_whole_name(
     monkeypatch: pytest.MonkeyPatch, name: str, bf16: float | None, fp32: float | None
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    assert find_peak(torch.device("cuda"), is_bf16=True) == bf16
-    assert find_peak(torch.device("cuda"), is_bf16=False) == fp32
-    assert find_peak(torch.device("cpu"), is_bf16=True) is None
+    assert find_peak(torch.device("cuda"), in_16_bits=True) == bf16
+    assert find_peak(torch.device("cuda"), in_16_bits=False) == fp32
+    assert find_peak(torch.device("cpu"), in_16_bits=True) is None

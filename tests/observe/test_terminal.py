@@ -21,6 +21,7 @@ def shown(
     context = run_context(
         Path(run),
         "trainer.max_steps=1000",
+        "trainer.precision=fp32",
         write_sample=lambda: "Once [red] a hen.",
         has_page=has_page,
         gives_hints=gives_hints,
@@ -42,7 +43,7 @@ def test_the_summary_shows_results_and_the_next_commands() -> None:
         text = shown(live)
         for words in (
             "text, byte of 256 tokens, model of ",
-            "parameters, adamw, cpu",
+            "parameters, adamw\ncpu, fp32: trainer.precision=fp32\n",
             "25.0% above",
             "Validation  0.5500 bits per byte, 10.0% above the floor of 0.5000",
             "1,000 steps",

@@ -1,17 +1,20 @@
-"""Compare Muon on stacked matrices with torch.optim.Muon."""
+"""Compare Muon on stacked matrices with torch.optim.Muon and with a closed form."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from training.muon import Muon
+from training.muon import COEFFICIENTS, ITERATIONS, Muon, orthogonalise
 
 SHAPES = [(8, 8), (8, 8), (24, 8), (8, 24), (24, 8), (5, 7)]
 FINITE = torch.tensor(True)
 
 
-def test_steps_match_torch() -> None:
-    """Also where a parameter has no gradient at a step."""
+@pytest.mark.parametrize("is_emulated", ["", "1"])
+def test_steps_match_torch(is_emulated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a parameter has no gradient at a step, and in float32."""
+    monkeypatch.setenv("GLASSGPT_NO_BF16", is_emulated)
     torch.manual_seed(0)
     start = [torch.randn(shape) for shape in SHAPES]
     ours = [torch.nn.Parameter(each.clone()) for each in start]
@@ -34,3 +37,20 @@ def test_steps_match_torch() -> None:
         assert (one - other).norm() < 0.01 * moved
         for name, state in muon.state[one].items():
             torch.testing.assert_close(state, reference.state[other][name])
+
+
+def test_without_bfloat16_the_iterations_are_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They change nothing but the singular values, each by a polynomial."""
+    monkeypatch.setenv("GLASSGPT_NO_BF16", "1")
+    torch.manual_seed(0)
+    parameter = torch.nn.Parameter(torch.randn(5, 7))
+    parameter.grad = torch.randn(5, 7)
+    update = Muon([parameter], 0.04, 0.0, 0.0)._update(parameter, FINITE)
+    assert torch.equal(update, parameter.grad), "without momentum"
+    u, s, vh = torch.linalg.svd(parameter.grad.double(), full_matrices=False)
+    s, (a, b, c) = s / s.norm(), COEFFICIENTS
+    for _ in range(ITERATIONS):
+        s = a * s + b * s**3 + c * s**5
+    torch.testing.assert_close(
+        orthogonalise(update[None])[0].double(), (u * s) @ vh, rtol=1e-4, atol=1e-5
+    )

@@ -29,11 +29,12 @@ from data.tokens import document_starts
 from errors import UserError
 from model import GPT, cross_entropy
 from tests.conftest import every_device, small_config
+from training import loss_scale
 from training.callback import Callback, EvalMetrics, StepMetrics, Summary
 from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
-from training.device import autocast, check_training_memory
+from training.device import Precision, autocast, check_training_memory
 from training.distributed import FullCopy, Ranks
 from training.evaluation import Evaluation, measure
 from training.guard import Diverged, NonFiniteGuard, largest_activations
@@ -288,16 +289,65 @@ def test_every_step_draws_dropout_anew(tmp_path: Path) -> None:
     assert drawn[0] == drawn[1]
 
 
-def test_a_resumed_run_takes_the_same_steps(tmp_path: Path) -> None:
-    straight, _ = trainer(tmp_path / "straight", dropout=0.2)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_resumed_run_takes_the_same_steps(tmp_path: Path, precision: str) -> None:
+    config = replace(CONFIG, precision=precision)
+    straight, _ = trainer(tmp_path / "straight", config, dropout=0.2)
     straight.fit()
-    first, _ = trainer(tmp_path / "cut", replace(CONFIG, max_steps=3), dropout=0.2)
+    first, _ = trainer(tmp_path / "cut", replace(config, max_steps=3), dropout=0.2)
     first.fit()
-    second, diary = trainer(tmp_path / "cut", dropout=0.2, resume=True)
+    second, diary = trainer(tmp_path / "cut", config, dropout=0.2, resume=True)
+    assert second.state.loss_scale == first.state.loss_scale
     second.fit()
     assert diary.events[0] == ("start", 3)
     for a, b in zip(weights(straight).values(), weights(second).values(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("first_scale", [2.0**16, 2.0**40])
+def test_the_loss_scale_of_float16_is_that_of_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_scale: float
+) -> None:
+    """The larger first one overflows for several steps, which are skipped but do not end the run;
+    afterwards it doubles again."""
+    monkeypatch.setattr(loss_scale, "FIRST", first_scale)
+    monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 5)
+    config = replace(CONFIG, precision="fp16", max_steps=60, max_bad_steps=2, eval_every=0)
+    made, _ = trainer(tmp_path, config)
+    model = copy.deepcopy(made.model)
+    reference = Optimizer(model, made.optimizer.config, config.max_steps)
+    scaler = torch.amp.GradScaler("cpu", first_scale, growth_interval=5)
+    still = torch.optim.SGD(model.parameters(), lr=0.0)  # through which the scaler reads gradients
+    skipped = 0
+    made.call("on_start")
+    for step in range(config.max_steps):
+        inputs, targets = made.batches(step)
+        with torch.autocast("cpu", torch.float16):
+            loss = model(inputs, targets=targets)
+        scaler.scale(loss).backward()
+        scaler.unscale_(still)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        reference.step(step + 1, norm.isfinite())
+        skipped += not norm.isfinite()
+        scaler.step(still)
+        scaler.update()
+        reference.zero_grad()
+
+        made.step(inputs, targets)
+        made.call("on_step")
+        assert made.state.loss_scale == scaler.get_scale(), step
+        for ours, theirs in zip(made.model.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    made.call("on_end")
+    assert made.state.bad_steps == skipped > config.max_bad_steps
+
+
+def test_a_run_in_float16_that_diverges_ends(tmp_path: Path) -> None:
+    config = replace(CONFIG, precision="fp16", max_steps=100, max_bad_steps=5, eval_every=0)
+    made, _ = trainer(tmp_path, config)
+    poison(made, range(1, 101))
+    with pytest.raises(UserError, match="diverged at step 16"):  # the last that lowers the scale
+        made.fit()
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -355,7 +405,9 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
 def test_an_evaluation_on_a_cpu_is_in_float32_although_steps_are_in_bfloat16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.device.trains_faster_in_bf16", lambda _: True)
+    fast = Precision(torch.bfloat16, "as on another CPU")
+    monkeypatch.setattr("training.device.fast_precision", lambda _: fast)
+    monkeypatch.setattr("training.device.BF16_WIDTH", 1)
     losses = []
     for precision in ("auto", "fp32"):
         made, diary = trainer(tmp_path / precision, replace(CONFIG, precision=precision))
