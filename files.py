@@ -25,7 +25,8 @@ SUMS = "SHA256SUMS"
 def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading. Raises OSError for anything but a regular file: a named pipe would
     wait for a writer, and a device may never end."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the latter is Windows'
+    descriptor = os.open(path, os.O_RDONLY | flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is not a regular file", str(path))

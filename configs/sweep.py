@@ -148,7 +148,9 @@ class PrintBest(Callback):
             print("\n".join(["", *map(printable, lines)]))
             return
         best = min(rows, key=lambda row: row["val_bpb"])
-        hydra = yaml.safe_load(Path(best["run"], ".hydra", "hydra.yaml").read_text())["hydra"]
+        hydra = yaml.safe_load(Path(best["run"], ".hydra", "hydra.yaml").read_text("utf-8"))[
+            "hydra"
+        ]
         print(
             f"Best of {len(rows)} runs: {hydra['job']['override_dirname']}, "
             f"{best['val_bpb']:.4f} bits per byte, {best['run']}"
