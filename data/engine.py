@@ -26,9 +26,11 @@ class Tiktoken:
         of which both are equal give the same tokens.
     special: the ids of tokens that no text is encoded to, by their names.
     tokens: the bytes of all other tokens.
+    cuts_at_spaces: the tokens of any text are those of its words, each with the space before it.
     """
 
     file = "tokenizer.tiktoken"
+    cuts_at_spaces = True
 
     def __init__(self, encoding: tiktoken.Encoding) -> None:
         self.encoding, self.name = encoding, encoding.name

@@ -112,9 +112,24 @@ class HuggingFace:
             )
         return before[0] if before else None
 
+    @cached_property
+    def cuts_at_spaces(self) -> bool:
+        """As for `Tiktoken`; False if it is not known to be so."""
+        try:
+            self._unchecked_pairs()
+        except ValueError:
+            return False
+        return all(re.fullmatch(r"\s+|\S+", name) for name in self.in_text)
+
     def byte_pairs(self) -> BytePairs:
         """Raises ValueError for anything but byte-level BPE with a known pattern, in which each
         token has the merge that its rank alone would give it."""
+        pairs = self._unchecked_pairs()
+        _check_merges(pairs.ranks, self.json["model"])
+        return pairs
+
+    def _unchecked_pairs(self) -> BytePairs:
+        """What `byte_pairs` gives, whatever the merges are; checking them takes seconds."""
         model = self.json["model"]
         odd = ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix")
         if model["type"] != "BPE" or any(model[key] for key in odd):
@@ -131,7 +146,6 @@ class HuggingFace:
         pattern = _pattern_of(self.json["pre_tokenizer"])
         if pattern is None or (pattern is BYTE and model["merges"]):
             raise ValueError("the tokenizer cuts a text with a pattern that is not known here")
-        _check_merges(ranks, model)
         return BytePairs(pattern, ranks, self.special, self.in_text, normalizer == "NFC")
 
 

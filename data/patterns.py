@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# Where every pattern begins a piece, in any context: before a space after a visible character.
+WORD_START = r"(?<=\S)(?= )"
+
 
 class Pattern(NamedTuple):
     """A pattern for tiktoken, and other ways in which it is written for `tokenizers`."""

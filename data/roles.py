@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from jaxtyping import Float64, Int64
 
 from data.batches import UNSCORED
 from data.corpus import Corpus
-from data.floor import character_bits
+from data.floor import token_bits
 from data.tales import Mention, Tales, tales_rules
 from data.tokenizer import Tokenizer
 
@@ -24,14 +25,16 @@ ROLES = (
     "spelling within a word",
 )
 AGAIN, OBJECTS, SONG, FIRST, FORMS, SPELLING = range(len(ROLES))
+# The next tale begins with some letter. Before one, GPT-2 cuts an empty line into two tokens.
+NEXT = "A"
 
 
 class TaleRoles(NamedTuple):
     """Whole tales as rows of tokens, as long as they fit the context; what is beyond the end of a
     tale is not scored.
 
-    floor: the information of each target in bits, given the text before it, which no model can
-        beat in expectation. roles: of each target, an index into ROLES.
+    floor: the information of each target in bits, given the tokens before it: the loss of a perfect
+        model. roles: of each target, an index into ROLES.
     """
 
     inputs: Int64[np.ndarray, "tale token"]
@@ -43,23 +46,23 @@ class TaleRoles(NamedTuple):
 def tale_roles(
     corpus: Corpus | None, tokenizer: Tokenizer, n_tales: int, max_tokens: int
 ) -> TaleRoles | None:
-    """The first validation tales, each with the mark that ends it; None for any other corpus."""
-    if not isinstance(corpus, Tales):
+    """The first validation tales, each with the mark that ends it; None for any other corpus, and
+    for a tokenizer with which the floor of a token is not known."""
+    if not isinstance(corpus, Tales) or not tokenizer.engine.cuts_at_spaces:
         return None
     mark, grammar = corpus.config.document_end, tales_rules()
     tales = [*islice(corpus.tales("val"), n_tales)]
+    encode = lru_cache(maxsize=None)(tokenizer.encode)
     shape = (len(tales), max_tokens + 1)
     tokens, floor = np.zeros(shape, np.int64), np.zeros(shape)
     roles = np.full(shape, UNSCORED)
     for row, tale in enumerate(tales):
         text = mark + tale.text + mark
-        ids = tokenizer.encode(text)
-        lengths = [len(tokenizer.decode_bytes([token])) for token in ids]
-        known = np.cumsum([*[0] * len(mark), *character_bits(tale.text + mark, grammar)])
-        ends = np.cumsum(lengths)
-        bits = np.diff(known[ends - 1], prepend=0)
+        ids = tokenizer.encode(text + NEXT)[: -len(NEXT)]
+        lengths = tokenizer.token_bytes[ids]
+        bits = token_bits(tale.text, mark, mark + NEXT, encode, grammar)
         shift = [Mention(name, len(mark) + a, len(mark) + b) for name, a, b in tale.mentions]
-        found = np.where(ends > len(mark), token_roles(text, lengths, shift), UNSCORED)
+        found = np.where(lengths.cumsum() > len(mark), token_roles(text, lengths, shift), UNSCORED)
         n = min(len(ids), shape[1])
         tokens[row, :n], floor[row, :n], roles[row, :n] = ids[:n], bits[:n], found[:n]
     targets = np.where(roles == UNSCORED, UNSCORED, tokens)
@@ -74,7 +77,7 @@ def tale_roles(
 
 
 def token_roles(
-    text: str, lengths: Sequence[int], mentions: Sequence[tuple[str, int, int]]
+    text: str, lengths: Int64[np.ndarray, " token"], mentions: Sequence[tuple[str, int, int]]
 ) -> Int64[np.ndarray, " token"]:
     """The role of every token of a text in ASCII, whose tokens have these `lengths`.
 
@@ -82,7 +85,8 @@ def token_roles(
 
     The token with the first letter of a word from a slot has the role of the word: of a name, an
     object or another thing that is mentioned again, of the song, or else of a first choice. What
-    continues a word is spelling, and all other tokens are the form of a sentence.
+    continues a word is spelling, and all other tokens are the form of a sentence. So an article is
+    a form, though ` an` also tells something of the word after it.
     """
     ends = np.cumsum(lengths)
     starts = ends - lengths

@@ -33,6 +33,7 @@ from jaxtyping import UInt64
 
 from data.cache import publish, remove_leftovers
 from data.corpus import SPLITS, Corpus, Document
+from data.patterns import WORD_START
 from data.progress import Reading, show_reading
 from data.tokenizer import Tokenizer
 from files import SUMS, find_damage, read_json, read_text, write_sums
@@ -47,10 +48,10 @@ MANIFEST = "shards.json"  # of a folder of shards that prepare.py makes
 PIECE = 1 << 18  # characters that a thread encodes at a time, about
 THREADS = os.cpu_count() or 1
 
-# Positions where every tokenizer here begins a new piece in any context: before a space that
-# follows a visible character; after a line end between visible characters, except before a slash
-# (o200k_base joins punctuation, line ends and slashes).
-_BOUNDARY = re.compile(r"(?<=\S)(?= )|(?<=\S\n)(?=[^\s/])")
+# Positions where every tokenizer here begins a new piece in any context: where a word starts; after
+# a line end between visible characters, except before a slash (o200k_base joins punctuation, line
+# ends and slashes).
+_BOUNDARY = re.compile(WORD_START + r"|(?<=\S\n)(?=[^\s/])")
 
 
 def is_prepared(path: Path) -> bool:

@@ -60,7 +60,8 @@ def find_names(opened: OpenRun) -> Names:
         sys.exit(f"{opened.run.path}: was not trained on tales")
     corpus, _ = load_dataset(data, tokenizer, ".cache", 1, ("val",), trusted=True, say=print)
     tales = tale_roles(corpus, tokenizer, N_TALES, opened.config.model.context_length)
-    assert tales is not None
+    if tales is None:
+        sys.exit(f"{opened.run.path}: has a tokenizer with which the floor of a token is not known")
     return Names(tales, tales.roles == AGAIN)
 
 
@@ -119,10 +120,11 @@ def when(opened: OpenRun, head: Head) -> None:
         reached = ", ".join(str(logged.steps[place]) for place in places)
         print(f"  its score copy reaches 10%, 50%, 90% of its last {scores[-1]:.2f} at {reached}")
     lines = map(json.loads, (opened.run.path / "metrics.jsonl").read_text().splitlines())
-    excess = {line["step"]: line["excess/names again"] for line in lines if "val_bpb" in line}
+    tag = "excess/names again"
+    excess = {line["step"]: line[tag] for line in lines if tag in line}
     shown = [step for step in excess if step in (100, 200, 300, 400, 600, 1000, max(excess))]
     learned = ", ".join(f"{excess[step]:.1f} at {step}" for step in shown)
-    print(f"  excess/names again, in bits per tale: {learned}")
+    print(f"  {tag}, in bits per tale: {learned}")
     result = json.loads(opened.run.summary_file.read_text())
     above = result["val_bpb"] / result["floor_bpb"] - 1
     print(f"  at the end {result['val_bpb']:.4f} bits per byte, {above:.1%} above the floor")

@@ -3,7 +3,7 @@
 unit     of the values
 texts    the targets of each text, as labels
 groups   by name: for each text, the places of its targets in this group
-floor    of each text, the bits of its targets that no model can beat; null if unknown
+floor    of each text, the loss of a perfect model on its targets, in bits; null if unknown
 steps    by step: "values", by group, over all texts that are scored; and "bits" of these texts
 """
 

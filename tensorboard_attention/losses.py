@@ -3,7 +3,7 @@
 unit     of the values
 texts    the tokens of each text
 groups   by name: for each text, the places of its tokens in this group
-floor    for each text, the bits of its tokens that no model can beat; null if they are unknown
+floor    for each text, the loss of a perfect model on its tokens, in bits; null if it is unknown
 steps    by step: "values" by group, and "bits", the loss of each token of each text
 """
 

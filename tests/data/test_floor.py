@@ -1,58 +1,126 @@
-"""The floor of every character of a tale, compared with all texts of a grammar."""
+"""The floor of every token of a tale, compared with the tokens of all texts of a grammar."""
 
 from __future__ import annotations
 
 import math
 import random
+from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from data.floor import character_bits
-from data.tales import read_rules, tale, tales_rules
+from data.floor import token_bits
+from data.patterns import BPE
+from data.tales import Grammar, read_rules, tales_rules
+from data.tales_grammar import RULES
+from data.tokenizer import Tokenizer, train_bpe
 from tests.data.derivations import derivations
+from tests.data.fast import BYTES, imported
+from tests.data.strings import NAMES, PATTERNED, make
+
+BEFORE, AFTER = "\n\n", "\n\nA"
+MEMORY = read_rules(
+    {
+        "story": [
+            "{He hero} saw {a thing}. {hero} saw {a thing.b}, and {a thing.c}.*3",
+            "{hero} had {a thing}. {His hero} {thing} was {look}{more}.*2",
+            "{hero} met {friend}, and {friend}'s {thing} {him hero}.",
+        ],
+        "more": [" too", " and {look.b}*2", ", {look.b}", " and {look.b}, and {a thing.d}"],
+        "hero": ["Ida", "Tom*4"],
+        "friend": ["Ida", "Tom", "Amy"],
+        "thing": ["hat", "ham*2", "egg"],
+        "look": ["old", "odd*3", "red"],
+    },
+    unique=frozenset({"thing"}),
+)
+# An option begins as another one does, within a word, at its end, and with several words.
+BEGINNINGS = read_rules(
+    {
+        "story": ["{when}, {x} {had}{end}*3", "{when} {x}'s hat{end}", '"{x} {had}"{end}*2'],
+        "when": ["On", "One*2", "Once a day*3", "On a"],
+        "x": ["a", "an*2", "ants", "a hat"],
+        "had": ["had", "hadn't*2", "hats"],
+        "end": ["!{x.b}", "! {x.b}*2", "\n{had.b}", ".", "  {had.b}  2."],
+    }
+)
 
 
-def test_every_character_of_every_text_of_a_grammar():
-    """The probability of a prefix is that of all texts that begin with it."""
-    grammar = read_rules(
-        {
-            "story": [
-                "{He hero} saw {a thing}. {hero} saw {a thing.b}, and {a thing.c}.*3",
-                "{hero} had {a thing}. {His hero} {thing} was {look}{more}.*2",
-                "{hero} met {friend}, and {he friend} met {him hero}.",
-            ],
-            "more": [" too", " and {look.b}*2", ", {look.b}", " and {look.b}, and {a thing.d}"],
-            "hero": ["Ida", "Tom*4"],
-            "friend": ["Ida", "Tom", "Amy"],
-            "thing": ["hat", "ham*2", "egg"],
-            "look": ["old", "odd*3", "red"],
-        },
-        unique=frozenset({"thing"}),
-    )
-    texts = {drawn.text + "\n\n": 2**-drawn.bits for drawn in derivations(grammar)}
-    assert len(texts) == 178
+def all_texts(grammar: Grammar) -> dict[str, float]:
+    """Every text, with its probability."""
+    texts: dict[str, float] = defaultdict(float)
+    for drawn in derivations(grammar):
+        texts[drawn.text] += 2**-drawn.bits
     assert math.fsum(texts.values()) == pytest.approx(1, abs=1e-12)
-
-    def probability(prefix: str) -> float:
-        return math.fsum(value for text, value in texts.items() if text.startswith(prefix))
-
-    for text in random.Random(0).sample([*texts], 40):
-        prefixes = [probability(text[:length]) for length in range(len(text) + 1)]
-        expected = -np.diff(np.log2(prefixes))
-        np.testing.assert_allclose(character_bits(text, grammar), expected, atol=1e-9)
+    return texts
 
 
-def test_the_bits_of_a_tale():
-    rng, grammar = random.Random(3), tales_rules()
-    for _ in range(20):
-        drawn = tale(rng, grammar)
-        bits = character_bits(drawn.text + "\n\n", grammar)
-        assert bits.sum() == pytest.approx(drawn.bits, abs=1e-6)
-        assert bits.min() >= -1e-9
-        np.testing.assert_allclose(character_bits(drawn.text, grammar), bits[:-2], atol=1e-9)
+def check(grammar: Grammar, texts: Mapping[str, float], tokenizer: Tokenizer, n_texts: int) -> None:
+    """The probability of the first tokens of a text is that of all texts that begin with them."""
+    prefixes: dict[tuple[int, ...], float] = defaultdict(float)
+    for text, probability in texts.items():
+        tokens = tokenizer.encode(BEFORE + text + AFTER)
+        for length in range(len(tokens) + 1):
+            prefixes[tuple(tokens[:length])] += probability
+    for text in random.Random(0).sample([*texts], min(n_texts, len(texts))):
+        tokens = tokenizer.encode(BEFORE + text + AFTER)
+        known = [math.log2(prefixes[tuple(tokens[:n])]) for n in range(len(tokens) + 1)]
+        found = token_bits(text, BEFORE, AFTER, tokenizer.encode, grammar)
+        np.testing.assert_allclose(found, -np.diff(known), atol=1e-9)
 
 
-def test_a_text_that_is_no_tale():
-    with pytest.raises(ValueError, match="is no tale, from 'all me Ishmael"):
-        character_bits("Call me Ishmael.", tales_rules())
+@pytest.mark.parametrize("grammar", [MEMORY, BEGINNINGS], ids=["memory", "beginnings"])
+@pytest.mark.parametrize("name", [*NAMES, "own", "imported"])
+def test_every_token_of_every_text_of_a_grammar(name: str, grammar: Grammar) -> None:
+    texts = all_texts(grammar)
+    own = train_bpe(texts, 330)
+    made = {"own": lambda: own, "imported": lambda: imported(own, in_text=["ha", "\n\n", " "])}
+    tokenizer = made.get(name, lambda: make(name))()
+    assert tokenizer.engine.cuts_at_spaces
+    check(grammar, texts, tokenizer, 40)
+
+
+words = st.lists(st.text("aBst1'/ \n", min_size=1, max_size=4), min_size=3, max_size=4, unique=True)
+templates = st.lists(
+    st.sampled_from(["{x}", "{x.b}", "{y}", "{z}", " ", "  ", "a", "'s", "\n", "!", " B", "1"]),
+    max_size=4,
+).map(lambda parts: "{x}" + "".join(parts))
+options = st.lists(templates, min_size=1, max_size=3, unique=True)
+
+
+@given(
+    options,
+    words,
+    words,
+    st.lists(st.sampled_from(["{y}a", "{y} a", "{y.b} *2", "! {y.b}"]), min_size=1, unique=True),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_token_of_any_grammar(
+    story: list[str], x: list[str], y: list[str], z: list[str]
+) -> None:
+    grammar = read_rules({"story": story, "x": [x[0] + "*3", *x[1:]], "y": y, "z": z})
+    texts = all_texts(grammar)
+    for tokenizer in PATTERNED.values():
+        check(grammar, texts, tokenizer, 5)
+
+
+def test_a_token_excludes_those_that_begin_as_it_does() -> None:
+    """` On` has 2 of the 8 weights of the rule `when`; ` One`, which begins as it, has 4."""
+    ranks = BYTES | {token: 256 + i for i, token in enumerate([b" O", b" On", b" One"])}
+    encoding = tiktoken.Encoding(
+        "own", pat_str=BPE.tiktoken, mergeable_ranks=ranks, special_tokens={}
+    )
+    grammar = read_rules({**RULES, "story": ["So it was. {when}, it was not."]})
+    for when, bits in (("On a hot May day", 2), ("One day in May", 1)):
+        text = f"So it was. {when}, it was not."
+        found = token_bits(text, "", AFTER, encoding.encode_ordinary, grammar)
+        assert found[:11].tolist() == [*[0] * 10, bits]
+
+
+def test_a_text_that_is_no_tale() -> None:
+    with pytest.raises(ValueError, match="is no tale, from 'Call' on"):
+        token_bits("Call me Ishmael.", "", "", make("byte").encode, tales_rules())

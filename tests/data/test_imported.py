@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,31 @@ def test_what_only_the_library_can_do_has_no_byte_pairs(change: Any, message: st
             setattr(fast, name, value)
     with pytest.raises(ValueError, match=message):
         engine(fast).byte_pairs()
+
+
+@pytest.mark.parametrize(
+    ("fast", "name", "cuts"),
+    [
+        (train(bytes_alone(True)), "<think>", True),
+        (train(split(LLAMA3.oniguruma)), "\n\n", True),
+        (train(DIGITS, normalizers.NFC()), "hens", True),
+        (train(bytes_alone(True)), "a ", False),
+        (train(bytes_alone(True)), "a b", False),
+        (train(bytes_alone(False)), "<think>", False),
+        (train(split(r".{1,3}")), "<think>", False),
+        (sentence_piece(), "<think>", False),
+    ],
+)
+def test_which_tokenizers_cut_a_text_at_its_spaces(fast: Any, name: str, cuts: bool) -> None:
+    fast.add_tokens([AddedToken(name, normalized=False)])
+    encode, found = engine(fast).encode, engine(fast).cuts_at_spaces
+    texts = ["a b", "s a", "1 2", "a\n\nb c", "x's a b", *STRINGS[:600:2]]
+    words = [re.split(r"(?<=\S)(?= )", text) for text in texts]
+    same = [
+        [*itertools.chain(*map(encode, each))] == encode(text)
+        for each, text in zip(words, texts, strict=True)
+    ]
+    assert found == all(same) == cuts
 
 
 def test_a_name_that_merges_also_make_has_no_byte_pairs() -> None:
