@@ -1,9 +1,9 @@
 """What was learned when: the loss by what the next token is.
 
-Of tales, whose grammar knows the floor of every token, it is the loss above the floor by role, in
-bits per tale: the roles add up to the whole distance from the floor. Of other corpora, it is the
-loss in bits per token by how often the word came before in the context, by the position in the
-context and by the frequency of the token.
+Of tales, whose grammar gives the floor of every token, it is the loss above the floor by role, in
+bits per tale: the roles add up to the whole distance from the floor. Of other corpora, and with a
+tokenizer for which these floors are not known, it is the loss in bits per token by how often the
+word came before in the context, by the position in the context and by the frequency of the token.
 
 Promises: the same texts at every evaluation, and the model is as it was before.
 """
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from data.batches import UNSCORED, EvalBatches
 from data.roles import ROLES, tale_roles
+from errors import counted
 from model import GPT, evaluating
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ FREQUENCIES = {"1% or more": (0.01, 2), "0.1% to 1%": (0.001, 0.01), "under 0.1%
 class ScoredTexts(NamedTuple):
     """Texts, and which of their targets are counted together, by the name of the scalar.
 
-    floor: of each target in bits, if it is known; n_tales: then, of how many tales.
+    floor: of each target in bits, if it is known (see `TaleRoles`); n_tales: then, of how many
+        tales.
     """
 
     inputs: Int64[np.ndarray, "text token"]
@@ -60,14 +62,17 @@ class ScoredTexts(NamedTuple):
     @property
     def unit(self) -> str:
         """Of what `by_group` returns."""
-        return "bits per token" if self.floor is None else "bits per tale above the floor"
+        if self.floor is None:
+            return "bits per token"
+        return f"bits per tale above the floor (mean of {counted(self.n_tales, 'tale')})"
 
     def by_group(self, bits: Float[np.ndarray, "text token"]) -> dict[str, float]:
-        """What is logged of the loss of every target, in bits."""
+        """What is logged of the loss of every target, in bits: nothing of a group without any."""
+        groups = {tag: at for tag, at in self.groups.items() if at.any()}
         if self.floor is not None:
             above = bits - self.floor
-            return {tag: float(above[at].sum()) / self.n_tales for tag, at in self.groups.items()}
-        return {tag: float(bits[at].mean()) for tag, at in self.groups.items() if at.any()}
+            return {tag: float(above[at].sum()) / self.n_tales for tag, at in groups.items()}
+        return {tag: float(bits[at].mean()) for tag, at in groups.items()}
 
 
 def scored_texts(context: RunContext) -> ScoredTexts:

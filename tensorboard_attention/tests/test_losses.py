@@ -20,7 +20,11 @@ from tensorboard_attention.tests.test_live import REFRESH
 LOSSES: dict[str, Any] = {
     "unit": "bits per tale above the floor",
     "texts": [["Ida", " sang", HOSTILE], [" Tom"]],
-    "groups": {"excess/names again": [[0], [0]], "excess/song": [[1, 2], []]},
+    "groups": {
+        "excess/names again": [[0], [0]],
+        "excess/song": [[1, 2], []],
+        "excess/objects again": [[], []],  # nothing of them was logged
+    },
     "floor": [[1.0, 0.0, 2.0], [3.0]],
     "steps": {
         "100": {

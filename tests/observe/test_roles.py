@@ -61,7 +61,9 @@ def test_only_what_fits_the_context_is_scored(tmp_path: Path) -> None:
     bits = target_bits(context.model.train(), texts)
     assert context.model.training and bits.shape == (N_TALES, 50)
     assert texts.floor is not None
-    total = sum(texts.by_group(bits).values())
+    found = texts.by_group(bits)
+    assert "excess/song" not in found and found.keys() < {f"excess/{name}" for name in ROLES}
+    total = sum(found.values())
     assert total == pytest.approx((bits - texts.floor).sum() / N_TALES, rel=1e-9)
 
 
@@ -111,6 +113,7 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
     found = json.loads(read_losses(tmp_path))
     texts, bits = context.scored_texts, context.target_bits(20)
     assert [*found["steps"]] == ["10", "20"]
+    assert found["unit"] == f"bits per tale above the floor (mean of {N_TALES} tales)"
     assert found["steps"]["20"]["values"] == pytest.approx(context.losses(20), abs=1e-4)
     for row, (tokens, floor, seen) in enumerate(
         zip(found["texts"], found["floor"], found["steps"]["20"]["bits"], strict=True)
