@@ -197,7 +197,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
         "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, -0.2500], 2 seeds" in done.stdout
     )
     report = (tmp_path / "report.html").read_text()
-    assert "<svg" in report and "<script" not in report and "excess/song" in report
+    assert "<svg" in report and "<script" not in report and "excess/sentence forms" in report
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
     assert one.splitlines()[1].startswith("all runs")
