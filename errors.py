@@ -5,10 +5,20 @@ Any other exception is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
+
+SPACE = "free some disk space, or raise the limit"
+PERMISSIONS = "change its permissions, or give another file or folder"
+OPEN_FILES = "raise the limit on open files (ulimit -n)"
+ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), SPACE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), PERMISSIONS),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), OPEN_FILES),
+}
 
 
 class UserError(Exception):
@@ -17,6 +27,17 @@ class UserError(Exception):
     The message is one line that names the setting or file, what is wrong with it and what to do.
     Scripts print it on standard error and exit with status 2.
     """
+
+
+def refusal(error: OSError) -> str:
+    """What a file system refuses, in which file, and what to do."""
+    name = error.filename
+    file = os.fsdecode(name) if isinstance(name, str | bytes) else "standard output or a file"
+    return f"{file}: cannot be read or written ({error.strerror}); {advice(error)}"
+
+
+def advice(error: OSError) -> str:
+    return ADVICE.get(error.errno or 0, "check it, or give another file or folder")
 
 
 def printable(text: str) -> str:

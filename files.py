@@ -109,14 +109,17 @@ def fsync(path: Path) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Write `text` to a file as UTF-8. Raises OSError if a folder is in its place."""
-    temporary = _beside(path)
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    replace_lines(path, [text.encode()])
+
+
+def replace_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write lines to a file, which they may come from. Raises OSError if a folder is in its
+    place."""
+    with _temporary(path) as temporary:
+        with temporary.open("wb") as file:
+            file.writelines(lines)
         fsync(temporary)
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     fsync(path.parent)
 
 
@@ -128,16 +131,11 @@ def new_file(path: Path) -> Iterator[Path]:
     Raises FileExistsError if there is something at `path` at the end. If the block raises, nothing
     is left. A killed process can leave a temporary file behind, whose name starts with a dot.
     """
-    temporary = _beside(path)
-    with _parents(path):
-        try:
-            yield temporary
-            fsync(temporary)
-            _move_to_nothing(temporary, path)
-            fsync(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    with _parents(path), _temporary(path) as temporary:
+        yield temporary
+        fsync(temporary)
+        _move_to_nothing(temporary, path)
+        fsync(path.parent)
 
 
 def _move_to_nothing(file: Path, path: Path) -> None:
@@ -173,13 +171,9 @@ def replace_link(link: Path, target: str | Path) -> None:
     """Point a symbolic link to `target`. Raises OSError if a folder is in its place."""
     if os.name == "nt":
         raise OSError(errno.ENOTSUP, "Windows cannot replace symbolic links to folders", str(link))
-    temporary = _beside(link)
-    temporary.symlink_to(target)
-    try:
+    with _temporary(link) as temporary:
+        temporary.symlink_to(target)
         temporary.replace(link)
-    except BaseException:
-        temporary.unlink()
-        raise
 
 
 @contextmanager
@@ -191,15 +185,10 @@ def replace_folder(folder: Path, is_new: bool = False) -> Iterator[Path]:
     everything that was created is removed. A killed process can leave a temporary folder behind,
     whose name starts with a dot.
     """
-    temporary = _beside(folder)
-    with _parents(folder):
-        try:
-            temporary.mkdir()
-            yield temporary
-            _move_into_place(temporary, folder, is_new)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+    with _parents(folder), _temporary(folder) as temporary:
+        temporary.mkdir()
+        yield temporary
+        _move_into_place(temporary, folder, is_new)
 
 
 def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
@@ -230,9 +219,39 @@ def remove(path: Path) -> None:
     hidden = _beside(path)
     with suppress(OSError):
         path.rename(hidden)
+    _delete(hidden)
+
+
+def _delete(path: Path) -> None:
     with suppress(OSError):
-        hidden.unlink()
-    shutil.rmtree(hidden, ignore_errors=True)
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Let an OSError of the block name `path` if it names no file, as those of writing do, or a
+    temporary one, of which the user knows nothing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        elif temporary and isinstance(error.filename, str | bytes):
+            error.filename = os.fsdecode(error.filename).replace(temporary.name, path.name)
+        raise
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Yield a new hidden name beside `path`; if the block raises, delete what has this name."""
+    temporary = _beside(path)
+    with naming(path, temporary):
+        try:
+            yield temporary
+        except BaseException:
+            _delete(temporary)
+            raise
 
 
 def real_path(path: Path) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import errno
 import gc
 import io
 import os
@@ -40,16 +39,11 @@ from configs.schema import (
     run_folder,
 )
 from configs.sweep import count_runs, is_sweep, sweep_overrides
-from errors import UserError, printable
+from errors import UserError, printable, refusal
 from openmp import GC_THRESHOLD
 
-# A full disk, a quota, a file-size limit, a read-only folder.
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-# Missing permissions, a broken disk: of reading or of writing.
-CANNOT_USE = (errno.EACCES, errno.EPERM, errno.EIO)
 # How long other ranks wait for the first one of their node to report a mistake.
 RANK_SECONDS = 5
-BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR)
 # What torch, the C++ library and Python say if memory is limited.
 NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
 MAX_SWEEP = 10_000
@@ -186,8 +180,7 @@ def version() -> str:
 
 def _end_thread(end: threading.ExceptHookArgs) -> None:
     """A full disk ends the thread that writes events; the main thread reports it in one line."""
-    refused = (*CANNOT_WRITE, *CANNOT_USE)
-    if not (isinstance(end.exc_value, OSError) and end.exc_value.errno in refused):
+    if not isinstance(end.exc_value, OSError):
         threading.__excepthook__(end)
 
 
@@ -209,12 +202,14 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
         if isinstance(error.__context__, KeyboardInterrupt):
             print("\nstopped", file=sys.stderr)
             sys.exit(130)
-        if isinstance(error, OSError) and (message := _refusal(error, script)):
-            fail(message)
         names = ("MemoryError", "OutOfMemoryError")
         is_memory = any(kind.__name__ in names for kind in type(error).__mro__)
         if is_memory or re.search(NO_MEMORY, str(error)):
             fail("out of memory; choose a smaller model, a smaller batch or fewer samples")
+        if isinstance(error, OSError) and error.errno:  # the system refuses, whatever and why
+            started = "; a run that had already started continues with resume=..."
+            again = ", then run the command again" + (started if script == "train" else "")
+            fail(refusal(error) + again)
         if not is_users_mistake(error):
             raise
         if unknown := unknown_setting(error):
@@ -222,24 +217,6 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
             is_given = any(unknown in argument for argument in sys.argv[1:])
             fail(message if is_given else f"{message} (the experiment sets it)")
         fail(one_line(error))
-
-
-def _refusal(error: OSError, script: str) -> str | None:
-    """What a file system refuses, and what to do; None for an error that may be a bug."""
-    file = f"{error.filename or 'standard output or a file'}: "
-    again = "then run the command again"
-    if script == "train":
-        again += "; a run that had already started continues with resume=..."
-    if error.errno in CANNOT_WRITE:
-        return (
-            f"{file}cannot be written ({error.strerror}); free some disk space or make its folder "
-            f"writable, {again}"
-        )
-    if error.errno in CANNOT_USE:
-        return f"{file}cannot be read or written ({error.strerror}); fix its permissions, {again}"
-    if error.errno in BAD_NAME or (error.errno == errno.ENOENT and is_users_mistake(error)):
-        return f"{file}cannot be a file or folder ({error.strerror}); choose another name"
-    return None
 
 
 def fail(message: str) -> NoReturn:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from errors import UserError
+from errors import UserError, refusal
 from files import remove, replace_folder
 
 ABANDONED = 24 * 3600  # seconds without a change
@@ -28,10 +28,7 @@ def publish(folder: Path, setting: str = "cache_dir") -> Iterator[Path]:
         with replace_folder(folder) as temporary:
             yield temporary
     except OSError as error:
-        raise UserError(
-            f"{setting}: cannot write to {folder.parent} ({error.strerror}); "
-            "free some space or choose another folder"
-        ) from error
+        raise UserError(f"{setting}: {refusal(error)}") from error
 
 
 def remove_leftovers(folder: Path) -> None:

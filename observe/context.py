@@ -17,6 +17,7 @@ from data import Corpus, Dataset
 from data.arrays import Tokens
 from data.tokens import document_starts
 from errors import UserError
+from files import naming
 from model import GPT
 from observe.heads import HeadScores
 from observe.roles import ScoredTexts, scored_texts, target_bits
@@ -118,4 +119,5 @@ def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
             f"{folder}: TensorBoard needs a folder whose name is UTF-8; rename it, or use a locale "
             "such as LC_ALL=C.UTF-8"
         ) from None
-    return SummaryWriter(str(folder), purge_step=purge_step)
+    with naming(folder):
+        return SummaryWriter(str(folder), purge_step=purge_step)

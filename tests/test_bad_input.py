@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from configs.cli import one_line_errors
 from tests.conftest import ROOT, TINY, command, files, succeed
 
 # (script, arguments, words that the error line must contain). `{tiny}` is replaced by the
@@ -455,28 +458,59 @@ def test_a_limit_of_memory(tmp_path: Path, tiny_run: Path) -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
 def test_python_without_memory(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    from configs.cli import one_line_errors
-
     with pytest.raises(SystemExit) as exit, one_line_errors():
         raise error
     assert exit.value.code == 2
     assert capsys.readouterr().err.startswith("error: out of memory")
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message does not say that it cannot be written."""
-    from configs.cli import one_line_errors
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        ("ENOSPC", "free some disk space"),
+        ("EACCES", "permissions"),
+        ("EMFILE", "ulimit -n"),
+        *((name, "another file or folder") for name in ("ESTALE", "ENOLCK", "EBUSY", "ETIMEDOUT")),
+    ],
+)
+@pytest.mark.parametrize("name", ["ä/notes.txt", "ä/notes.txt".encode(), None, 3])
+def test_what_a_system_refuses_is_one_line(
+    number: str, advice: str, name: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = getattr(errno, number)
+    file = "standard output or a file" if name in (None, 3) else "ä/notes.txt"
+    with pytest.raises(SystemExit) as exit, one_line_errors():
+        raise OSError(code, os.strerror(code), name)
+    assert exit.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {file}: cannot be read or written ({os.strerror(code)}); ")
+    assert advice in line and ("space" in line) == (number == "ENOSPC")
 
+
+@pytest.mark.parametrize(
+    ("refuse", "name"),
+    [
+        # Not even root can; the error of a read names no file.
+        (lambda: Path("/proc/self/mem").read_bytes(), "standard output or a file"),
+        (lambda: Path("file").mkdir(exist_ok=True), "file"),
+        (lambda: Path("file/below").write_text(""), "file/below"),
+    ],
+)
+def test_a_refusal_names_its_file(
+    refuse: Callable[[], object],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
     with pytest.raises(SystemExit), one_line_errors():
-        Path("/proc/self/mem").read_bytes()  # which not even root can
-    message = capsys.readouterr().err
-    assert message.startswith("error: ") and "read" in message
-    assert "cannot be written" not in message
+        refuse()
+    assert capsys.readouterr().err.startswith(f"error: {name}: cannot be read or written (")
 
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     """Only user errors are reduced to one line; a bug must not be hidden."""
-    from configs.cli import one_line_errors
-
     with pytest.raises(ZeroDivisionError), one_line_errors():
         _ = 1 / 0

@@ -129,7 +129,9 @@ def test_output_on_a_full_disk(copied: Path) -> None:
 
     status, errors = write_to_full_disk("sample", "run=run", "max_new_tokens=5")
     assert status == 2 and errors.count("\n") == 2
-    begins = "run, step 6\nerror: standard output or a file: cannot be written (No space left"
+    begins = (
+        "run, step 6\nerror: standard output or a file: cannot be read or written (No space left"
+    )
     assert errors.startswith(begins)
     status, errors = write_to_full_disk("train", *TINY, "run_dir=full", "trainer.max_steps=99999")
     assert status == 129 and errors.count("\n") == 2

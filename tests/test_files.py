@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from functools import partialmethod
@@ -34,6 +35,35 @@ def test_a_text_that_cannot_be_written_changes_nothing(
     with pytest.raises(OSError, match="no"):
         replace_text(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_refusal_names_the_file_and_not_a_temporary_one(tmp_path: Path) -> None:
+    def write_file() -> None:
+        with new_file(tmp_path / "file") as temporary:
+            temporary.write_bytes(bytes(1000))
+
+    def write_folder(name: str = "file") -> None:
+        with replace_folder(tmp_path / "folder") as temporary:
+            (temporary / name).write_bytes(bytes(1000))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # stands for a full disk
+    try:
+        for write, named in (
+            (lambda: replace_text(tmp_path / "file", "x" * 1000), "file"),
+            (write_file, "file"),
+            (write_folder, "folder"),
+            (lambda: write_folder("no/file"), "folder/no/file"),
+        ):
+            with pytest.raises(OSError) as refused:
+                write()
+            assert refused.value.filename == str(tmp_path / named)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (tmp_path / "file").mkdir()
+    with pytest.raises(IsADirectoryError) as refused:
+        replace_text(tmp_path / "file", "")
+    assert refused.value.filename == str(tmp_path / "file")
 
 
 def test_a_link_replaces_a_link_and_no_folder(tmp_path: Path) -> None:

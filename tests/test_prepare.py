@@ -123,7 +123,7 @@ def test_mistakes_are_one_line(folder: Path, settings: tuple[str, ...], problem:
 def test_a_full_disk_and_more_shards_than_files(folder: Path) -> None:
     settings = ("to=small", "data.path=files/0.jsonl.gz", "tokenizer=byte", "shards=2")
     done = in_new_interpreter("prepare", *settings, cwd=folder, limit="ulimit -f 8")
-    assert done.returncode == 2 and "error: to: cannot write to small" in done.stderr, done.stderr
+    assert done.returncode == 2 and "error: to: small" in done.stderr, done.stderr
     output = succeed("prepare", *settings, cwd=folder)
     assert "1 file, 100 documents" in output and "no files, since there are fewer" in output
 

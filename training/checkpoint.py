@@ -29,7 +29,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from errors import UserError
+from errors import UserError, advice
 from files import (
     find_damage,
     fsync,
@@ -240,7 +240,7 @@ class Checkpoints:
             run = shlex.quote(str(self.folder.parent))
             raise UserError(
                 f"{self.folder}: the checkpoint cannot be written ({error.strerror or error}); "
-                f"earlier ones are intact: free some space, then continue with resume={run}"
+                f"earlier ones are intact: {advice(error)}, then continue with resume={run}"
             ) from error
 
 

@@ -42,7 +42,7 @@ import filelock
 import yaml
 
 from errors import UserError, check_path
-from files import fsync, read_json, read_text, real_path, replace_link, replace_text
+from files import fsync, naming, read_json, read_text, real_path, replace_link, replace_text
 from training.callback import Summary
 from training.checkpoint import Checkpoints
 from training.stored import flat
@@ -200,9 +200,10 @@ class Run:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """If the block raises because the run is no longer in its place, raise what
-        `check_in_place` does."""
+        `check_in_place` does. An OSError that names no file names the run."""
         try:
-            yield
+            with naming(self.path):
+                yield
         except (UserError, OSError):
             self.check_in_place()
             raise

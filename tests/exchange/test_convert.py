@@ -181,7 +181,7 @@ def test_a_full_disk(tales: Path, tmp_path: Path, target: str) -> None:
     )
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
-    assert "cannot be written" in line and "resume" not in line
+    assert "File too large" in line and "resume" not in line
     assert not list(tmp_path.iterdir())
 
 
