@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     composed: DictConfig
     config: TrainConfig
     resumed: Run | None = None  # the run to continue; None: a new one
-    pretrained: Pretrained | None = None  # the run whose model and tokenizer a new one starts with
+    pretrained: Pretrained | None = None  # the run to start from, as long as nothing is saved
     trunk: Trunk | None = None  # the run that a new one branches off from
     is_auto: bool = False  # resume=auto has found a run
     trusts_data: bool = True  # `data` comes from the command line, and not with a run
@@ -122,8 +122,7 @@ def open_settings(cfg: DictConfig) -> Settings:
     elif "experiment" in overridden():
         raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
     composed = resumed_config(run, cfg, overrides := _changes())
-    config = build(composed, TrainConfig)
-    return Settings(composed, config, run, is_auto=is_auto, trusts_data=_has_data(overrides))
+    return _resumed_settings(run, composed, is_auto, _has_data(overrides))
 
 
 def _new_settings(cfg: DictConfig) -> Settings:
@@ -182,9 +181,17 @@ def _continued_sweep(settings: Settings, cfg: DictConfig) -> Settings:
         with suppress(OSError):
             folder.rmdir()  # which Hydra made for this number
     run = Run.open(str(folder if folder in same else same[0]), "hydra.sweep.dir")
-    composed = resumed_config(run, cfg, [])
+    return _resumed_settings(run, resumed_config(run, cfg, []), True, _has_data(_changes()))
+
+
+def _resumed_settings(run: Run, composed: DictConfig, is_auto: bool, has_data: bool) -> Settings:
+    """The settings of a run to resume, checked. One that was killed before its first checkpoint
+    starts again from where it started."""
     config = build(composed, TrainConfig)
-    return Settings(composed, config, run, is_auto=True, trusts_data=_has_data(_changes()))
+    pretrained = None
+    if config.init_from is not None and not run.checkpoints:
+        pretrained = open_pretrained(config.init_from)
+    return Settings(composed, config, run, pretrained, is_auto=is_auto, trusts_data=has_data)
 
 
 def _changes() -> list[str]:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from configs.code import code_version
-from configs.schema import STARTS
 from configs.settings import Settings, given_settings
 from data import Corpus, Dataset, load_dataset
 from errors import UserError, printable
+from files import naming
 from inference.branch import Trunk
 from training.distributed import Ranks
-from training.run import Run
+from training.run import RUNS, Run
 from training.state import TrainState, load_state
 
 log = logging.getLogger("training")
@@ -82,14 +82,15 @@ def create_or_resume(settings: Settings, dataset: Dataset, ranks: Ranks) -> Star
 def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     run, path = None, settings.run_dir
     if ranks.is_main:
-        run = Run.create(
-            path,
-            settings.yaml,
-            settings.hydra_files,
-            dataset.sha256,
-            dataset.tokenizer.save,
-            code_version(),
-        )
+        with naming(Path(path or RUNS)):
+            run = Run.create(
+                path,
+                settings.yaml,
+                settings.hydra_files,
+                dataset.sha256,
+                dataset.tokenizer.save,
+                code_version(),
+            )
     folder = ranks.broadcast(str(run.path) if run else "")
     return Start(run or Run.open(folder, "run_dir"), TrainState(), None)
 
@@ -122,17 +123,15 @@ def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Sta
                 "start a new run"
             )
     found = ranks.broadcast(found)
-    given = {name: getattr(config, name) for name in STARTS}
-    again = [
-        f"{name}={shlex.quote(str(value))}" for name, value in given.items() if value is not None
-    ]
-    if again and not found:
+    if config.branch is not None and not found:
         raise UserError(
             f"resume: {run.path} was stopped before it had saved the weights that it starts from; "
-            f"start a new run with {' '.join(again)}"
+            f"start a new run with branch={shlex.quote(config.branch)}"
         )
     checkpoint = Path(found) if found else None
     state = load_state(checkpoint) if checkpoint else TrainState()
+    if not state.step:  # a finetuned run was evaluated, too, which is repeated
+        state = TrainState()
     if state.step > (max_steps := config.trainer.max_steps):
         raise UserError(
             f"trainer.max_steps: {run.path} is already at step {state.step}, and cannot end at "
@@ -154,7 +153,7 @@ def record_start(
         print(printable(f"continuing {run.path} from step {start.state.step}"))
     if start.trunk:
         _report_branch(settings, start.trunk)
-    if pretrained:
+    if pretrained and not start.checkpoint:
         _report_pretrained(settings, dataset, pretrained)
     run.store_settings(settings.yaml)
     run.point_latest()

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from data import Tokenizer
 from exchange.weights import read_tensors
+from files import replace_link
 from inference import open_run
 from model import record_attention
 from tests.conftest import ROOT, begin, command, files, finish, metrics, succeed
@@ -244,16 +246,38 @@ def test_a_run_that_is_killed_before_its_first_step_begins_with_the_same_weights
         assert one == other
 
 
-def test_a_run_without_any_checkpoint_does_not_begin_with_other_weights(here: Path) -> None:
-    settings = (*FINETUNE, "init_from=runs/base", "trainer.max_steps=3")
-    succeed("train", *settings, "run_dir=cut", cwd=here)
-    shutil.rmtree(here / "cut/checkpoints")
-    (here / "cut/summary.json").unlink()
+@pytest.mark.parametrize("is_sweep", [False, True])
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
+    here: Path, is_sweep: bool
+) -> None:
+    """By the same command, and from the same weights."""
+    where = ("-m", "hydra.sweep.dir=sweep") if is_sweep else ("resume=auto", "run_dir=cut")
+    settings = (*FINETUNE, "init_from=runs/base", "trainer.max_steps=3", *where)
+    succeed("train", *settings, cwd=here)
+    run = here / ("sweep/0" if is_sweep else "cut")
+    whole = weights(run, "step-000000"), weights(run)
+    shutil.rmtree(run / "checkpoints")
+    (run / "summary.json").unlink()
+    (here / "runs/base").rename(here / "moved")
     before = files(here)
-    done = command("train", "resume=cut", cwd=here)
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: resume: cut .*init_from=\S*runs/base\n", done.stderr)
+    done = command("train", *settings, cwd=here)
+    assert done.returncode == 2 and "error: init_from: " in done.stderr
     assert files(here) == before
+    (here / "moved").rename(here / "runs/base")
+    succeed("train", *settings, cwd=here)
+    assert same(weights(run, "step-000000"), whole[0]) and same(weights(run), whole[1])
+
+
+def test_a_run_that_was_killed_before_its_first_step_repeats_its_evaluation(here: Path) -> None:
+    """TensorBoard shows what is logged at step 0 by the newest start alone."""
+    settings = ("init_from=runs/base", *FINETUNE, "observe.tensorboard=true", "trainer.max_steps=2")
+    succeed("train", *settings, "run_dir=cut", cwd=here)
+    for checkpoint in (here / "cut/checkpoints").glob("step-00000[12]"):
+        shutil.rmtree(checkpoint)
+    replace_link(here / "cut/checkpoints/last", "step-000000")
+    succeed("train", "resume=cut", cwd=here)
+    events = EventAccumulator(str(here / "cut")).Reload()
+    assert [each.step for each in events.Scalars("loss/val")] == [0, 2]
 
 
 def test_a_run_of_an_older_version_is_resumed(here: Path) -> None:
