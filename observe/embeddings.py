@@ -44,7 +44,14 @@ class Embeddings(Callback):
         )
         self.points: Float[Tensor, "token d_model"] | None = None
 
+    def on_start(self, trainer: Trainer) -> None:
+        if trainer.state.step:  # those of the checkpoint that is continued
+            self._keep()
+
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        self._keep()
+
+    def _keep(self) -> None:
         with self.context.stopwatch:
             weight = self.context.model.token_embedding.weight.detach()
             # Not written yet: as text they take longer than the checkpoint of a small model.

@@ -68,13 +68,16 @@ def test_a_resumed_run_that_was_moved_has_one_set_of_files(tiny_run: Path, tmp_p
     assert len(list((tmp_path / "elsewhere/run" / FOLDER).iterdir())) == 3
 
 
-def test_embeddings_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("event", ["on_start", "on_checkpoint"])
+def test_embeddings_are_those_of_the_last_checkpoint(tmp_path: Path, event: str) -> None:
+    """Also of a run that was killed after its last checkpoint and has no step left."""
     context = run_context(tmp_path)
     context.writer.close()
     embedding, embeddings = context.model.token_embedding, Embeddings(context)
+    embeddings.on_start(trainer_at(context, 0))
     embeddings.on_end(trainer_at(context, 0))
     assert not (tmp_path / FOLDER).exists()  # stopped before there was a checkpoint
-    embeddings.on_checkpoint(trainer_at(context, 3), tmp_path)
+    getattr(embeddings, event)(trainer_at(context, 3), *[tmp_path][event == "on_start" :])
     saved = embedding.weight.detach().clone()
     with torch.no_grad():
         embedding.weight.fill_(torch.nan)
