@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from files import fsync, replace_text
+from files import fsync, replace_lines
 from observe.speed import speeds
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
     from observe.context import RunContext
     from training.trainer import Trainer
+
+LONGEST = 1 << 16  # bytes of a line; what is longer was not written by a run
 
 
 class MetricsFile(Callback):
@@ -51,16 +54,17 @@ class MetricsFile(Callback):
     def _keep(self, is_kept: Callable[[Any], bool]) -> None:
         """Remove all other lines."""
         self.path.touch()
-        lines = self.path.read_text("utf-8", errors="replace").splitlines(keepends=True)
-        replace_text(self.path, "".join(line for line in lines if _holds(is_kept, line)))
+        with self.path.open("rb") as file:
+            lines = iter(partial(file.readline, LONGEST), b"")
+            replace_lines(self.path, (line for line in lines if _holds(is_kept, line)))
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
 
-def _holds(condition: Callable[[Any], bool], line: str) -> bool:
+def _holds(condition: Callable[[Any], bool], line: bytes) -> bool:
     try:
-        return line.endswith("\n") and condition(json.loads(line))
+        return line.endswith(b"\n") and condition(json.loads(line))
     except (ValueError, KeyError, TypeError, RecursionError):
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -42,6 +43,20 @@ def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
     file.on_start(trainer_at(context, 20))
     file.on_metrics(trainer_at(context, 30), METRICS)
     assert [json.loads(line)["step"] for line in file.path.read_text().splitlines()] == [10, 20, 30]
+
+
+def test_a_resume_reads_a_large_file_in_little_memory(tmp_path: Path) -> None:
+    context = run_context(tmp_path)
+    file, line = MetricsFile(context), '{"step": %d, "train_loss": 1.5}\n'
+    with file.path.open("w") as lines:
+        lines.writelines(line % step for step in range(100_000))
+        lines.write("1" * 10_000_000)  # a damaged disk
+    tracemalloc.start()
+    file.on_start(trainer_at(context, 70_000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert file.path.read_text() == "".join(line % step for step in range(70_001))
+    assert peak < 1_000_000
 
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
