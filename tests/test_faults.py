@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from files import SUMS
+from files import SUMS, remove
 from tests.conftest import NEW_INTERPRETER, ROOT, TINY, begin, command, files, succeed
 from training.checkpoint import FILES, MODEL
 
@@ -149,9 +149,30 @@ def test_a_full_disk_loses_no_checkpoint(copied: Path, file_size: int) -> None:
     done = limited(*resume, cwd=copied, file_size=file_size)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and "File too large" in line and "space" in line
+    assert line.startswith("error: run")
+    assert "File too large" in line and "space" in line
     assert files(copied / "run/checkpoints") == before
     succeed("train", "resume=run", "trainer.max_steps=9", cwd=copied)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("losses.json", "summary.json", "train.log", "metrics.jsonl", "lock"),
+        *("events.out.tfevents.1", "live/6.bin", "checkpoints/written.json"),
+        *("live", "plugins", "checkpoints", "profile"),
+    ],
+)
+def test_what_is_in_the_way_is_named_before_training(copied: Path, name: str) -> None:
+    """A folder in the place of a file that a run writes, or the reverse."""
+    place, is_file = copied / "run" / name, "." in name or name == "lock"
+    remove(place)
+    place.mkdir() if is_file else place.touch()
+    before = files(copied)
+    done = command("train", "resume=run", "trainer.max_steps=9", cwd=copied)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: run/{name}: is a {'folder' if is_file else 'file'}, ")
+    assert done.stderr.count("\n") == 1 and files(copied) == before
 
 
 @pytest.mark.long

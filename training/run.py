@@ -60,6 +60,12 @@ FILES = (
 )
 FOLDERS = (".hydra", "tokenizer", "checkpoints", "profile")
 RARE = ("resumed.yaml", "code.json", "profile")  # which some runs never have
+# What else is written, by observers too: patterns of files, and folders.
+MORE_FILES = (
+    *("lock", "wandb_id", "events.out.tfevents.*", "checkpoints/written.json", "tokenizer/*"),
+    *("live/model.json", "live/[0-9]*.bin", "plugins/*_projector/*"),
+)
+MORE_FOLDERS = ("live", "plugins", "plugins/*_projector", "wandb")
 
 
 class Run:
@@ -161,6 +167,16 @@ class Run:
                         f"{setting}: {path} is {what}, which a run does not have; move it, or "
                         "give another run"
                     )
+
+    def check_places(self) -> None:
+        """Raise UserError if a folder is where training writes a file, or the reverse."""
+        for patterns, is_wrong, found, wanted in (
+            ((*FILES, *MORE_FILES), Path.is_dir, "a folder", "a file"),
+            ((*FOLDERS, *MORE_FOLDERS), Path.is_file, "a file", "a folder"),
+        ):
+            for path in (path for pattern in patterns for path in self.path.glob(pattern)):
+                if is_wrong(path):
+                    raise UserError(f"{path}: is {found}, where a run has {wanted}; move it")
 
     @property
     def newest_settings_file(self) -> Path:
@@ -338,6 +354,7 @@ def check_new(path: str | None) -> None:
     check_path("run_dir", path)
     target = Path(path)
     if _is_half_made(target):
+        Run(target).check_places()
         return
     try:
         path.encode()
