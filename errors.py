@@ -1,4 +1,5 @@
-"""The exception for a user's mistake, and the checks that raise one.
+"""The exception for a user's mistake, the checks that raise one, and what to say where the system
+refuses a file.
 
 Any other exception is a bug and keeps its traceback.
 """
@@ -33,7 +34,7 @@ def refusal(error: OSError) -> str:
     """What a file system refuses, in which file, and what to do."""
     name = error.filename
     file = os.fsdecode(name) if isinstance(name, str | bytes) else "standard output or a file"
-    return f"{file}: cannot be read or written ({error.strerror}); {advice(error)}"
+    return f"{file}: cannot be read or written ({error.strerror or error}); {advice(error)}"
 
 
 def advice(error: OSError) -> str:

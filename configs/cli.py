@@ -1,7 +1,8 @@
 """The start of a script: Hydra composes its settings, and a user's mistake ends in one line.
 
-A mistake (`UserError`, or settings that cannot be composed) is printed on standard error without
-a traceback, and the exit status is 2. Any other exception is a bug and keeps its traceback.
+A mistake (`UserError`, or settings that cannot be composed) and what the system refuses (`OSError`
+with a number) are printed on standard error without a traceback, and the exit status is 2. Any
+other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations

@@ -169,7 +169,8 @@ class Run:
                     )
 
     def check_places(self) -> None:
-        """Raise UserError if a folder is where training writes a file, or the reverse."""
+        """Raise UserError if a folder is where training writes a file, or the reverse, and OSError
+        for a folder that may not be read, which would seem empty."""
         for patterns, is_wrong, found, wanted in (
             ((*FILES, *MORE_FILES), Path.is_dir, "a folder", "a file"),
             ((*FOLDERS, *MORE_FOLDERS), Path.is_file, "a file", "a folder"),
@@ -177,6 +178,8 @@ class Run:
             for path in (path for pattern in patterns for path in self.path.glob(pattern)):
                 if is_wrong(path):
                     raise UserError(f"{path}: is {found}, where a run has {wanted}; move it")
+                if path.is_dir():
+                    os.scandir(path).close()
 
     @property
     def newest_settings_file(self) -> Path:
