@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -54,13 +54,17 @@ class MetricsFile(Callback):
     def _keep(self, is_kept: Callable[[Any], bool]) -> None:
         """Remove all other lines."""
         self.path.touch()
-        with self.path.open("rb") as file:
-            lines = iter(partial(file.readline, LONGEST), b"")
-            replace_lines(self.path, (line for line in lines if _holds(is_kept, line)))
+        replace_lines(self.path, (line for line in _lines(self.path) if _holds(is_kept, line)))
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, which is closed after the last one: Windows replaces no open files."""
+    with path.open("rb") as file:
+        yield from iter(partial(file.readline, LONGEST), b"")
 
 
 def _holds(condition: Callable[[Any], bool], line: bytes) -> bool:
