@@ -39,7 +39,7 @@ from configs.schema import (
     register,
     run_folder,
 )
-from configs.sweep import count_runs, is_sweep, sweep_overrides
+from configs.sweep import count_runs, is_plain, is_sweep, split_values, sweep_overrides
 from errors import UserError, printable, refusal
 from openmp import GC_THRESHOLD
 
@@ -53,6 +53,16 @@ RUN = {"train": "resume", "convert": "source"}
 PATH = {"train": "data=text data.path", "prepare": "data.path"}
 
 ROOT = Path(__file__).resolve().parent.parent
+# The mappings of Hydra, which have any keys.
+FREE = r"hydra\.(job\.env_set|callbacks|(launcher|sweeper)\.\w+|\w+_logging)\."
+# What Hydra would take, and lose or do beside the run.
+INSTEAD = {
+    "hydra.run.dir": "give run_dir to train.py",
+    "hydra.output_subdir": "the settings are in .hydra/ of the run",
+    "hydra.job.chdir": "give run_dir to train.py",
+    "hydra.mode": "add -m",
+    "hydra.sweeper.params": "give values to the settings themselves, such as -m seed=1,2",
+}
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
@@ -234,8 +244,7 @@ def fail(message: str) -> NoReturn:
 def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     """The command line with free text quoted, so that Hydra takes it literally.
 
-    Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made. The settings of
-    a sweep are unchanged: there commas separate values.
+    Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made.
     """
     # Not paths, which the file system must find again.
     arguments = [
@@ -250,19 +259,20 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     overrides = [override for override in overrides if override != "experiment=null"]
     for override in overrides:
         _check_form(override, script)
-    # Nothing can be added to the project's settings, only changed.
-    overrides = [re.sub(r"^\++(?!hydra)", "", override) for override in overrides]
+    # Nothing can be added to the settings, only changed.
+    overrides = [re.sub(rf"^\++(?!{FREE})", "", override) for override in overrides]
     if not given and is_sweep(overrides):
         given["multirun"] = True
     flags = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
     ]
-    if "multirun" in given:
+    types, sweeps = all_settings(SCRIPTS[script]), "multirun" in given
+    overrides = [_quote(override, types, sweeps) for override in overrides]
+    if sweeps:
         _check_sweep(script, overrides)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
-    types = all_settings(SCRIPTS[script])
-    return [*flags, *(_quote(override, types) for override in overrides)]
+    return [*flags, *overrides]
 
 
 def name_runs(arguments: Sequence[str]) -> list[str]:
@@ -350,6 +360,9 @@ def _check_form(override: str, script: str) -> None:
     except UnicodeEncodeError:
         raise UserError(f"{key}: is not UTF-8; convert it to UTF-8") from None
     if re.fullmatch(r"\+*[\w./@-]+", key) and equals:
+        for name, advice in INSTEAD.items():
+            if f"{key.lstrip('+')}.".startswith(f"{name}."):
+                raise UserError(f"{name}: cannot be given on the command line; {advice}")
         return
     hint = "--cfg job prints every setting"
     if os.path.lexists(override):
@@ -358,14 +371,21 @@ def _check_form(override: str, script: str) -> None:
     raise UserError(f"{override}: must have the form setting=value; {hint}")
 
 
-def _quote(override: str, types: Mapping[str, Any]) -> str:
-    """A setting with its value in quotes if any text, or the name of a choice, is asked for."""
+def _quote(override: str, types: Mapping[str, Any], sweeps: bool) -> str:
+    """A setting with its value in quotes if any text, or the name of a choice, is asked for; of
+    several values of a sweep, each, unless it has quotes of its own."""
     key, _, value = override.partition("=")
     kind = types.get(key)
-    is_text = kind is str or (kind == str | None and value != "null")
-    is_one = "," not in value or value.startswith("[")
-    is_choice = (ROOT / "configs" / key).is_dir() and is_one
-    return f"{key}={in_quotes(value)}" if is_text or is_choice else override
+    is_text, is_optional = kind in (str, str | None), kind == str | None
+    if not (is_text or (ROOT / "configs" / key).is_dir()):
+        return override
+    values = split_values(value) if sweeps or not is_text else None
+    if values is None:
+        return override if is_optional and value == "null" else f"{key}={in_quotes(value)}"
+    if not sweeps:
+        return override  # Hydra says that it needs -m
+    values = [text if is_plain(text, is_optional) else in_quotes(text) for text in values]
+    return f"{key}={','.join(values)}"
 
 
 def in_quotes(text: str) -> str:

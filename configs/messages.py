@@ -11,6 +11,15 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import MarkedYAMLError
 
 EXPECTED = (HydraException, OmegaConfBaseException, MarkedYAMLError)
+# What OmegaConf says of a value that does not fit, and what we say.
+TYPED = r"Value ('.*') of type '\w+' could not be converted to"
+UNFIT = {
+    f"{TYPED} Integer": r"\1 is no whole number; give one",
+    f"{TYPED} Float": r"\1 is no number; give one",
+    r"Value ('.*') is not a valid bool": r"\1 is unknown; give true or false",
+    r"field '.*' is not Optional": "cannot be null; give a value",
+    r"Invalid type assigned: .* is not a subclass of": "is a group; give its settings, one by one",
+}
 EXPERIMENT = "experiment"  # the key of a file without the line that makes its settings global
 
 
@@ -25,6 +34,10 @@ def one_line(error: BaseException) -> str:
     text = str(error).removeprefix("Error merging override ")
     if isinstance(error.__cause__, OmegaConfBaseException):
         text += f": {error.__cause__}"
+    names = re.findall(r"full_key: (.+)", text)
+    for pattern, message in UNFIT.items():
+        if names and (found := re.search(pattern, text, re.DOTALL)):
+            return f"{names[-1]}: {found.expand(message)}"
     if schema := re.match(r"In '(\w+)/(\w+)_schema'", text):  # such as the tales of prepare.py
         return f"{schema[1]}={schema[2]}: cannot be used with this script; choose another"
     if f"Key '{EXPERIMENT}' not in" in text:

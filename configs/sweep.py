@@ -19,6 +19,7 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -30,6 +31,10 @@ from inference.scaling import scaling
 
 EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
 CALLBACK = "+hydra.callbacks.best._target_=configs.sweep.PrintBest"
+# Hydra's functions that give several values; what is in brackets; a whole value that is in quotes.
+FUNCTION = r"\s*(choice|glob|interval|range|shuffle|sort|tag)\(.*\)\s*"
+BRACKETS = r"\([^()]*\)|\[[^][]*\]|\{[^{}]*\}"
+QUOTED = r"""(?P<quote>['"])(?:\\.|(?!(?P=quote)).)*(?P=quote)"""
 LONGEST = 100  # characters of the settings in the name of a folder
 
 
@@ -45,6 +50,45 @@ def folder_name(number: int, overrides: str) -> str:
 
 # At import, since the worker processes of some launchers import this file and call no `register`.
 OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+
+
+def split_values(text: str) -> list[str] | None:
+    """The values of a setting in a sweep, divided by commas outside brackets; None if the text is
+    a single value. What Hydra divides itself, such as choice(a, b), is one value of several."""
+    if re.fullmatch(FUNCTION, text, re.DOTALL):
+        return [text]
+    if "," not in _masked(text):
+        return None
+    masked = re.sub(rf"(?<![^,])\s*{QUOTED}\s*(?![^,])|\\,", _blank, text, flags=re.DOTALL)
+    values, start = [], 0
+    for part in _masked(masked).split(","):
+        values.append(text[start : start + len(part)].strip())
+        start += len(part) + 1
+    return values
+
+
+def _masked(text: str) -> str:
+    """A text of the same length, without what is in brackets."""
+    while (masked := re.sub(BRACKETS, _blank, text)) != text:
+        text = masked
+    return text
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])
+
+
+def is_plain(text: str, is_optional: bool) -> bool:
+    """Whether Hydra reads one of several values as it is, in quotes or without, and not as another
+    one: 1e3 as 1000.0."""
+    if not text or re.fullmatch(f"{FUNCTION}|{QUOTED}", text, re.DOTALL):
+        return True
+    try:
+        value = OverridesParser.create().parse_override(f"x={text}").value()
+    except HydraException:
+        return False
+    is_null = is_optional and value is None
+    return is_null or (str(value) == text.replace("\\,", ",") and "${" not in text)
 
 
 def count_runs(overrides: Sequence[str]) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
@@ -149,6 +151,43 @@ def test_free_text_is_taken_literally(key: str, text: str) -> None:
     script = "sample" if key == "prompt" else "train"
     config = composed(*read_arguments([*group, f"{key}={text}"], script), name=script)
     assert OmegaConf.select(config, key) == text
+
+
+def jobs(*arguments: str) -> list[list[str]]:
+    """The overrides of each run of a sweep, as Hydra's own sweeper divides them."""
+    _, *read = read_arguments(["-m", *arguments])
+    own = [each for each in read if not each.startswith(("hydra.", "+hydra."))]
+    return BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(own), None)[0]
+
+
+LETTERS = st.characters(exclude_characters=",") | st.sampled_from("'\"\\$={}()[] ")
+
+
+@pytest.mark.parametrize("key", ["observe.samples.prompt", "init_from"])
+@settings(max_examples=20)
+@example(text="1e3")
+@example(text=" #1 (a, b).txt")
+@example(text="null")
+@example(text="'all in quotes'")
+@given(text=st.text(LETTERS, min_size=1))
+def test_a_sweep_reads_a_single_value_as_a_run_does(key: str, text: str) -> None:
+    alone = OmegaConf.select(composed(*read_arguments([f"{key}={text}"])), key)
+    for job in jobs(f"{key}={text}", "seed=1,2"):
+        assert OmegaConf.select(composed(*job), key) == alone
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("李明.txt, it's (1).txt,1e3", ["李明.txt", "it's (1).txt", "1e3"]),
+        ("null,${x},true", [None, "${x}", "true"]),
+        ("'a, b',\"c\",d\\,e", ["a, b", "c", "d,e"]),
+        ("choice(a, 'b c')", ["a", "b c"]),
+        ("(a,b),[c,d]", ["(a,b)", "[c,d]"]),
+    ],
+)
+def test_commas_outside_brackets_divide_the_values_of_a_sweep(text: str, values: list[str]) -> None:
+    assert [composed(*job).init_from for job in jobs(f"init_from={text}")] == values
 
 
 @settings(max_examples=50)
