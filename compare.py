@@ -30,8 +30,6 @@ def main(cfg: DictConfig) -> None:
         raise UserError(f"html: {file.parent} is not a folder; choose another file")
     defaults = newer_defaults()
     rows = [{**defaults, **row} for row in read_finished(config.runs)]
-    if not rows:
-        raise UserError("runs: none of them is finished; give finished runs")
     if config.by is not None and "," in config.by:
         raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
     known = differing(rows)

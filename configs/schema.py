@@ -205,8 +205,8 @@ class CompareConfig:
     html: str | None
 
     def __post_init__(self) -> None:
-        if not self.runs:
-            raise ValueError("runs: is empty; give folders: python compare.py runs/sweep_*")
+        if not self.runs or not all(isinstance(path, str) for path in self.runs):
+            raise ValueError("runs: are no folders; give some: python compare.py runs/sweep_*")
 
 
 @dataclass

@@ -84,7 +84,7 @@ def _is_setting(name: str) -> bool:
 
 def shown(name: str, value: Any, beside: Iterable[str] = ()) -> str:
     """A setting with its value, by the last part of its name unless another `beside` has it too."""
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     last = name.rpartition(".")[2]
     is_clear = [other.rpartition(".")[2] for other in beside].count(last) < 2
     return f"{last if is_clear else name}={text}"

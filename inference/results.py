@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tensorboard_attention.index import Index
 
 MOST = 1 << 27  # bytes of metrics.jsonl
+# What is compared: of summary.json, and of an evaluation.
+COMPARED, POINT = ("val_bpb", "seconds", "tokens", "parameters"), ("step", "val_bpb")
 TAG, SCORE, FORMED = "attention", "induction", 0.5  # of the run's own probe
 
 Row = dict[str, Any]
@@ -45,18 +47,28 @@ def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
 
 
 def read_finished(paths: Iterable[str | Path]) -> list[Row]:
-    """`results`, but runs that cannot be read are left out, like those that are not finished, with
-    a note on standard error for each."""
-    rows = []
-    for folder in find_runs(paths):
+    """`results`, but what has no run, is not finished or cannot be read is left out, with a note on
+    standard error for each. Raises UserError if nothing is left."""
+    folders: dict[Path, Path] = {}
+    rows, reasons = [], []
+    for path in paths:
+        try:
+            folders |= {folder.resolve(): folder for folder in find_runs(path)}
+        except UserError as error:
+            reasons.append(str(error))
+    for folder in folders.values():
         try:
             if row := read_row(folder):
                 rows.append(row)
-                continue
-            reason = "it is not finished"
+            else:
+                reasons.append(f"runs: {folder} is not finished; give finished runs")
         except UserError as error:
-            reason = str(error)
-        print(printable(f"note: {folder} is left out: {reason}"), file=sys.stderr)
+            reasons.append(str(error))
+    if not rows:
+        more = f" (and {len(reasons) - 1} more that cannot be compared)" if reasons[1:] else ""
+        raise UserError(reasons[0] + more)
+    for reason in reasons:
+        print(printable(f"note: left out: {reason.removeprefix('runs: ')}"), file=sys.stderr)
     return rows
 
 
@@ -98,11 +110,24 @@ def read_row(folder: Path) -> Row | None:
         # A kill can leave half a line.
         measured = [json.loads(line) for line in lines if line.endswith("\n")]
         curve = [line for line in measured if "val_bpb" in line]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{run.path}: cannot be read ({error}); leave it out") from error
+        _check_numbers(settings, ["seed"])
+        for values, needed in ((summary, COMPARED), *((point, POINT) for point in curve)):
+            _check_numbers(values, {*needed, *values})
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"runs: {run.path}: cannot be read ({error}); leave it out") from error
     scores = logged_scores(run.path, SCORE)
     formed = {} if scores is None else {"induction": when_formed(scores)}
     return {"run": str(run.path), **settings, **summary, "curve": curve, **formed}
+
+
+def _check_numbers(values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ValueError unless each value is a number of a size with which one can calculate. The
+    floor can be unknown."""
+    for name in names:
+        value = values.get(name)
+        is_number = type(value) in (int, float) and (value == 0 or 1e-30 < abs(value) < 1e30)
+        if not (is_number or (name == "floor_bpb" and value is None)):
+            raise ValueError(f"{name} is {value!r:.40}, and no number that can be compared")
 
 
 def open_log(folder: Path) -> Index:

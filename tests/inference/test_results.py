@@ -186,7 +186,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
             seeded(tiny_run, tmp_path / "sweep", seed, qk_norm, seed + (0.0 if qk_norm else 0.25))
     (tmp_path / "sweep" / "True,seed=1" / "summary.json").unlink()
     done = command("compare", "sweep", "by=model.qk_norm", "html=report.html", cwd=tmp_path)
-    assert "seed=1 is left out: it is not finished" in done.stderr
+    assert "left out: sweep/True,seed=1 is not finished" in done.stderr
     table = done.stdout.splitlines()
     assert table[0].split()[:2] == ["settings", "seeds"]
     assert [line.split()[:5] for line in table[1:3]] == [
@@ -241,12 +241,35 @@ def test_a_sweep_over_seeds_ends_with_the_table(tmp_path: Path) -> None:
     assert " of " not in expected[1]  # all of them reached this loss
 
 
-def test_a_damaged_run_is_named(tiny_run: Path, tmp_path: Path) -> None:
-    seeded(tiny_run, tmp_path, 1, True, 1.0)
-    (run,) = tmp_path.iterdir()
-    (run / "metrics.jsonl").write_text("{\n")
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("metrics.jsonl", "{\n"),
+        ("metrics.jsonl", '"val_bpb"\n'),
+        ("metrics.jsonl", '{"val_bpb": 1.5, "seconds": 1}\n'),
+        ("metrics.jsonl", '{"step": 3, "val_bpb": 1.5, "seconds": [1]}\n'),
+        ("metrics.jsonl", "[" * 10**5 + "\n"),
+        ("summary.json", '"val_bpb": "low"'),
+        ("summary.json", '"val_bpb": NaN'),
+        ("summary.json", f'"val_bpb": {10**400}'),
+        ("summary.json", '"floor_bpb": {}'),
+        ("summary.json", '"parameters": null'),
+    ],
+)
+def test_an_odd_run_is_left_out(tiny_run: Path, tmp_path: Path, file: str, text: str) -> None:
+    for seed in (1, 2):
+        seeded(tiny_run, tmp_path, seed, True, 1.0)
+    odd = tmp_path / "True,seed=1" / file
+    # Of equal keys, the last one counts.
+    odd.write_text(odd.read_text().rstrip()[:-1] + f", {text}}}" if "summary" in file else text)
     with pytest.raises(UserError, match="seed=1: cannot be read"):
         results([tmp_path])
-    seeded(tiny_run, tmp_path, 2, True, 1.0)
-    done = command("compare", ".", cwd=tmp_path)
-    assert "note: True,seed=1 is left out: " in done.stderr and done.returncode == 0
+    (tmp_path / "multirun.yaml").write_text("a: 1\n")
+    (tmp_path / "empty").mkdir()
+    done = command("compare", *(path.name for path in sorted(tmp_path.iterdir())), cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.splitlines()[1].startswith("all runs      1")
+    notes = ("empty contains no run", "multirun.yaml contains no run", "True,seed=1: cannot be")
+    assert [line.startswith("note: left out: ") for line in done.stderr.splitlines()] == [True] * 3
+    assert all(note in done.stderr for note in notes)
+    done = command("compare", "multirun.yaml", "empty", "True,seed=1", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
