@@ -44,6 +44,10 @@ def main(cfg: DictConfig) -> None:
     split = config.split or ("val" if config.data is None else "all")
     data = choose_data(config.data, opened.config.data, split)
     if split == "all" and config.data is not None:
+        if "data.val_fraction" in overridden():
+            raise UserError(
+                "data.val_fraction: has no effect on split=all; leave it out, or give split=val"
+            )
         data = data.undivided()
     needed = ("train",) if split == "train" else ("val",)
     trusted = config.data is not None

@@ -39,8 +39,8 @@ class TextConfig(CorpusConfig):
 
     path: str | None
     val_fraction: float
-    separator: str | None
-    field: str
+    separator: str | None = None
+    field: str = "text"
     exclude: str | None = None
     deduplicate: bool = False
 

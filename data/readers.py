@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from data.formats import HEAD, kind_of, wide_encoding
 from data.progress import Reading, Stream
 from data.sources import BLOCK, NotText, Source
 from errors import UserError
@@ -30,9 +31,9 @@ def read_documents(
                 yield from (iter([text]) for text in reader(source, stored, field) if text)
             else:
                 yield from _plain(source, stored, separator)
-        except NotText:
+        except NotText as error:
             if reading:
-                reading.skipped.append(source.name)
+                reading.skipped.append(f"{source.name} {error}".partition(";")[0])
 
 
 def _lines(source: Source, stored: Stream, field: str) -> Iterator[str | None]:
@@ -109,25 +110,39 @@ def _plain(source: Source, stored: Stream, separator: str | None) -> Iterator[It
 def decoded(stream: Any, accepts_zeros: bool = False) -> Iterator[str]:
     """The text of a stream in blocks that are not empty, without a byte order mark. Raises NotText
     where it is not UTF-8, and for a zero byte, which binary files have, unless it is accepted."""
-    decoder, at, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
+    decoder, at, begun, head = codecs.getincrementaldecoder("utf-8")(), 0, False, b""
     while block := stream.read(BLOCK):
-        text = _decode(decoder, block, at)
+        if not at:
+            head = block[:HEAD]
+            _check_head(head, is_utf8=True)
+        text = _decode(decoder, block, at, head)
         if b"\0" in block and not accepts_zeros:
-            raise NotText("a zero byte")
+            raise NotText("has a zero byte")
         at += len(block)
         text = text if begun else text.removeprefix("\ufeff")
         if text:
             begun = True
             yield text
-    _decode(decoder, b"", at)
+    _decode(decoder, b"", at, head)
 
 
-def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int) -> str:
+def _check_head(head: bytes, is_utf8: bool) -> None:
+    if kind := kind_of(head):
+        raise NotText(kind)
+    if name := wide_encoding(head, is_utf8):
+        raise NotText(
+            f"is {name}, and not UTF-8; convert it first: iconv -f {name} -t UTF-8 FILE > NEW"
+        )
+
+
+def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int, head: bytes) -> str:
     unfinished = len(decoder.getstate()[0])
     try:
         return decoder.decode(block, final=not block)
     except UnicodeDecodeError as error:
-        raise NotText(f"byte {at - unfinished + error.start:,}") from None
+        _check_head(head, is_utf8=False)
+        place = f"byte {at - unfinished + error.start:,}"
+        raise NotText(f"is not UTF-8 ({place}); convert it, or choose other files") from None
 
 
 def _divided(texts: Iterator[str], separator: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ import codecs
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -54,7 +55,9 @@ def open_text(config: TextConfig) -> Corpus:
         with local_path(path).open("rb") as pipe:
             return Text(copied(pipe), path, config.val_fraction)
     sources = _find_files(config)
-    if single := _single_text(config, sources):
+    single = _single_text(config, sources)
+    _check_effects(config, sources, is_single=single is not None)
+    if single:
         others = [source.name for source in sources if source is not single]
         local = single
         if single.files or single.suffixes[1]:
@@ -62,6 +65,22 @@ def open_text(config: TextConfig) -> Corpus:
                 local = copied(single.stream(stored))
         return Text(local, single.name, config.val_fraction, others)
     return Documents(config, sources)
+
+
+def _check_effects(config: TextConfig, sources: Sequence[Source], is_single: bool) -> None:
+    """Raise UserError for a setting that does nothing with these files."""
+    have_rows = [source.suffixes[0] in READERS for source in sources]
+    idle = {
+        "field": None if any(have_rows) else "plain text, which has no keys",
+        "separator": "rows, each of which is a document" if all(have_rows) else None,
+        "deduplicate": "a single text" if is_single else None,
+    }
+    for setting in fields(config):
+        what = idle.get(setting.name)
+        if what and getattr(config, setting.name) != setting.default:
+            raise UserError(
+                f"data.{setting.name}: has no effect on {what}, as {config.path} is; leave it out"
+            )
 
 
 def open_documents(config: TextConfig) -> Documents:
@@ -150,9 +169,7 @@ class Text(Corpus):
                 digest.update(data)
                 length += len(data)
         except NotText as error:
-            raise UserError(
-                f"data.path: {self.name} is not UTF-8 ({error}); convert it, or choose other files"
-            ) from error
+            raise UserError(f"data.path: {self.name} {error}") from error
         if not length:
             raise UserError(
                 f"data.path: {self.name} is empty; give a text with at least one character"

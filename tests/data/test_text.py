@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
+import shutil
+import sqlite3
 import threading
+import wave
 from pathlib import Path
 
 import pytest
@@ -117,6 +122,14 @@ def test_a_glob_is_read_in_sorted_order(tmp_path: Path, pattern: str, expected: 
     assert "".join(names(tmp_path / pattern)) == expected
 
 
+@pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "poem[12].txt"])
+def test_brackets_of_a_folder_are_literal(tmp_path: Path, pattern: str) -> None:
+    folder = tmp_path / "arch [2021]" / "a*b"
+    folder.mkdir(parents=True)
+    (folder / "poem1.txt").write_text("P")
+    assert names(folder / pattern) == ["P"]
+
+
 def test_an_existing_file_takes_precedence_over_a_glob(tmp_path: Path) -> None:
     (tmp_path / "a[b].txt").write_text("brackets")
     (tmp_path / "ab.txt").write_text("other")
@@ -195,6 +208,89 @@ def test_unusable_text_is_rejected_in_one_line(
     assert "\n" not in message
 
 
+TEXTS = {
+    "ascii": "Once there was a hen. It sang.\n",
+    "Cyrillic": "Однажды в лесу жила курица.\n",
+    "Devanagari": "एक बार एक मुर्गी थी।\n",
+    "Chinese": "他走進房間、看見一隻貓。\n",
+    "emoji": "😀 une poule 😀\n",
+}
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE", "UTF-16"])
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_utf_16_and_32_are_recognised_without_a_mark(
+    tmp_path: Path, text: str, encoding: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes((text * 9).encode(encoding))
+    name = {"UTF-16": "UTF-16LE"}.get(encoding, encoding)
+    with pytest.raises(UserError, match=f"a.txt is {name}, .* iconv -f {name}"):
+        open_single(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("text", ["a\0b\0c ", "hen\0\n", "0\t1\t", *TEXTS.values()])
+def test_a_text_with_zero_bytes_is_kept(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text * 50)
+    assert whole_text(tmp_path / "a.txt") == text * 50
+
+
+def archive(kind: str, folder: Path) -> bytes:
+    """A real file that contains a text."""
+    (folder / "poem.txt").write_text("Once there was a hen.\n" * 40)
+    data, made = (folder / "poem.txt").read_bytes(), folder / "made"
+    if kind in ("tar", "zip"):
+        shutil.make_archive(str(made), kind, folder, "poem.txt")
+        return made.with_suffix(f".{kind}").read_bytes()
+    if kind == "sqlite":
+        with sqlite3.connect(made) as base:
+            base.execute("create table poems (text)")
+            base.execute("insert into poems values (?)", [data.decode()])
+        return made.read_bytes()
+    if kind == "wav":
+        with wave.open(str(made), "wb") as sound:
+            sound.setparams((1, 2, 8000, 0, "NONE", ""))
+            sound.writeframes(data)
+        return made.read_bytes()
+    return {"bzip2": bz2.compress, "xz": lzma.compress, "gzip": gzip.compress}[kind](data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("tar", "a tar archive; unpack it first: tar -xf FILE"),
+        ("zip", "a zip archive, or an Office document; unpack it"),
+        ("bzip2", "a bzip2 archive; unpack it first: bunzip2 FILE"),
+        ("xz", "an xz archive; unpack it first: unxz FILE"),
+        ("gzip", "a gzip archive; unpack it first: gunzip FILE"),
+        ("sqlite", "an SQLite database, and not text"),
+        ("wav", "a WAV recording, and not text"),
+    ],
+)
+def test_an_archive_or_binary_is_named(tmp_path: Path, kind: str, words: str) -> None:
+    (tmp_path / "a.txt").write_bytes(archive(kind, tmp_path))
+    with pytest.raises(UserError, match=f"^data.path: .*a.txt is {words}"):
+        open_text(text_config(tmp_path / "a.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("a.csv", {"field": "joke"}),
+        ("a.txt", {"deduplicate": True}),
+        ("a.jsonl", {"separator": "x"}),
+        ("a.txt", {"exclude": "*.lock"}),
+        ("a.txt", {"exclude": "a.txt"}),
+    ],
+)
+def test_a_setting_without_effect_is_refused(
+    tmp_path: Path, name: str, settings: dict[str, object]
+) -> None:
+    (tmp_path / name).write_text('{"text": "Once"}')
+    (setting,) = settings
+    with pytest.raises(UserError, match=f"^data.{setting}: has no effect on .*leave it out"):
+        open_text(text_config(tmp_path / name, **settings))
+
+
 @given(before=st.text(), after=st.binary(max_size=9), size=st.integers(1, 7))
 def test_the_offset_of_a_bad_byte_is_exact(
     folder: Path, before: str, after: bytes, size: int
@@ -228,33 +324,43 @@ def test_a_fraction_out_of_range_is_rejected(val_fraction: float) -> None:
         (",", "abcd"),
     ],
 )
-def test_globs_exclude_files(tmp_path: Path, exclude: str | None, kept: str) -> None:
+def test_globs_exclude_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], exclude: str | None, kept: str
+) -> None:
     for name in ("a.txt", "b.lock", "build/c.txt", "build/deep/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(Path(name).stem)
     assert "".join(names(tmp_path, exclude)) == kept
+    capsys.readouterr()
     with pytest.raises(UserError, match=r"contains no files, apart from .* data\.exclude names"):
         find(str(tmp_path), "*")
+    find(str(tmp_path), "b.*,c.tex")
+    assert capsys.readouterr().err == "note: data.exclude: c.tex names no file here\n"
 
 
 @pytest.mark.parametrize("pattern", ["", "**/*.*", "runs/**"])
-def test_runs_are_left_out(tmp_path: Path, pattern: str) -> None:
-    """Otherwise a run in a folder of texts would be trained on its own log."""
+def test_runs_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str
+) -> None:
+    """Otherwise a run in a folder of texts would be trained on its own log. What another program
+    calls as we do is a text."""
+    model = "model: {n_layers: 2, d_model: 16, qk_norm: true}\n"
     for name in ("config.yaml", "tokenizer/tokenizer.json", "train.log", "checkpoints/last/a.json"):
         for run in ("runs/a", "runs/sweep/b"):
             (tmp_path / run / name).parent.mkdir(exist_ok=True, parents=True)
-            (tmp_path / run / name).touch()
+            (tmp_path / run / name).write_text(model)
     (tmp_path / "runs/latest").mkdir()
     for each in ("config.yaml", "tokenizer", "train.log"):
         (tmp_path / "runs/latest" / each).symlink_to(tmp_path / "runs/a" / each)
-    (tmp_path / "runs/sweep/multirun.yaml").touch()
-    for name in ("runs/notes.txt", "runs/docs/config.yaml", "runs/docs/a.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
+    (tmp_path / "runs/sweep/multirun.yaml").write_text(model)
+    others = ("docs/config.yaml", "docs/multirun.yaml", "docs/tokenizer/tokenizer.json", "notes.md")
+    for name in others:
+        (tmp_path / "runs" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "runs" / name).write_text("model: gpt\n")
     found = [each.name for each in find(str(tmp_path / pattern))]
-    assert found == [
-        f"{tmp_path}/runs/{each}" for each in ("docs/a.txt", "docs/config.yaml", "notes.txt")
-    ]
+    assert found == [f"{tmp_path}/runs/{each}" for each in others]
+    left = ", ".join(f"{tmp_path}/runs/{each}" for each in ("a", "latest", "sweep"))
+    assert capsys.readouterr().err == f"note: left out, since they are runs: {left}\n"
     with pytest.raises(UserError, match=r"contains no files, apart from those of runs"):
         find(str(tmp_path / "runs/sweep"))
     named = str(tmp_path / "runs/a/train.log")
