@@ -14,26 +14,29 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import yaml
+
 from data.progress import Reading, Stream
-from errors import UserError
-from files import real_path
+from errors import UserError, printable
+from files import read_text, real_path
 
 BLOCK = 1 << 22  # bytes that are read at a time
 COMPRESSED = (".gz", ".zst")
 
 
 class NotText(Exception):  # noqa: N818
-    """A file is not UTF-8 text."""
+    """A file is not UTF-8 text: what it is, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
     """The local files at `path`, sorted."""
     chosen = local_path(path)
     if chosen.is_file():
+        if globs:
+            raise UserError("data.exclude: has no effect on a single file; leave it out")
         return [chosen]
     folder = chosen if chosen.is_dir() else Path()
     if chosen.is_dir():
@@ -152,23 +157,29 @@ def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
         problem = "contains no files"
     else:
         # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
-        files = [Path(match) for match in glob.glob(str(chosen), recursive=True)]  # noqa: PTH207
+        found = glob.glob(_pattern(chosen), recursive=True)  # noqa: PTH207
+        files = [Path(match) for match in found]
         problem = "matches no files" if glob.has_magic(path) else "does not exist"
         if chosen.exists():
             problem = "is a device"
     if found := [file for file in files if file.is_file()]:
         problem += ", apart from those of runs and those that data.exclude names"
-    runs = {parent: _is_run(parent) for file in found for parent in _parents(file, chosen)}
+    parents = {parent for file in found for parent in _parents(file, chosen)}
+    runs = {parent for parent in parents if _is_run(parent)}
     kept = [
         file
         for file in found
         if not _is_excluded(os.path.relpath(file, folder), globs)
-        and not any(runs[parent] for parent in _parents(file, chosen))
+        and runs.isdisjoint(_parents(file, chosen))
     ]
     if not kept:
         raise UserError(
             f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
         )
+    _note_left_out(sorted(run for run in runs if runs.isdisjoint(run.parents)))
+    for pattern in globs:
+        if not any(_is_excluded(os.path.relpath(file, folder), [pattern]) for file in found):
+            print(printable(f"note: data.exclude: {pattern} names no file here"), file=sys.stderr)
     # Links can lead to a file again, or in circles: it counts once, under its shortest path.
     once: dict[Path, Path] = {}
     for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):
@@ -183,10 +194,34 @@ def _parents(file: Path, chosen: Path) -> list[Path]:
     return [parent for parent in file.parents if len(parent.parts) >= depth]
 
 
+def _pattern(chosen: Path) -> str:
+    """A glob pattern in which the names of the folders that exist are literal."""
+    known = Path()
+    for part in chosen.parts:
+        if not (known / part).is_dir():
+            break
+        known /= part
+    return str(Path(glob.escape(str(known)), *chosen.parts[len(known.parts) :]))
+
+
 def _is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, or of a sweep."""
-    run = ("config.yaml", "tokenizer/tokenizer.json")
-    return (folder / "multirun.yaml").is_file() or all((folder / name).is_file() for name in run)
+    """Whether a folder is that of a run, or of a sweep: by the model in its settings."""
+    names = ["multirun.yaml"]
+    if (folder / "tokenizer/tokenizer.json").is_file():
+        names.append("config.yaml")
+    for name in names:
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError, yaml.YAMLError):
+            settings = yaml.safe_load(read_text(folder / name, 1 << 18))
+            if {"n_layers", "d_model", "qk_norm"} <= set(settings["model"]):
+                return True
+    return False
+
+
+def _note_left_out(runs: Sequence[Path]) -> None:
+    if runs:
+        more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
+        names = ", ".join(map(str, runs[:5])) + more
+        print(printable(f"note: left out, since they are runs: {names}"), file=sys.stderr)
 
 
 def _is_excluded(path: str, globs: Sequence[str]) -> bool:
