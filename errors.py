@@ -49,6 +49,11 @@ def printable(text: str) -> str:
     )
 
 
+def installing(extra: str) -> str:
+    """The command that installs what an extra of the project needs, as in the README."""
+    return f'pip install -c constraints.txt -e ".[{extra}]"'
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things: "1 file", "2,000 files"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

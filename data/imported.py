@@ -18,7 +18,7 @@ from jaxtyping import UInt32
 
 from data.merges import BytePairs, merges_of, spell, unspell
 from data.patterns import BY_SPELLING, BYTE, GPT2, SMOLLM, Pattern
-from errors import UserError
+from errors import UserError, installing
 
 SENTENCE_PIECE = {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
 
@@ -31,7 +31,7 @@ def tokenizers_library(setting: str) -> Any:
         return tokenizers
     except ImportError as error:
         raise UserError(
-            f'{setting}: needs the library tokenizers; install it with pip install -e ".[convert]"'
+            f"{setting}: needs the library tokenizers; install it with {installing('convert')}"
         ) from error
 
 

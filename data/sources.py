@@ -28,7 +28,7 @@ from typing import Any
 import yaml
 
 from data.progress import Reading, Stream
-from errors import UserError, printable
+from errors import UserError, installing, printable
 from files import read_text, real_path
 
 BLOCK = 1 << 22  # bytes that are read at a time
@@ -278,7 +278,7 @@ def readable(name: str) -> Iterator[None]:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"data.path: {name} needs a library that is not installed ({reason}); "
-            'install it, or all that large corpora need with pip install -e ".[scale]"'
+            f"install it, or all that large corpora need with {installing('scale')}"
         ) from error
     except Exception as error:  # each file system of fsspec has its own
         if _is_damage(error):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from data import Tokenizer
-from errors import UserError, check_choice, check_range, printable
+from errors import UserError, check_choice, check_range, installing, printable
 from exchange.gguf_tokenizer import add_tokenizer
 from files import new_file
 from model import ModelConfig
@@ -91,7 +91,7 @@ def write_gguf(
         from gguf import GGUFWriter
     except ImportError as error:
         raise UserError(
-            "to: a GGUF file needs the package gguf; install it with `pip install gguf`"
+            f"to: a GGUF file needs the package gguf; install it with {installing('convert')}"
         ) from error
     check_choice("dtype", dtype, DTYPES)
     arch = family(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from errors import UserError
+from errors import UserError, installing
 
 FILES = ("*.json", "*.safetensors")  # nothing that executes code when it is opened
 
@@ -26,7 +26,7 @@ def fetch(name: str) -> Path:
     except ImportError:
         raise UserError(
             f"source: {name} is not a folder, and models on the hub need huggingface_hub; give a "
-            "folder, or install it: pip install huggingface_hub"
+            f"folder, or install it with {installing('convert')}"
         ) from None
     print(f"Fetching {name} from the Hugging Face hub")
     try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from errors import UserError, printable
+from errors import UserError, installing, printable
 from files import read_text, real_path, replace_text
 from observe.attention import TAG, draw_maps, image_labels, probe_tokens
 from observe.heads import curves, maps_of
@@ -45,7 +45,7 @@ def check_installed() -> None:
         from wandb import init  # noqa: F401  # any folder named wandb could be imported, too
     except ImportError as error:
         raise UserError(
-            'observe.wandb: needs the library wandb; install it with pip install -e ".[wandb]"'
+            f"observe.wandb: needs the library wandb; install it with {installing('wandb')}"
         ) from error
 
 

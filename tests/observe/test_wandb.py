@@ -186,4 +186,7 @@ def test_without_the_library_a_line_says_how_to_install_it(
     done = command("train", *TINY, "observe.wandb=true", cwd=tmp_path)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and not [*tmp_path.iterdir()]
-    assert line.startswith("error: observe.wandb: ") and 'pip install -e ".[wandb]"' in line
+    assert (
+        line.startswith("error: observe.wandb: ")
+        and 'pip install -c constraints.txt -e ".[wandb]"' in line
+    )
