@@ -144,9 +144,10 @@ def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
             f"model of type {', '.join(ARCHITECTURES)}"
         )
     for key, allowed in ONLY[kind].items():
-        if values.get(key, allowed[0]) not in allowed:
+        value = values.get(key, allowed[0])
+        if not any(value == known and type(value) is type(known) for known in allowed):
             raise ValueError(
-                f"{key}: {values[key]!r:.80} cannot be represented; choose a model "
+                f"{key}: {value!r:.80} cannot be represented; choose a model "
                 f"where it is {allowed[0]!r}"
             )
     aliases = ALIASES if kind == "gpt2" else {}
@@ -188,7 +189,9 @@ def _llama(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
             "mlp_bias: differs from attention_bias, which cannot be represented; "
             "choose another model"
         )
-    if any(layer != "full_attention" for layer in values.get("layer_types") or ()):
+    layers = values.get("layer_types")
+    layers = [] if layers is None else _typed(values, "layer_types", list)
+    if any(layer != "full_attention" for layer in layers):
         raise ValueError(
             "layer_types: has layers without full attention (such as sliding windows),"
             " which cannot be represented; choose another model"
@@ -201,7 +204,8 @@ def _llama(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def _rope_theta(values: Mapping[str, Any]) -> float:
     """The base of the rotary frequencies, from `rope_parameters` or, older, `rope_theta`."""
-    rope = values.get("rope_parameters") or {}
+    is_set = values.get("rope_parameters") is not None
+    rope = _typed(values, "rope_parameters", dict) if is_set else {}
     known = {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0}
     if any(known.get(key) != value for key, value in rope.items() if key != "rope_theta"):
         raise ValueError(
@@ -212,8 +216,8 @@ def _rope_theta(values: Mapping[str, Any]) -> float:
 
 
 def _typed(values: Mapping[str, Any], key: str, kind: Callable[[Any], Any]) -> Any:
-    """A value of this type; of a float, also an integer."""
+    """A value of this type; of a float, also an integer that it can represent."""
     value = values[key]
-    if type(value) is kind or (type(value) is int and kind is float):
+    if type(value) is kind or (type(value) is int and kind is float and abs(value) < 1e300):
         return kind(value)
     raise ValueError(f"{key}: {value!r:.80} has the wrong type; choose another model")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, LlamaConfig, Qwen3Config
 
 from configs.schema import preset
-from exchange.config import from_config, read_config, to_config
+from exchange.config import DEFAULTS, ONLY, from_config, read_config, to_config
 from model.hugging_face import family
 from tests.exchange.families import FAMILIES, configs
 
@@ -125,6 +125,17 @@ def test_what_cannot_be_represented_is_refused_by_name(
     with pytest.raises(ValueError, match=rf"^config\.json: {key}\b") as caught:
         read_config(tmp_path)
     assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("values", [GPT2, LLAMA, QWEN3], ids=["gpt2", "llama", "qwen3"])
+def test_a_value_of_a_wrong_type_is_refused_by_name(values: dict[str, Any]) -> None:
+    kind = values["model_type"]
+    for key in {*DEFAULTS[kind], *ONLY[kind], "rope_parameters", "layer_types"}:
+        if kind == "gpt2" and key in ("rope_parameters", "layer_types"):
+            continue  # which it does not have
+        for wrong in ("x", [1], {"a": 1}, 10**400, [[]]):
+            with pytest.raises(ValueError, match=f"^{key}: "):
+                from_config({**values, key: wrong})
 
 
 @pytest.mark.parametrize("keys", [("n_embd", "n_head"), ("n_layer",), ()])
