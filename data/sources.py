@@ -28,7 +28,7 @@ from typing import Any
 import yaml
 
 from data.progress import Reading, Stream
-from errors import UserError, installing, printable
+from errors import UserError, counted, installing, printable
 from files import read_text, real_path
 
 BLOCK = 1 << 22  # bytes that are read at a time
@@ -149,11 +149,14 @@ def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
         return [chosen]
     folder = chosen if chosen.is_dir() else Path()
     if chosen.is_dir():
+        every = [file for file in chosen.rglob("*") if file.is_file()]
         files = [
             file
-            for file in chosen.rglob("*")
+            for file in every
             if not any(part.startswith(".") for part in file.relative_to(chosen).parts)
         ]
+        if n_hidden := len(every) - len(files):
+            print(f"note: left out {counted(n_hidden, 'hidden file')}", file=sys.stderr)
         problem = "contains no files"
     else:
         # Unlike Path.glob, this accepts absolute patterns and skips hidden files.

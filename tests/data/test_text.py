@@ -102,9 +102,12 @@ def write_tree(root: Path) -> None:
         (root / name).write_text(text)
 
 
-def test_a_folder_is_read_in_sorted_order_without_hidden_files(tmp_path: Path) -> None:
+def test_a_folder_is_read_in_sorted_order_without_hidden_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_tree(tmp_path)
     assert names(tmp_path) == ["A", "D", "Z", "B", ""]
+    assert capsys.readouterr().err == "note: left out 2 hidden files\n"
 
 
 @pytest.mark.parametrize(
