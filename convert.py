@@ -29,7 +29,7 @@ from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
 from files import real_path
-from training.run import RUNS
+from training.run import FROM_HUB, RUNS, is_on_hub
 
 
 def main(cfg: DictConfig) -> None:
@@ -62,8 +62,10 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
         source = fetch(config.source)
     if not (source / "config.json").is_file():
         what = "does not exist" if not source.exists() else "has no config.yaml and no config.json"
+        on_hub = f"; from the Hugging Face hub: {FROM_HUB}" if is_on_hub(config.source) else ""
         raise UserError(
-            f"source: {source} {what}; give the folder of a run, or one that transformers saved"
+            f"source: {source} {what}; give the folder of a run, or one that transformers "
+            f"saved{on_hub}"
         )
     if config.checkpoint is not None:
         raise UserError(f"checkpoint: {source} is no run and has one model; leave checkpoint out")

@@ -93,6 +93,10 @@ def open_settings(cfg: DictConfig) -> Settings:
         cfg.data.path = literal(_lasting_path(cfg.data.path))
     if cfg.trainer.teacher is not None:
         cfg.trainer.teacher = literal(_lasting_path(find_teacher(cfg.trainer.teacher)))
+    if cfg.data.name == "shakespeare" and cfg.data.path is not None:
+        for name in ("data.url", "data.cache_dir"):
+            if name in overridden():
+                raise UserError(f"{name}: has no effect with data.path; leave one of them out")
     is_auto = cfg.resume == AUTO
     is_single = HydraConfig.get().mode != RunMode.MULTIRUN
     if cfg.name is not None and cfg.run_dir is None and is_single and (is_auto or not cfg.resume):

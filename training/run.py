@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -48,6 +49,7 @@ from training.checkpoint import Checkpoints
 from training.stored import flat
 
 RUNS = Path("runs")
+FROM_HUB = "python convert.py source=openai-community/gpt2 to=runs/gpt2"
 FILES = (
     "config.yaml",
     "resumed.yaml",
@@ -143,6 +145,8 @@ class Run:
             if (Path(path) / "config.json").is_file():
                 source = shlex.quote(str(path))
                 advice = f"convert it first: python convert.py source={source} to=runs/NAME"
+            elif is_on_hub(path):
+                advice = f"convert a model of the Hugging Face hub first, such as with {FROM_HUB}"
             raise UserError(f"{setting}: {path} is not a run (it has no config.yaml); {advice}")
         run._check_contents(setting)
         return run
@@ -345,6 +349,13 @@ class _LockedFolder:
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         raise  # a full disk is reported once, not with a traceback for each line
+
+
+def is_on_hub(path: str) -> bool:
+    """Whether a path that does not exist can be meant as a name on the Hugging Face hub."""
+    owner = path.partition("/")[0]
+    is_name = re.fullmatch(r"(distil)?gpt2(-\w+)?|[\w.-]+/[\w.-]+", path, re.ASCII) is not None
+    return is_name and owner != RUNS.name and not os.path.lexists(owner)
 
 
 def check_new(path: str | None) -> None:
