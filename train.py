@@ -29,7 +29,7 @@ from observe.context import RunContext
 from observe.wandb import check_installed
 from training.checkpointing import Checkpointing
 from training.data import training_data
-from training.device import check_training_memory, choose_device, keep_freed_memory
+from training.device import check_compiler, check_training_memory, choose_device, keep_freed_memory
 from training.distributed import FullCopy, join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard
@@ -65,6 +65,8 @@ def train(settings: Settings) -> float | None:
     keep_freed_memory()
     with join_ranks(choose_device(config.trainer.device)) as ranks:
         ranks.check(config.trainer)
+        if config.trainer.compile:
+            check_compiler(ranks.device)
         pretrained = ranks.broadcast(settings.find_pretrained_weights() if ranks.is_main else None)
         model = settings.load_pretrained(pretrained)
         check_training_memory(config.model, config.trainer, config.tokenizer.vocab_size, ranks)

@@ -30,7 +30,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from configs.help import explain
-from configs.messages import is_users_mistake, one_line, unknown_setting
+from configs.messages import compiler_failure, is_users_mistake, one_line, unknown_setting
 from configs.schema import (
     SCRIPTS,
     all_settings,
@@ -221,6 +221,8 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
             started = "; a run that had already started continues with resume=..."
             again = ", then run the command again" + (started if script == "train" else "")
             fail(refusal(error) + again)
+        if message := compiler_failure(error):
+            fail(message)
         if not is_users_mistake(error):
             raise
         if unknown := unknown_setting(error):
@@ -323,8 +325,21 @@ def _check_sweep(script: str, overrides: Sequence[str]) -> None:
         )
     if "LOCAL_RANK" in os.environ:
         raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
+    path = next((each[11:-1] for each in overrides if each.startswith("data.path='")), "")
+    if path == "-" or _is_pipe(path):
+        raise UserError(
+            f"data.path: {path} can be read by one run only, and not with -m; write the text to a "
+            "file"
+        )
     if (n_runs := count_runs(overrides)) > MAX_SWEEP:
         raise UserError(f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations")
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return Path(path).is_fifo()
+    except (OSError, ValueError):  # such as a name that is too long
+        return False
 
 
 def setting_name(override: str) -> str:

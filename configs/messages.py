@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import sysconfig
+import tempfile
 import traceback
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -47,6 +50,26 @@ def one_line(error: BaseException) -> str:
     return text if isinstance(error, EXPECTED) else f"settings: {text}"
 
 
+def compiler_failure(error: BaseException) -> str | None:
+    """The message about an error of torch.compile; None if it is another one."""
+    modules = [*_modules(error), *(kind.__module__ for kind in type(error).__mro__)]
+    if not any(name.startswith(("torch._inductor", "torch._dynamo.exc")) for name in modules):
+        return None
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
+    advice = "install a C++ compiler, such as g++, if there is none"
+    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
+    for path in (sys.modules["torch"].__file__, sysconfig.get_path("include"), cache):
+        if path and " " in path:  # which the compiler's command does not quote
+            advice = f"move {path}, since a space in its path breaks the compiler's command"
+    return f"trainer.compile: PyTorch cannot compile ({reason}); {advice}, or leave compile out"
+
+
+def _modules(error: BaseException) -> list[str]:
+    """The modules through which an error went, up to the one that raised it."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return [frame.f_globals.get("__name__", "") for frame in frames]
+
+
 def unknown_setting(error: BaseException) -> str | None:
     """The name of the setting in an error about a setting that does not exist."""
     origin = error.__cause__ or error.__context__
@@ -62,9 +85,6 @@ def is_users_mistake(error: BaseException) -> bool:
     """
     if isinstance(error, EXPECTED):
         return True
-    names = [
-        frame.f_globals.get("__name__", "").partition(".")[0]
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
+    names = [name.partition(".")[0] for name in _modules(error)]
     others = [name for name in names if name not in sys.stdlib_module_names]
     return bool(others) and others[-1] in ("hydra", "omegaconf", "antlr4")

@@ -171,6 +171,17 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["data=text", "data.path=empty_folder"], ["data.path", "empty_folder"]),
     ("train", ["data=text", "data.path=*.none"], ["data.path", "*.none"]),
     ("train", ["data=text", "data.path=-"], ["data.path", "empty"]),
+    ("train", ["-m", "seed=1,2", "data=text", "data.path=-"], ["data.path", "-m", "to a file"]),
+    (
+        "train",
+        ["data=shakespeare", "data.path=short.txt", "data.url=http://x"],
+        ["data.url: has no effect"],
+    ),
+    (
+        "evaluate",
+        ["run={tiny}", "data=text", "data.path=short.txt", "data.val_fraction=0.5"],
+        ["data.val_fraction: has no effect", "split=val"],
+    ),
     ("train", ["data=text", "data.path=short.txt"], ["model.context_length", "train split"]),
     ("train", ["data=shakespeare", "data.path=short.txt"], ["data.path", "short.txt"]),
     ("train", ["data=shakespeare", "data.url=http://127.0.0.1:9/"], ["data.path"]),
@@ -194,6 +205,15 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
         ["experiment: ", "was not started with this value"],
     ),
     ("train", ["resume=auto", "run_dir={tiny}", "init_from={tiny}"], ["init_from: ", "not start"]),
+    *(
+        (script, [f"{setting}={name}", *more], ["convert.py source=openai-community/gpt2 to=runs/"])
+        for script, setting, name, more in (
+            ("train", "init_from", "gpt2", []),
+            ("train", "resume", "gpt2-medium", []),
+            ("sample", "run", "EleutherAI/pythia-70m", []),
+            ("convert", "source", "gpt2", ["to=new"]),
+        )
+    ),
     ("train", ["experiment=slow"], ["experiment=slow", "shakespeare_fast"]),
     ("train", ["run_dir=runs/latest"], ["run_dir", "runs/latest"]),
     ("train", ["name=a/b"], ["name: 'a/b' is not the name of a folder"]),

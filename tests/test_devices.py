@@ -17,9 +17,11 @@ import torch
 from inference.generation import generate, window_start
 from model import GPT, ablate, causal_mask, explicit_attention, fused_attention, record_attention
 from tests.conftest import (
+    NEEDS_COMPILER,
     ROOT,
     TINY,
     begin,
+    command,
     every_compiled_device,
     every_device,
     finish,
@@ -219,6 +221,27 @@ def test_compiled_steps_have_the_same_losses(device: str, tmp_path: Path) -> Non
         settings = (*RUN, f"trainer.device={device}", f"trainer.compile={compiled}")
         finish(begin(str(ROOT / "train.py"), *settings, f"run_dir={compiled}", cwd=tmp_path))
     assert losses(tmp_path / "true") == pytest.approx(losses(tmp_path / "false"), rel=1e-3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"CXX": "/nonexistent"}, ["install a C++ compiler"]),
+        pytest.param({"TMPDIR": "{here}/a b"}, ["a b", "space in its"], marks=NEEDS_COMPILER),
+    ],
+)
+def test_a_compiler_that_fails_ends_in_one_line(
+    tmp_path: Path, environment: dict[str, str], words: list[str]
+) -> None:
+    (tmp_path / "a b").mkdir()
+    given = {name: value.replace("{here}", str(tmp_path)) for name, value in environment.items()}
+    unset = {} if "TMPDIR" in given else {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    arguments = (*RUN, "trainer.device=cpu", "trainer.compile=true", "run_dir=run")
+    done = command("train", *arguments, cwd=tmp_path, **given, **unset)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: trainer.compile: ")
+    assert all(word in line for word in words) and not (tmp_path / "run").exists()
 
 
 @every_device

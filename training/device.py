@@ -175,3 +175,8 @@ def autocast(
     """A context for the forward pass in the precision of `choose_precision`."""
     dtype = choose_precision(device, precision, model).dtype
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+
+
+def check_compiler(device: torch.device) -> None:
+    """Compile a trivial function for the device; raises what PyTorch's compiler does."""
+    torch.compile(torch.sin)(torch.zeros(8, device=device))
