@@ -160,8 +160,8 @@ def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
         problem = "contains no files"
     else:
         # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
-        found = glob.glob(_pattern(chosen), recursive=True)  # noqa: PTH207
-        files = [Path(match) for match in found]
+        names = glob.glob(_pattern(chosen), recursive=True)  # noqa: PTH207
+        files = [Path(name) for name in names]
         problem = "matches no files" if glob.has_magic(path) else "does not exist"
         if chosen.exists():
             problem = "is a device"
