@@ -124,7 +124,7 @@ def _check_numbers(values: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raise ValueError unless each value is a number of a size with which one can calculate. The
     floor can be unknown."""
     for name in names:
-        value = values.get(name)
+        value: Any = values.get(name)
         is_number = type(value) in (int, float) and (value == 0 or 1e-30 < abs(value) < 1e30)
         if not (is_number or (name == "floor_bpb" and value is None)):
             raise ValueError(f"{name} is {value!r:.40}, and no number that can be compared")

@@ -133,7 +133,8 @@ def test_a_value_of_a_wrong_type_is_refused_by_name(values: dict[str, Any]) -> N
     for key in {*DEFAULTS[kind], *ONLY[kind], "rope_parameters", "layer_types"}:
         if kind == "gpt2" and key in ("rope_parameters", "layer_types"):
             continue  # which it does not have
-        for wrong in ("x", [1], {"a": 1}, 10**400, [[]]):
+        values_of_no_key: list[Any] = ["x", [1], {"a": 1}, 10**400, [[]]]
+        for wrong in values_of_no_key:
             with pytest.raises(ValueError, match=f"^{key}: "):
                 from_config({**values, key: wrong})
 
