@@ -196,7 +196,8 @@ class CausalSelfAttention(nn.Module):
         output ------------+                     (batch, token, d_model)
 
     `attend` is the function that computes the context from queries, keys, values, a mask (None:
-    causal) and the dropout probability. `model.recording` replaces it to record the weights.
+    causal) and the dropout probability: the last of `attends`. `model.recording` adds others, which
+    record the weights.
     `edits` change the context, one after the other (model/edits.py); there are none in training.
 
     held_off: the heads whose context is a constant (model/held.py).
@@ -221,8 +222,12 @@ class CausalSelfAttention(nn.Module):
         self.position = POSITIONS[config.position].heads(config)
         self.hold: nn.Module = HeldHeads(held_off, d_head) if held_off else nn.Identity()
 
-        self.attend: Attend = fused_attention
+        self.attends: list[Attend] = [fused_attention]
         self.edits: list[Edit] = []
+
+    @property
+    def attend(self) -> Attend:
+        return self.attends[-1]
 
     def forward(
         self,

@@ -2,7 +2,8 @@
 changed by a function (`edit`).
 
 Promises: afterwards the model is as it was before, also after an exception. Edits and recordings
-can be nested in any order; of several edits of one part, the inner one is applied last.
+can be opened and closed in any order; of several edits of one part, that opened last is applied
+last.
 """
 
 from __future__ import annotations

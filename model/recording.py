@@ -2,7 +2,7 @@
 
 Promises: inside `record_attention` the model computes the same context, by the explicit formula;
 afterwards it is as it was before, also after an exception. Recordings and edits (model/edits.py)
-can be nested in any order.
+can be opened and closed in any order.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
 
     Tensors are detached; weights are those before dropout (rows sum to one), and the context is
     that before an edit of the same layer, and of a head that is held off its constant. They stay in
-    the list afterwards. With a cache, `query` counts the new tokens and `key` all of them. In
-    nested recordings only the innermost list is filled. The model itself is switched, so no other
-    thread may run it meanwhile. Of a model wrapped by torch.compile, record the original: it runs
-    eagerly, and the compiled code stays valid.
+    the list afterwards. With a cache, `query` counts the new tokens and `key` all of them. Of
+    several recordings, only the one that was opened last is filled. The model itself is switched,
+    so no other thread may run it meanwhile. Of a model wrapped by torch.compile, record the
+    original: it runs eagerly, and the compiled code stays valid.
 
     Raises ValueError for an unknown name.
     """
@@ -65,11 +65,11 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
         return attend
 
     modules = [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
-    attends = [module.attend for module in modules]
+    recorders = [recorder(layer, module.hold) for layer, module in enumerate(modules)]
+    for module, own in zip(modules, recorders, strict=True):
+        module.attends.append(own)
     try:
-        for layer, module in enumerate(modules):
-            module.attend = recorder(layer, module.hold)
         yield records
     finally:
-        for module, attend in zip(modules, attends, strict=True):
-            module.attend = attend
+        for module, own in zip(modules, recorders, strict=True):
+            module.attends.remove(own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model import AttentionSteps, KVCache, fused_attention, record_attention
+from model import AttentionSteps, KVCache, ablate, fused_attention, record_attention
 
 
 def attends(model):
@@ -81,6 +81,36 @@ def test_the_innermost_recording_fills_its_list(make_model):
         model(torch.randint(13, (1, 5)))
         assert len(outer) == 2 and inner[0].shape[-1] == 4
     assert attends(model) == [fused_attention] * 2
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 0, 1]])
+@torch.no_grad()
+def test_recordings_and_edits_close_in_any_order(make_model, order):
+    """After each, the model is that of those that are still open."""
+    model, tokens = make_model(), torch.randint(13, (1, 5))
+    edits = [[(0, 1)], [(1, 2)], [(0, 3)]]
+    opened = [(record_attention(model), ablate(model, heads, "zero")) for heads in edits]
+    lists = []
+    for recording, ablation in opened:
+        lists.append(recording.__enter__())
+        ablation.__enter__()
+    still = {0, 1, 2}
+    for place in order:
+        for context in opened[place]:
+            context.__exit__(None, None, None)
+        still.remove(place)
+        for records in lists:
+            records.clear()
+        logits = model(tokens)
+        assert [bool(records) for records in lists] == [
+            bool(still) and place == max(still) for place in range(3)
+        ]
+        with ablate(model, [head for each in still for head in edits[each]], "zero"):
+            torch.testing.assert_close(model(tokens), logits)
+    assert attends(model) == [fused_attention] * 2 and not model.blocks[0].attention.edits
+    intact = make_model()
+    intact.load_state_dict(model.state_dict())
+    assert torch.equal(model(tokens), intact(tokens))
 
 
 def test_gradients_are_the_same_while_recording(make_model):
