@@ -40,24 +40,23 @@ def explain_score(
 
     A term (a, b) is the product of what part a wrote into the query with what part b wrote into the
     key. Parts are "embedding", "position" (learned ones), "L0H1" for a head, "L0 MLP" for an MLP,
-    and "biases" for those on the way. Computed in float64, with dropout off. What `ablate` and
+    "edit" for what edits and patches of the residual stream have added to it, if there are any, and
+    "biases" for those on the way. Computed in float64, with dropout off. What `ablate`, `edit` and
     `patch` make of heads and MLPs is what these have written.
 
-    Raises ValueError for a head or a cell that the model or the text does not have.
+    Raises ValueError for a head or a cell that the model or the text does not have, and where a
+    hook changes what the head computes, which then is not the sum of these parts.
     """
     layer, index = head
     block = block_of(model, layer, index)
-    attention = block.attention
     check_range("query", query, 0, len(tokens) - 1)
     check_range("key", key, 0, query)
-    parts = stream_parts(model, tokens)[layer]
-    names, values = [*parts], torch.stack([*parts.values()])
-    normed = _frozen(block.attention_norm, values, values.sum(0))
-    n_shared = attention.query.out_features // attention.key.out_features  # queries of a key
-    queries = _per_head(attention, attention.query, attention.query_norm, normed)[:, index, query]
-    keys = _per_head(attention, attention.key, attention.key_norm, normed)
-    keys = keys[:, index // n_shared, key]
-    terms = queries @ keys.T / math.sqrt(attention.d_head)
+    with record_attention(model, keep="steps") as recorded:
+        parts = stream_parts(model, tokens)[layer]
+    names, (queries, keys, _) = [*parts], _vectors(block, parts, recorded[layer])
+    n_shared = queries.shape[1] // keys.shape[1]  # queries of a key
+    products = queries[:, index, query] @ keys[:, index // n_shared, key].T
+    terms = products / math.sqrt(block.attention.d_head)
     return {
         (names[a], names[b]): terms[a, b].item()
         for a in range(len(names))
@@ -81,19 +80,20 @@ def wiring(
       on sum_k u_k s_k. The preference is KL(a|u) + KL(u|a), so never below 0.) It is linear in what
       wrote the query, and in what wrote the keys.
     - value: of |o|^2, where o = sum_k a_k v_k is what the head gathers for a query: the parts of o
-      along o. Of a head that is held off, what it would gather.
+      along o. Of a head that is held off or edited, what it would gather.
 
     Both are summed over `queries` (None: all) before they are divided: a query without a preference
     has no weight. What matters in few queries, such as where a text repeats itself, can be lost in
     the sum over all. NaN for a head that attends exactly evenly, or gathers nothing. Computed in
-    float32, with dropout off and the scales of norms frozen.
+    float32, with dropout off and the scales of norms frozen. Raises ValueError as `explain_score`
+    does for hooks.
     """
     tokens = tokens.to(model.token_embedding.weight.device)
     counted = torch.ones_like(tokens) if queries is None else queries.to(tokens.device)
     with record_attention(model, keep="steps") as recorded:
         streams = stream_parts(model, tokens, torch.float32)
     return [
-        _shares(block, parts, AttentionSteps(*(step[0].float() for step in steps)), counted)
+        _shares(block, parts, steps, counted)
         for block, parts, steps in zip(blocks_of(model), streams, recorded, strict=True)
     ]
 
@@ -122,14 +122,8 @@ def _shares(
     block: Block, parts: Parts, steps: AttentionSteps, counted: Shaped[Tensor, " token"]
 ) -> Shares:
     """`wiring` of one layer; the steps are those of one text."""
-    attention = block.attention
-    written = torch.stack([*parts.values()])
-    normed = _frozen(block.attention_norm, written, written.sum(0))
-    vectors = (  # of each part
-        _per_head(attention, attention.query, attention.query_norm, normed),
-        _per_head(attention, attention.key, attention.key_norm, normed),
-        _projected(attention, attention.value, normed),
-    )
+    vectors = _vectors(block, parts, steps)
+    steps = AttentionSteps(*(step[0].float() for step in steps))
     n_heads, n_shared = len(steps.query), len(steps.query) // len(steps.key)  # queries of a key
     allowed = steps.masked.isfinite()
     weights = steps.weights * counted[:, None]
@@ -148,19 +142,46 @@ def _shares(
     return dict(zip(parts, shares.unbind(-1), strict=True))
 
 
+def _vectors(
+    block: Block, parts: Parts, steps: AttentionSteps
+) -> list[Float[Tensor, "part head token d_head"]]:
+    """What each part has written into the queries, keys and values of a layer. Raises ValueError if
+    they do not sum to those in `steps`, of one text, but for rounding."""
+    attention = block.attention
+    written = torch.stack([*parts.values()])
+    normed = _frozen(block.attention_norm, written, written.sum(0))
+    found = [
+        _per_head(attention, attention.query, attention.query_norm, normed),
+        _per_head(attention, attention.key, attention.key_norm, normed),
+        _projected(attention, attention.value, normed),
+    ]
+    for vectors, actual in zip(found, steps, strict=False):
+        rounding = 1000 * torch.finfo(actual.dtype).eps * vectors.abs().sum(0).max()
+        if ((vectors.sum(0) - actual[0]).abs() > rounding).any():
+            raise ValueError(
+                "model: a hook changes the queries, keys or values, which are then not the sum of "
+                "what its parts have written; remove the hook"
+            )
+    return found
+
+
 @torch.no_grad()
 def stream_parts(
     model: GPT, tokens: Int[Tensor, " token"], dtype: torch.dtype = torch.float64
 ) -> list[Parts]:
     """What has written the residual stream before each layer, by name; "biases" come last."""
-    gathered: list[Tensor] = []  # by the heads of each layer
-    added: list[Tensor] = []  # by the MLP of each layer
+    # Of each layer: the stream before it, what the heads gather, and what attention and MLP add.
+    streams, gathered, attended, added = (list[Tensor]() for _ in range(4))
     hooks = [
         hook
         for block in blocks_of(model)
         for hook in (
+            block.register_forward_pre_hook(lambda _block, inputs: streams.append(inputs[0])),
             block.attention.output.register_forward_pre_hook(
                 lambda _matrix, inputs: gathered.append(inputs[0])
+            ),
+            block.attention.register_forward_hook(
+                lambda _attention, _inputs, output: attended.append(output)
             ),
             block.mlp.register_forward_hook(lambda _mlp, _inputs, output: added.append(output)),
         )
@@ -169,17 +190,21 @@ def stream_parts(
         with evaluating(model):
             model.hidden(tokens[None])
             embedding = model.token_embedding(tokens).to(dtype)
-            embedded = model.embed(tokens[None])[0].to(dtype)
+            stream = model.embed(tokens[None])
     finally:
         for hook in hooks:
             hook.remove()
     parts = {"embedding": embedding}
     if not isinstance(model.position, NoPosition):
-        parts["position"] = embedded - embedding
-    biases = torch.zeros_like(embedding)
+        parts["position"] = stream[0].to(dtype) - embedding
+    edits, biases = torch.zeros_like(embedding), torch.zeros_like(embedding)
     before = []
     for index, block in enumerate(blocks_of(model)):
-        before.append(parts | {"biases": biases})
+        # Without an edit the two are the same sums, to the last bit.
+        edits = edits + (streams[index] - stream)[0].to(dtype)
+        edited = {"edit": edits} if edits.any() else {}
+        before.append(parts | edited | {"biases": biases})
+        stream = streams[index] + attended[index] + added[index]
         for head, written in enumerate(_written(block.attention, gathered[index].to(dtype))):
             parts[f"L{index}H{head}"] = written
         if block.attention.output.bias is not None:

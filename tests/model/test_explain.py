@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model import ablate, explain_score, record_attention
+from model import ablate, edit, explain_score, patch, record_attention, wiring
+from model.explain import stream_parts
 
 
 @torch.no_grad()
@@ -36,6 +37,57 @@ def test_a_part_that_writes_nothing_has_no_terms(make_model):
     assert len(silent) == 24 and not any(silent)
     assert terms[("L0H0", "embedding")] != 0
     assert ablated == pytest.approx(terms, abs=1e-9)
+
+
+@torch.no_grad()
+def test_an_edit_of_the_stream_is_a_part(make_model, family):
+    """Layers before it do not have it, and what it has written is the difference that it makes."""
+    model, tokens = make_model(n_layers=3, **family), torch.randint(13, (7,))
+    streams = {}
+
+    def steered(x):
+        streams["before"], streams["after"] = x, 1.5 * x + 1
+        return streams["after"]
+
+    other = torch.randn(1, 7, 16)
+    with (
+        edit(model, {"stream 1": steered, "mlp 0": lambda x: 2 * x, (0, 1): torch.sin}),
+        patch(model, {"stream 2": other}),
+        ablate(model, [(1, 0)], "mean"),
+    ):
+        with record_attention(model, keep="scaled") as scaled:
+            model(tokens[None])
+        terms = [explain_score(model, tokens, (layer, 2), 5, 2) for layer in range(3)]
+        shares = wiring(model, tokens)
+        parts = stream_parts(model, tokens)
+    for layer in range(3):
+        expected = float(scaled[layer][0, 2, 5, 2])
+        assert sum(terms[layer].values()) == pytest.approx(expected, abs=1e-4, rel=1e-5)
+        assert (("edit", "edit") in terms[layer]) == ("edit" in shares[layer]) == (layer > 0)
+        total = torch.stack([*shares[layer].values()]).sum(0)
+        torch.testing.assert_close(total, torch.ones(3, 4), rtol=0, atol=1e-4)
+    made = (streams["after"] - streams["before"])[0].double()
+    torch.testing.assert_close(parts[1]["edit"], made, rtol=0, atol=1e-6)
+    whole = torch.stack([*parts[2].values()]).sum(0)
+    torch.testing.assert_close(whole, other[0].double(), rtol=0, atol=1e-4)
+    assert "edit" not in stream_parts(model, tokens)[2]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "part", ["attention.query", "attention.key", "attention.value", "attention_norm"]
+)
+def test_what_a_hook_changes_is_no_sum_of_parts(make_model, part):
+    model, tokens = make_model(), torch.randint(13, (7,))
+    hook = model.blocks[1].get_submodule(part).register_forward_hook(lambda *given: given[2] + 0.1)
+    for explain in (
+        lambda: explain_score(model, tokens, (1, 0), 3, 1),
+        lambda: wiring(model, tokens),
+    ):
+        with pytest.raises(ValueError, match=r"^model: a hook changes "):
+            explain()
+    hook.remove()
+    assert wiring(model, tokens)
 
 
 @torch.no_grad()
