@@ -33,13 +33,15 @@ def match_heads(one: Sequence[Any], two: Sequence[Any]) -> list[Twin]:
 
     one, two: the maps of the same text, as for `add_attention`: an array per layer of shape (batch,
         head, query, key), of which the first text counts. The first query, which can only attend
-        to itself in causal maps, does not count.
+        to itself in causal maps, does not count. Weights count as the tab shows them: those that
+        are not finite as 0, and others outside 0 to 1 as 0 or 1.
 
     Raises ValueError if the texts have other lengths, or fewer than two tokens.
     """
     rows, heads = [], []
     for maps in (one, two):
-        layers = [floats(layer)[0, :, 1:] for layer in maps]
+        layers = [np.nan_to_num(floats(layer)[0, :, 1:], posinf=0, neginf=0) for layer in maps]
+        layers = [layer.clip(0, 1) for layer in layers]
         heads.append([(n, h) for n, layer in enumerate(layers) for h in range(len(layer))])
         rows.append([head for layer in layers for head in layer])
     if len({head.shape for maps in rows for head in maps}) != 1 or not rows[0][0].size:
@@ -65,7 +67,8 @@ def match_logged(one: tuple[Any, bytes], two: tuple[Any, bytes]) -> list[Twin]:
 
 def assign(values: np.ndarray) -> list[tuple[int, int]]:
     """The pairs (row, column), each row and column in one at most, as many as possible, whose sum
-    of values is the largest: shortest augmenting paths (Jonker and Volgenant 1987)."""
+    of values, which are finite, is the largest: shortest augmenting paths (Jonker and Volgenant
+    1987)."""
     if len(values) > values.shape[1]:
         return sorted((row, column) for column, row in assign(values.T))
     n, m = values.shape
