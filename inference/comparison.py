@@ -6,18 +6,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from statistics import NormalDist, mean, stdev
+from statistics import mean, stdev
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from inference.results import Row
 
 # What divides runs, beside the settings of the groups of the config; and what does not, of these.
 # The trunk of a branch has a seed, as the branch does; the heads that it holds off are the model's.
 ALSO, UNIMPORTANT = ("init_from", "step"), ("observe.", "data.cache_dir")
-# Student's t for two-sided intervals of 95%, from 1 degree of freedom on.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
-           2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064,
-           2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
 
 
 class Group(NamedTuple):
@@ -147,9 +145,21 @@ def margin(values: Sequence[float]) -> float:
     return student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
-def student(freedom: int) -> float:
-    """How many standard errors half of a 95% interval is, with so many degrees of freedom."""
-    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else NormalDist().inv_cdf(0.975)
+def student(freedom: float) -> float:
+    """How many standard errors half of a 95% interval is, with so many degrees of freedom: the t at
+    which Student's distribution from 0 to t is 0.475 (Student 1908), by Newton's method."""
+    n = min(freedom, 1e6)  # from there on, it is the normal distribution to five digits
+    peak = math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) / math.sqrt(math.pi * n)
+    nodes, weights = np.polynomial.legendre.leggauss(100)  # of integrals from -1 to 1
+
+    def density(t: Any) -> Any:
+        return peak * (1 + t**2 / n) ** (-(n + 1) / 2)
+
+    t = 1.0  # each step from here on ends below the solution, where the density falls
+    for _ in range(20):
+        share = t / 2 * weights @ density(t / 2 * (nodes + 1))
+        t += (0.475 - share) / density(t)
+    return float(t)
 
 
 def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:
@@ -173,7 +183,7 @@ def formed(rows: Sequence[Row]) -> str:
     empty if none logged it."""
     logged = [row["induction"] for row in rows if "induction" in row]
     heads = [head for head in logged if head is not None]
-    text = f"an induction head in {len(heads)} of {len(logged)}" if logged else ""
+    text = f"an induction head in {len(heads)} of {len(logged)} runs" if logged else ""
     if not heads:
         return text
     first, last = min(head["after"] for head in heads), max(head["by"] for head in heads)
@@ -211,16 +221,19 @@ def table(groups: Sequence[Group], loss: float) -> list[list[str]]:
 
 
 def _cells(one: Group, loss: float) -> list[str]:
-    above = [row["val_bpb"] / row["floor_bpb"] - 1 for row in one.rows if row.get("floor_bpb")]
-    times = [seconds_to(row["curve"], loss) for row in one.rows]
-    reached = [time for time in times if time is not None]
-    missed = f" ({len(reached)} of {len(times)})" if len(reached) < len(times) else ""
+    rows = [row | {"reached": seconds_to(row["curve"], loss)} for row in one.rows]
+    for row in rows:
+        if row.get("floor_bpb"):
+            row["above"] = row["val_bpb"] / row["floor_bpb"] - 1
+    one = one._replace(rows=rows)
+    n_reached = sum(row["reached"] is not None for row in rows)
+    missed = f" ({n_reached} of {len(rows)} runs)" if n_reached < len(rows) else ""
     return [
         one.label,
         str(len(one.per_seed("val_bpb"))),
         spread(one.per_seed("val_bpb"), ".4f"),
-        spread(above, ".2%"),
-        spread(reached, ".1f") + missed,
+        spread(one.per_seed("above"), ".2%"),
+        spread(one.per_seed("reached"), ".1f") + missed,
         spread(one.per_seed("seconds"), ".1f"),
         f"{one.rows[0]['parameters']:,}",
     ]

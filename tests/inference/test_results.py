@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from inference.comparison import (
     group,
     margin,
     seconds_to,
+    student,
     summary_lines,
 )
 from inference.results import logged_scores, when_formed
@@ -43,8 +45,12 @@ def row(seed: int, bpb: float, **settings: Any) -> dict[str, Any]:
 def test_the_margin_is_that_of_students_t(values: list[float]) -> None:
     freedom = len(values) - 1
     expected = stats.t.ppf(0.975, freedom) * np.std(values, ddof=1) / math.sqrt(len(values))
-    # Beyond the table, the normal distribution is 4% narrower at most.
-    assert margin(values) == pytest.approx(expected, rel=1e-3 if freedom <= 30 else 0.05, abs=1e-9)
+    assert margin(values) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_any_number_of_degrees_of_freedom() -> None:
+    freedom = [*range(1, 1001), 10**4, 10**6, 10**9, math.inf]
+    assert [*map(student, freedom)] == pytest.approx(stats.t.ppf(0.975, freedom), rel=2e-6)
 
 
 def test_equal_names_in_a_label_are_told_apart() -> None:
@@ -110,6 +116,22 @@ def test_a_seed_counts_once() -> None:
     assert [line.split()[1:3] for line in table[1:3]] == [["1", "0.5000"], ["1", "0.6000"]]
 
 
+def test_all_columns_count_seeds() -> None:
+    """Seed 1 was trained three times, once without reaching the loss."""
+    rows = [
+        row(seed, bpb, floor_bpb=0.5, curve=[{"step": 1, "seconds": seconds, "val_bpb": bpb}])
+        for seed, bpb, seconds in ((1, 0.6, 9), (1, 0.7, 3), (1, 0.8, 5), (2, 0.55, 2))
+    ]
+    (line,) = summary_lines(group(rows), [], 0.75)[1:]
+    above, times = stats.tstd([0.4, 0.1]), stats.tstd([6, 2])
+    assert re.split("  +", line)[1:5] == [
+        "2",
+        f"0.6250 ± {stats.tstd([0.7, 0.55]):.4f}",
+        f"25.00% ± {above:.2%}",
+        f"4.0 ± {times:.1f} (3 of 4 runs)",
+    ]
+
+
 def test_branches_of_trunks_of_several_seeds_are_one_group() -> None:
     rows = [
         row(seed, 0.5, branch=branch and f"runs/{seed}", step=step, **{"model.hold_off": head})
@@ -152,9 +174,9 @@ def test_when_an_induction_head_formed(tmp_path: Path) -> None:
         {"induction": None},
         {"induction": {**found, "by": 120}},
     ]
-    assert formed(rows) == "an induction head in 2 of 3, formed between steps 40 and 120"
-    assert formed(rows[1:2]) == "an induction head in 0 of 1"
-    assert formed([*rows[1:2], {}]) == "an induction head in 0 of 1" and formed([{}]) == ""
+    assert formed(rows) == "an induction head in 2 of 3 runs, formed between steps 40 and 120"
+    assert formed(rows[1:2]) == "an induction head in 0 of 1 runs"
+    assert formed([*rows[1:2], {}]) == "an induction head in 0 of 1 runs" and formed([{}]) == ""
 
 
 def seeded(tiny_run: Path, folder: Path, seed: int, qk_norm: bool, bpb: float) -> None:

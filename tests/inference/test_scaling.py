@@ -28,14 +28,12 @@ def test_a_fit_is_that_of_scipy(n_runs: int, seed: int) -> None:
     law, expected = fit("parameters", np.exp(u), np.exp(v)), stats.linregress(u - u.mean(), v)
     assert -law.alpha == pytest.approx(expected.slope)
     assert math.log(law.a) == pytest.approx(expected.intercept - expected.slope * u.mean())
-    # Beyond 30 degrees of freedom, the normal distribution is 4% narrower at most.
-    rel = 1e-3 if n_runs <= 32 else 0.05
     student = stats.t.ppf(0.975, n_runs - 2)
-    assert law.margin == pytest.approx(student * expected.stderr, rel=rel)
+    assert law.margin == pytest.approx(student * expected.stderr, rel=1e-5)
     middle, low, high = np.log(law.line(np.exp(u.mean(keepdims=True))))[:, 0]
     assert middle == pytest.approx(expected.intercept)
     margin = student * expected.intercept_stderr
-    assert [middle - low, high - middle] == pytest.approx([margin, margin], rel=rel)
+    assert [middle - low, high - middle] == pytest.approx([margin, margin], rel=1e-5)
 
 
 def test_a_known_law_is_recovered() -> None:
