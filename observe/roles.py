@@ -114,7 +114,11 @@ def _other_texts(context: RunContext, count: int) -> ScoredTexts:
     shares = np.bincount(trained, minlength=dataset.tokenizer.vocab_size) / len(trained)
     frequency = shares[targets.clip(0)]
     spelled = [dataset.tokenizer.decode_bytes([id]) for id in range(dataset.tokenizer.vocab_size)]
-    seen = np.stack([times_seen([spelled[id] for id in row]) for row in _whole(inputs, targets)])
+    seen = np.full(targets.shape, -1)
+    for row, ids in enumerate(targets):
+        end = int(np.flatnonzero(ids != UNSCORED)[-1]) + 1  # what follows is padding
+        text = [*inputs[row, :end], ids[end - 1]]
+        seen[row, :end] = times_seen([spelled[id] for id in text])
     groups = {f"target word/{name}": scored & (seen == n) for n, name in enumerate(SEEN)}
     for tag, values, bands in (
         ("target position", places, POSITIONS),
@@ -125,21 +129,15 @@ def _other_texts(context: RunContext, count: int) -> ScoredTexts:
     return ScoredTexts(inputs, targets, groups)
 
 
-def _whole(
-    inputs: Int64[np.ndarray, "text token"], targets: Int64[np.ndarray, "text token"]
-) -> Int64[np.ndarray, "text token+1"]:
-    """Each window with its last target."""
-    last = np.where(targets[:, -1:] == UNSCORED, inputs[:, -1:], targets[:, -1:])
-    return np.concatenate([inputs, last], axis=1)
-
-
 def times_seen(spelled: Sequence[bytes]) -> Int64[np.ndarray, " other"]:
     """For every token but the first: how often the text before it has the word that it begins, at
-    most 2; -1 if it begins none."""
+    most 2; -1 if it begins none, or the last word of the text, of which there may be more."""
     found = np.full(len(spelled), -1)
     ends = np.cumsum([len(spelling) for spelling in spelled])
     counts: Counter[bytes] = Counter()
     for word in WORD.finditer(b"".join(spelled)):
+        if word.end() == ends[-1]:
+            break
         found[np.searchsorted(ends, word.start(), side="right")] = min(2, counts[word[0]])
         counts[word[0]] += 1
     return found[1:]

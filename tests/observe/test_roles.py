@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,8 +101,30 @@ def test_how_often_a_word_was_seen():
         b"; the",
         b" the",
         b" \xc3\xa9t",
+        b" ",
     ]
-    assert times_seen(tokens).tolist() == [0, -1, 0, 1, 1, -1, 2, 2, 0]
+    assert times_seen(tokens).tolist() == [0, -1, 0, 1, 1, -1, 2, 2, 0, -1]
+    assert times_seen(tokens[:6]).tolist() == [0, -1, 0, 1, -1]
+
+
+def test_words_of_padded_windows(tmp_path: Path) -> None:
+    """The last document is shorter than the others, and padding repeats its last token."""
+    context = run_context(tmp_path, model=GPT(small_config(1, 1, 8, 40), 256))
+    context.config = replace(context.config, data=TALES.config)
+    words = ["a cat saw the other cat", "a hen saw a cat cat cat", "cat a cat"]
+    text = "".join(f"{each}.{TALES.config.document_end}" for each in words)
+    tokens = np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
+    context.dataset = Dataset(fixed_tokenizer("byte"), tokens[:30], tokens, None, "0")
+    found = scored_texts(context)
+    seen = np.sum([(n + 1) * found.groups[f"target word/{name}"] for n, name in enumerate(SEEN)], 0)
+    for row, ids in zip(seen, found.targets, strict=True):
+        text = bytes(ids[ids != UNSCORED].tolist()).decode()
+        expected = np.zeros(len(ids), int)
+        for match in re.finditer(r"\w+", text):
+            before = re.findall(r"\w+", text[: match.start()])
+            expected[match.start()] = 1 + min(2, before.count(match[0]))
+        assert row.tolist() == expected.tolist()
+    assert len({int((ids != UNSCORED).sum()) for ids in found.targets}) == 2
 
 
 def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
