@@ -8,6 +8,7 @@ import time
 from jaxtyping import Int
 from torch import Tensor
 
+from model.loss import UNSCORED
 from training.callback import Callback, StepMetrics
 from training.trainer import Trainer
 
@@ -37,8 +38,9 @@ class Metrics(Callback):
             return
         rate = (state.tokens - self.tokens) / (now - self.measured_at)
         self.measured_at, self.tokens = now, state.tokens
-        n_bytes = int(self.token_bytes[trainer.targets].sum())
-        bpb = loss * trainer.targets.numel() / math.log(2) / max(n_bytes, 1)  # of end tokens only
+        scored = trainer.targets[trainer.targets != UNSCORED]
+        n_bytes = int(self.token_bytes[scored].sum())
+        bpb = loss * scored.numel() / math.log(2) / max(n_bytes, 1)  # of end tokens only
         terms = dict(zip(trainer.terms, (x.item() for x in trainer.loss_terms), strict=True))
         metrics = StepMetrics(loss, bpb, trainer.lr, grad_norm, state.tokens, rate, terms)
         trainer.call("on_metrics", metrics)

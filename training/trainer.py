@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from model.loss import UNSCORED
 from training.callback import Callback, Summary
 from training.config import TrainerConfig
 from training.device import autocast, choose_precision
@@ -117,6 +118,9 @@ class Trainer:
             for tensor in (inputs, targets)
         ]
 
+        # Of the whole batch, so that each target counts the same, wherever it is. Gradients are
+        # averaged over ranks, so that each has its share of the count.
+        count = (targets != UNSCORED).sum() / ranks.world_size  # on the host
         losses = torch.zeros(1 + len(self.terms), device=ranks.device)
         for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
             ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
@@ -124,11 +128,12 @@ class Trainer:
                 minimised, micro_losses = self.forward(
                     x,
                     targets=y,
+                    reduction="sum",
                     terms=self.terms,
                     soft_targets=self.teacher(x) if self.teacher else None,
                 )
-            self.scaler.scale(minimised / config.grad_accumulation).backward()
-            losses += micro_losses / config.grad_accumulation
+            self.scaler.scale(minimised / count).backward()
+            losses += micro_losses / count
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
         self.targets = targets
         self.scaler.unscale(self.model.parameters())

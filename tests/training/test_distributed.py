@@ -28,6 +28,7 @@ from exchange.weights import read_tensors
 from model import GPT
 from tests.conftest import finish, small_config, torchrun
 from tests.training.test_trainer import CONFIG as BASE
+from tests.training.test_trainer import unevenly
 from training.callback import Callback, EvalMetrics
 from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
@@ -139,7 +140,7 @@ def trainer(
         Checkpointing(Checkpoints(folder)),
         Evaluation(validation, validation, token_bytes),
     ]
-    batches = Batches(text, config.batch_size, CONTEXT, seed=5)
+    batches = unevenly(Batches(text, config.batch_size, CONTEXT, seed=5))
     made = Trainer(config, parallel_model, updates, batches, state, 5, ranks, callbacks)
     return made, watcher
 
