@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,12 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from data import TalesConfig, load_dataset  # noqa: E402
+from data.batches import UNSCORED  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from inference import OpenRun, open_run  # noqa: E402
 from inference.results import logged_scores  # noqa: E402
-from model import GPT, ablate, record_attention, wiring  # noqa: E402
+from model import GPT, cross_entropy, edit, record_attention, wiring  # noqa: E402
 from model.explain import WAYS  # noqa: E402
-from observe.roles import ScoredTexts, target_bits  # noqa: E402
 
 N_TALES = 32
 Head = tuple[int, int]
@@ -41,6 +42,13 @@ class Names(NamedTuple):
     @property
     def tokens(self) -> torch.Tensor:
         return torch.from_numpy(self.tales.inputs)
+
+    def averaged(self, value: torch.Tensor) -> torch.Tensor:
+        """What a part computes, (tale, token, width), replaced by its mean over all tokens but the
+        padding behind the end of a tale."""
+        scored = torch.from_numpy(self.tales.targets != UNSCORED)
+        read = scored.flip(1).cumsum(1).flip(1) > 0
+        return value[read].mean(0).expand_as(value)
 
 
 def main(paths: Iterable[Path]) -> None:
@@ -75,7 +83,7 @@ def which(model: GPT, names: Names) -> Head:
     )
     without = {}
     for head in heads_of(model):
-        with ablate(model, [head], "mean"):
+        with edit(model, {head: names.averaged}):
             without[head] = name_bits(model, names)
     for head in sorted(without, key=lambda head: -without[head])[:3]:
         print(
@@ -83,7 +91,7 @@ def which(model: GPT, names: Names) -> Head:
             f"the name with {copied[head]:.0%}"
         )
     first, second, *_ = sorted(without, key=lambda head: -without[head])
-    with ablate(model, [first, second], "mean"):
+    with edit(model, dict.fromkeys([first, second], names.averaged)):
         print(f"  without {name(first)} and {name(second)} {name_bits(model, names):.2f} bits")
     return first
 
@@ -106,9 +114,9 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
     for part in parts:
         if part in ("embedding", "position", "biases"):
             continue
-        mlps = [int(part[1:].split()[0])] if part.endswith("MLP") else []
-        heads = [] if mlps else [tuple(map(int, part[1:].split("H")))]
-        with ablate(model, heads, "mean", mlps):  # type: ignore[arg-type]
+        place = part[1:].removesuffix(" MLP")
+        key = f"mlp {place}" if part.endswith("MLP") else tuple(map(int, place.split("H")))
+        with edit(model, {key: names.averaged}):
             print(f"  without {part} it attends to them with {name_copies(model, names)[head]:.0%}")
 
 
@@ -130,10 +138,12 @@ def when(opened: OpenRun, head: Head) -> None:
     print(f"  at the end {result['val_bpb']:.4f} bits per byte, {above:.1%} above the floor")
 
 
+@torch.no_grad()
 def name_bits(model: GPT, names: Names) -> float:
     """The mean loss of a name that occurs again, in bits."""
-    texts = ScoredTexts(names.tales.inputs, names.tales.targets, {})
-    return float(target_bits(model, texts)[names.before].mean())
+    before = torch.from_numpy(names.before)
+    targets = torch.from_numpy(names.tales.targets)[before]
+    return float(cross_entropy(model(names.tokens)[before], targets)) / math.log(2)
 
 
 @torch.no_grad()
