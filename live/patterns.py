@@ -26,6 +26,7 @@ def pattern_table() -> dict[str, Any]:
         "partly": scores.PARTLY,
         "mostly": scores.MOSTLY,
         "few": scores.FEW,
+        "close": scores.CLOSE,
         "even": scores.EVEN,
         "example": scores.EXAMPLE,
     }

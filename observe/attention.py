@@ -129,7 +129,8 @@ class AttentionMaps(Callback):
                 for tag, value in curves(scores).items():
                     self.probe.writer.add_scalar(tag, value, step)
                 measured, wiring = self.scores.measured, self.scores.wiring()
-                self.probe.log(step, images, scores, measured, last, wiring)
+                counts = self.scores.counts
+                self.probe.log(step, images, scores, measured, last, wiring, counts)
 
 
 def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
@@ -193,6 +194,7 @@ class Probe:
         measured: Mapping[str, str] | None = None,
         last_step: int | None = None,
         wiring: Float[Tensor, "3 layer head layer writer"] | None = None,
+        counts: Mapping[str, int] | None = None,
     ) -> list[Maps]:
         """Log the current maps, with `images` also as pictures; return them.
 
@@ -200,6 +202,7 @@ class Probe:
         measured: by name, the text on which these scores, and the wiring, were measured.
         last_step: of the training.
         wiring: to show instead of that in this text.
+        counts: by name, over how many queries these scores are means.
         """
         maps = maps_of(self.model, self.tokens)
         given = {name: list(values) for name, values in (scores or {}).items()}
@@ -218,6 +221,7 @@ class Probe:
             last_step=last_step,
             wiring=wiring,
             note=self.note,
+            counts={name: count for name, count in (counts or {}).items() if name in given},
         )
         for tag, image in draw_maps(self.tag, self.labels, maps) if images else ():
             self.writer.add_image(tag, image, step, dataformats="HWC")

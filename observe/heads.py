@@ -23,7 +23,7 @@ from data.mentions import tale_texts
 from data.tokenizer import Tokenizer
 from model import GPT, evaluating, record_attention, wiring_matrices
 from observe.importance import held_out, importance
-from tensorboard_attention.scores import SCORES, measure
+from tensorboard_attention.scores import SCORES, count_queries, measure
 
 if TYPE_CHECKING:
     from observe.context import RunContext
@@ -45,6 +45,12 @@ class Texts(NamedTuple):
     tokens: Int[Tensor, "text token"]
     inputs: Mapping[str, tuple[np.ndarray, ...]]
     queries: Bool[np.ndarray, "text token"] | None = None
+
+    def counted(self, needs: str) -> Bool[np.ndarray, "text 1 token 1"] | np.bool_:
+        """Factors of maps: a query without weights never counts."""
+        if needs != "tokens" or self.queries is None:
+            return np.True_
+        return self.queries[:, None, :, None]
 
 
 def maps_of(
@@ -132,9 +138,13 @@ class HeadScores:
         self._found: dict[int, dict[str, Float[np.ndarray, "layer head"]]] = {}
         self.held_out = held_out(context)
         self.texts, where = score_texts(context)
-        where["losses"] = f"{int((self.held_out[1] != UNSCORED).sum())} validation tokens"
+        where["losses"] = "validation text"
         # By name of the score.
         self.measured = {score.name: where[score.needs] for score in SCORES if score.needs in where}
+        n_scored = int((self.held_out[1] != UNSCORED).sum())
+        self.counts = count_of(self.texts) | {
+            score.name: n_scored for score in SCORES if score.needs == "losses"
+        }
         self.wired = wired_text(self.texts, where)
         if self.wired:
             self.measured["wiring"] = self.wired.where
@@ -221,10 +231,19 @@ def _maps_of_all(model: GPT, texts: Sequence[Texts]) -> list[list[np.ndarray]]:
 def measure_heads(model: GPT, texts: Sequence[Texts]) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Every score of attention for which there are `texts`."""
     found: dict[str, list[np.ndarray]] = {}
-    for (_, inputs, queries), maps in zip(texts, _maps_of_all(model, texts), strict=True):
-        for needs, arrays in inputs.items():
-            counted = maps
-            if needs == "tokens" and queries is not None:  # a query without weights never counts
-                counted = [weights * queries[:, None, :, None] for weights in maps]
+    for text, maps in zip(texts, _maps_of_all(model, texts), strict=True):
+        for needs, arrays in text.inputs.items():
+            counted = [weights * text.counted(needs) for weights in maps]
             found |= measure(needs, counted, *arrays)
     return {name: np.stack(values) for name, values in found.items()}
+
+
+def count_of(texts: Sequence[Texts]) -> dict[str, int]:
+    """Over how many queries the scores of `measure_heads` are means."""
+    found: dict[str, int] = {}
+    for text in texts:
+        n_texts, n = text.tokens.shape
+        maps = np.ones((n_texts, 1, n, n))
+        for needs, arrays in text.inputs.items():
+            found |= count_queries(needs, [maps * text.counted(needs)], *arrays)
+    return found

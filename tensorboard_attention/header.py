@@ -25,6 +25,7 @@ FIELDS = {
     "meanings": TEXTS,
     "units": TEXTS,
     "measured": TEXTS,
+    "counts": {str: int},
     "sentences": [[(str, list | None, float | int)]],
     "roles": [[(str, str)]],
     "overview": str,

@@ -34,15 +34,22 @@ def mean_distance(maps: np.ndarray) -> np.ndarray:
 def previous_token(maps: np.ndarray) -> np.ndarray:
     """Share on the token directly before the query (Clark et al. 2019, "What Does BERT Look At?",
     section 3.1). The first query has none and does not count."""
-    return share(maps, np.eye(maps.shape[-1], k=-1, dtype=bool))
+    return share(maps, _previous(maps.shape[-1]))
+
+
+def _previous(n: int) -> np.ndarray:
+    return np.eye(n, k=-1, dtype=bool)
 
 
 def first_token(maps: np.ndarray) -> np.ndarray:
     """Share on the first token, the attention sink (Xiao et al. 2023, "Efficient Streaming Language
     Models with Attention Sinks"). A causal first query can attend to nothing else, so the first
     query does not count."""
-    n = maps.shape[-1]
-    return share(maps, np.tri(n, k=-1, dtype=bool) & (np.arange(n) == 0))
+    return share(maps, _first(maps.shape[-1]))
+
+
+def _first(n: int) -> np.ndarray:
+    return np.asarray(np.tri(n, k=-1, dtype=bool) & (np.arange(n) == 0))
 
 
 def same_token(maps: np.ndarray) -> np.ndarray:
@@ -79,7 +86,7 @@ def induction(maps: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
     tokens: token ids, shape (batch, key).
     """
-    return share(maps, np.roll(_earlier(tokens), 1, axis=-1))  # the last column is all False
+    return share(maps, _after(tokens))
 
 
 def share(maps: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -103,6 +110,11 @@ def _mean(values: np.ndarray, maps: np.ndarray, counts: np.ndarray | bool = True
 def _earlier(tokens: np.ndarray) -> np.ndarray:
     """True where an earlier key has the query's token, shape (..., query, key)."""
     return np.tril(tokens[..., :, None] == tokens[..., None, :], -1)
+
+
+def _after(tokens: np.ndarray) -> np.ndarray:
+    """True where the key before has the query's token, and is earlier; (..., query, key)."""
+    return np.roll(_earlier(tokens), 1, axis=-1)  # the last column is all False
 
 
 def loss_rise(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -129,7 +141,8 @@ class Score(NamedTuple):
     (batch, key), those of a text or random ones, or targets as for `share`. A score that needs
     losses takes these and the numbers of tokens instead of the maps: pattern scores cannot say
     whether the model uses a head.
-    `cross`: queries and keys need not be the same tokens."""
+    `cross`: queries and keys need not be the same tokens. `marks`: of a share, which keys are
+    marked for a query, from the number of tokens and what `measure` takes with the maps."""
 
     name: str
     measure: Callable[..., np.ndarray]
@@ -137,6 +150,7 @@ class Score(NamedTuple):
     needs: str = "maps"  # or "tokens", "random ids", "targets" or "losses"
     cross: bool = False
     unit: str = ""  # of scores that are not shares from 0 to 1
+    marks: Callable[..., np.ndarray] | None = None
 
 
 # In the order in which they are shown.
@@ -161,6 +175,7 @@ SCORES = (
         "share of attention on earlier mentions of the next word, over the tokens whose next word "
         "was mentioned before",
         "targets",
+        marks=lambda _, targets: targets,
     ),
     Score(
         "induction",
@@ -168,6 +183,7 @@ SCORES = (
         "share of attention on tokens that followed earlier occurrences of the same token, from "
         "tokens that occurred before",
         "tokens",
+        marks=lambda _, tokens: _after(tokens),
     ),
     Score(
         "duplicate token",
@@ -175,27 +191,41 @@ SCORES = (
         "share of attention on earlier occurrences of the same token, from tokens that occurred "
         "before",
         "tokens",
+        marks=lambda _, tokens: _earlier(tokens),
     ),
     Score(
         "induction, random ids",
         induction,
         "induction on uniformly random tokens, repeated once; few texts resemble that",
         "random ids",
+        marks=lambda _, tokens: _after(tokens),
     ),
     Score(
         "duplicate token, random ids",
         duplicate_token,
         "duplicate token on uniformly random tokens, repeated once",
         "random ids",
+        marks=lambda _, tokens: _earlier(tokens),
     ),
-    Score("previous token", previous_token, "share of attention on the token directly before"),
-    Score("first token", first_token, "share of attention on the first token (attention sink)"),
-    Score("same token", same_token, "share of attention on the query's own position"),
+    Score(
+        "previous token",
+        previous_token,
+        "share of attention on the token directly before",
+        marks=_previous,
+    ),
+    Score(
+        "first token",
+        first_token,
+        "share of attention on the first token (attention sink)",
+        marks=_first,
+    ),
+    Score("same token", same_token, "share of attention on the query's own position", marks=np.eye),
     Score(
         "nearby",
         nearby,
         f"share of attention on tokens at most {NEAR} away, over the tokens that are more than "
         f"{2 * NEAR} after the first",
+        marks=_near,
     ),
     Score(
         "entropy",
@@ -215,6 +245,7 @@ SCORES = (
 # Sentences. Of these shares, a head does what its sentence says partly, or does little else.
 PARTLY, MOSTLY = 0.4, 0.7
 FEW = 3  # queries; a pattern that fewer can show may be chance
+CLOSE = 0.75  # of the largest share: patterns with less are not what a head is said to do
 EVEN = 0.8  # of the largest entropy: attention is spread almost evenly
 EXAMPLE = 0.1  # the least weight of an example
 
@@ -270,7 +301,7 @@ RULES = (
         "induction",
         ("continues repeats (induction)", "continue repeats (induction)"),
         1,
-        lambda ids, _: np.roll(_earlier(ids), 1, axis=-1),
+        lambda ids, _: _after(ids),
         counted=" from tokens that occurred before",
     ),
     Rule(
@@ -288,7 +319,7 @@ RULES = (
         "previous token",
         ("looks one token back", "look one token back"),
         0.7,
-        lambda ids, _: np.eye(len(ids), k=-1, dtype=bool),
+        lambda ids, _: _previous(len(ids)),
     ),
     Rule(
         "same token",
@@ -304,7 +335,7 @@ RULES = (
         "first token",
         ("rests on the first token", "rest on the first token"),
         0.3,
-        lambda ids, _: np.tri(len(ids), k=-1, dtype=bool) & (np.arange(len(ids)) == 0),
+        lambda ids, _: _first(len(ids)),
     ),
     Rule(
         "nearby",
@@ -370,3 +401,20 @@ def measure(
     """
     wanted = [score for score in SCORES if score.needs == needs and score.name not in known]
     return {score.name: [score.measure(weights, *inputs) for weights in maps] for score in wanted}
+
+
+def count_queries(
+    needs: str, maps: Sequence[np.ndarray], *inputs: np.ndarray, known: Collection[str] = ()
+) -> dict[str, int]:
+    """Over how many queries the scores of `measure` are means, which takes the same arguments; of a
+    head with masked queries, fewer."""
+    found = {}
+    for score in SCORES:
+        if score.needs == needs and score.name not in known:
+            counts: np.ndarray | bool = True
+            if score.marks is not None:
+                marks = score.marks(maps[0].shape[-1], *inputs)
+                counts = np.asarray(marks[..., None, :, :].any(-1))
+            queries = [(weights.any(-1) & counts).sum((0, 2)).max() for weights in maps]
+            found[score.name] = int(max(queries))
+    return found

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorboard_attention.scores import (
+    CLOSE,
     CROSS_RULES,
     EVEN,
     EXAMPLE,
@@ -175,7 +176,8 @@ def _texts(
 def _choose(
     rules: Sequence[Rule], values: np.ndarray, chance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each head the most interesting rule, -1 for none, and how interesting it is.
+    """For each head its rule, -1 for none, and how interesting it is: of the rules whose share,
+    beyond that of even attention, comes close to the largest, the most interesting one.
 
     values: shape (rule, head), NaN if not measured. chance: the values of even attention.
     """
@@ -183,7 +185,8 @@ def _choose(
         beyond = (values - chance[:, None]) / (1 - chance[:, None])
         least = np.array([[rule.least] for rule in rules])
         beyond = np.where(np.isfinite(beyond) & (beyond >= least), beyond.clip(None, 1), 0)
-    interest = beyond * np.array([[rule.interest] for rule in rules])
+    fits = np.where(beyond >= CLOSE * beyond.max(0), beyond, 0)
+    interest = fits * np.array([[rule.interest] for rule in rules])
     return np.where(interest.any(0), interest.argmax(0), -1), interest.max(0)
 
 

@@ -5,13 +5,13 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
     header  JSON: version, tokens, keys (only of cross attention: the tokens that are attended to),
             note (what is not shown as given, and what else is to be said), heads (number per
             layer), causal, scores, meanings of the scores; by name of the score, its unit unless it
-            is a share, and where it was measured; sentences: for each layer and head its sentence,
-            the example as [query, key] or null, and how much it tells; roles: of each, in two or
-            three words with a number, and the name of its score; overview (one sentence on all
-            heads); not_finite (layer and head of each head with weights that are not finite);
-            last_step, of the training, if it is known; wiring, if it was given: way (0 query, 1
-            key, 2 value), layer and head, earlier layer and head (-1: its MLP), and share of each
-            edge, the strongest first. Older logs lack the last nine.
+            is a share, where it was measured, and counts (over how many queries); sentences: for
+            each layer and head its sentence, the example as [query, key] or null, and how much it
+            tells; roles: of each, in two or three words with a number, and the name of its score;
+            overview (one sentence on all heads); not_finite (layer and head of each head with
+            weights that are not finite); last_step, of the training, if it is known; wiring, if it
+            was given: way (0 query, 1 key, 2 value), layer and head, earlier layer and head (-1:
+            its MLP), and share of each edge, the strongest first. Older logs lack the last ten.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
-from tensorboard_attention.scores import SCORES, are_words, measure, mentions
+from tensorboard_attention.scores import SCORES, are_words, count_queries, measure, mentions
 from tensorboard_attention.sentences import THIS_TEXT, describe
 from tensorboard_attention.tokens import token_texts
 
@@ -57,6 +57,7 @@ def add_attention(
     last_step: int | None = None,
     wiring: Any = None,
     note: str = "",
+    counts: Mapping[str, int] | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -82,13 +83,14 @@ def add_attention(
         have one more, for the MLP of the earlier layer. The tab draws shares of at least WEAKEST,
         or at most -WEAKEST, as edges; those that are not of earlier layers do not count.
     note: what else is to be said about these maps; the tab shows it above each.
+    counts: over how many queries given scores are means, by name; shown beside them.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
     summary = attention_summary(
-        tag, maps, tokens, scores, key_tokens, decode, measured, last_step, wiring, note
+        tag, maps, tokens, scores, key_tokens, decode, measured, last_step, wiring, note, counts
     )
     writer._get_file_writer().add_summary(summary, step)
 
@@ -116,6 +118,7 @@ def encode(
     last_step: int | None = None,
     wiring: Any = None,
     note: str = "",
+    counts: Mapping[str, int] | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     is_cross = key_tokens is not None
@@ -129,7 +132,9 @@ def encode(
         if [array.shape for array in values] != [array.shape[1:2] for array in arrays]:
             raise ValueError(f"scores: {name} needs one array per layer with one number per head")
     places = _places(measured, given, wiring is not None)
-    found = _measure(arrays, texts, given, is_cross)
+    if unknown := (counts or {}).keys() - given.keys():
+        raise ValueError(f"counts: {min(unknown)} is not a given score")
+    found, counted = _measure(arrays, texts, given, is_cross)
     places |= {name: THIS_TEXT for name in found if name not in given}
     meanings = {score.name: score.meaning for score in SCORES if score.name in found}
     layers, changes = _shown(arrays, is_cross)
@@ -148,6 +153,7 @@ def encode(
         "meanings": meanings,
         "units": {score.name: score.unit for score in SCORES if score.name in found and score.unit},
         "measured": places,
+        "counts": counted | dict(counts or {}),
         **({} if last_step is None else {"last_step": last_step}),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
     }
@@ -183,15 +189,17 @@ def _measure(
     texts: Sequence[str],
     given: Mapping[str, list[np.ndarray]],
     is_cross: bool,
-) -> dict[str, list[np.ndarray]]:
-    """The given scores, and those that can be measured on the maps of a text."""
+) -> tuple[dict[str, list[np.ndarray]], dict[str, int]]:
+    """The given scores, and those that can be measured on the maps of a text; and over how many
+    queries the latter are means."""
     ids = np.unique(texts, return_inverse=True)[1][None]
     copied = mentions(ids[0], are_words(texts))[None]
-    found = dict(given)
+    found, counts = dict(given), dict[str, int]()
     known = {*given, *(score.name for score in SCORES if is_cross and not score.cross)}
     for needs, inputs in (("maps", ()), ("tokens", (ids,)), ("targets", (copied,))):
         found |= measure(needs, arrays, *inputs, known=known)
-    return found
+        counts |= count_queries(needs, arrays, *inputs, known=known)
+    return found, counts
 
 
 def _places(

@@ -35,6 +35,7 @@ export function describeHeads(table, tokens, heads, weights) {
     meanings: { ...table.meanings },
     units: { ...table.units },
     measured: byName(() => table.here),
+    counts: byName((name) => text.rules.find(({ score }) => score === name)?.queries ?? tokens.length),
     sentences: layers.map((layer) => layer.map(({ sentence }) => sentence)),
     roles: layers.map((layer) => layer.map(({ role }) => role)),
     overview: tally(table.order, each.map(({ rule }) => rule)),
@@ -116,15 +117,19 @@ class TextAtHand {
     return { scores, sentence: this.#sentence(weights, scores, rule, interest), role, rule };
   }
 
-  // The most interesting rule that a head follows (null for none), and its interest.
+  // The rule of a head (null for none), and how interesting it is: of the rules whose share, beyond that
+  // of even attention, comes close to the largest, the most interesting one.
   #choose(scores) {
+    const shares = this.rules.map(({ score, chance, least }) => {
+      const beyond = (scores[score] - chance) / (1 - chance);
+      return Number.isFinite(beyond) && beyond >= least ? Math.min(1, beyond) : 0;
+    });
+    const enough = this.table.close * Math.max(...shares);
     let [interest, rule] = [0, null];
-    for (const each of this.rules) {
-      const beyond = (scores[each.score] - each.chance) / (1 - each.chance);
-      const has = Number.isFinite(beyond) && beyond >= each.least;
-      const found = has ? Math.min(1, beyond) * each.interest : 0;
+    this.rules.forEach((each, i) => {
+      const found = shares[i] >= enough ? shares[i] * each.interest : 0;
       if (found > interest) [interest, rule] = [found, each];
-    }
+    });
     return [rule, interest];
   }
 

@@ -73,5 +73,6 @@ export class Ranking {
     header.meanings[this.name] = this.#meaning;
     header.units[this.name] = "nats per token";
     header.measured[this.name] = "this text";
+    header.counts[this.name] = header.tokens.length - 1; // the first token has no loss
   }
 }

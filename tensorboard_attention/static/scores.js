@@ -183,13 +183,25 @@ export function placeOf({ header: { measured = {} } }, name) {
   return Object.hasOwn(measured, name) ? measured[name] : "";
 }
 
-// What a score means and where it was measured. Of two views that have it, whether it can be
+// Over how many queries a score is a mean; 0 if the log does not say so.
+function countOf({ header: { counts = {} } }, name) {
+  return Object.hasOwn(counts, name) ? counts[name] : 0;
+}
+
+function formatCount(count) {
+  return `${count.toLocaleString("en")} token${count === 1 ? "" : "s"}`;
+}
+
+// What a score means, where it was measured, and over how many tokens. Of two views that have it, whether it can be
 // compared. Where its curve is cut.
 function about(views, name, sameText, first) {
   const places = views.map(({ maps }) => placeOf(maps, name));
   const [place] = places;
   const differ = places.some((each) => each !== place);
-  const texts = [first.meaning(name), place && !differ && `on ${place}`].filter(Boolean).join("; ");
+  const counts = views.map(({ maps }) => countOf(maps, name));
+  const over = [...new Set(counts)].map((count) => (count ? formatCount(count) : "unknown")).join(" | ");
+  const where = [place && !differ && `on ${place}`, counts.some(Boolean) && `over ${over}`];
+  const measured = where.filter(Boolean).join(", ");
   const named = places.map((each) => each || "an unknown text").join(" | ");
   const warning = differ
     ? `not comparable, measured on ${named}`
@@ -200,7 +212,8 @@ function about(views, name, sameText, first) {
     curves ? curve(curves, name, layer, head, places[i]).cuts : [],
   );
   const cut = cuts.length ? `cut ${atSteps(cuts)}, where the text changes` : "";
-  return Object.entries({ meaning: texts, differs: [warning, cut].filter(Boolean).join("; ") }).flatMap(([kind, text]) =>
+  const differs = [warning, cut].filter(Boolean).join("; ");
+  return Object.entries({ meaning: first.meaning(name), measured, differs }).flatMap(([kind, text]) =>
     text ? [el("p", { class: `${kind} small` }, text)] : [],
   );
 }

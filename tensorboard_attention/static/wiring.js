@@ -126,8 +126,8 @@ export class Wiring {
       const rows = into.map((edge) => el("li", {}, el("b", {}, percent(edge[5])), ` ${partName(edge.slice(3, 5))}`));
       return el("section", { class: title }, el("h4", {}, title), el("ul", {}, ...rows));
     });
-    const rest = `Shares below ${LOGGED}% are not logged. The rest comes from them and from embeddings.`;
-    const none = `${name} is in the first layer, which reads embeddings only.`;
+    const rest = `Shares below ${LOGGED}% are not logged. The rest comes from them, from embeddings, and from learned positions and biases if there are any.`;
+    const none = `${name} is in the first layer, which reads only embeddings, and learned positions and biases if there are any.`;
     this.reads.replaceChildren(
       ...(this.selected[0] ? [el("h3", {}, `What ${name} reads`), ...lists, el("p", { class: "note small" }, rest)] : [el("p", { class: "note small" }, none)]),
     );

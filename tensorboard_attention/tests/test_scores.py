@@ -103,6 +103,24 @@ def test_every_score_of_the_table_can_be_measured(score: scores.Score) -> None:
     assert_allclose(score.measure(first.astype(np.float32), *more), exact, rtol=1e-5)
 
 
+@pytest.mark.parametrize("needs", ["maps", "tokens", "random ids", "targets"])
+def test_scores_rest_on_the_queries_that_change_them(needs: str) -> None:
+    rng = np.random.default_rng(0)
+    maps, tokens = rng.random((2, 2, 20, 20)), rng.integers(0, 9, (2, 20))
+    maps[1, :, 3:6] = 0  # masked
+    targets = rng.random((2, 20, 20)) < 0.02
+    inputs = {"tokens": (tokens,), "random ids": (tokens,), "targets": (targets,)}.get(needs, ())
+    counts = scores.count_queries(needs, [maps], *inputs)
+    for score in [score for score in scores.SCORES if score.needs == needs]:
+        whole, changed = score.measure(maps, *inputs), 0
+        for text, query in np.ndindex(2, 20):
+            halved = maps.copy()
+            halved[text, :, query] /= 2
+            changed += bool((score.measure(halved, *inputs) != whole).any())
+        assert 0 < counts.pop(score.name) == changed
+    assert not counts
+
+
 def test_importance_is_how_much_the_loss_rises() -> None:
     losses, counts = np.array([3.0, 5.0]), np.array([1, 4])
     without = [np.array([[4.0, 6.5], [3.0, 3.75]]), losses[None]]

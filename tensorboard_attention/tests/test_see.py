@@ -70,14 +70,15 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             scores = {"copy": [[0.1, 0.2], [copy, 0.05]]}
             summary = attention_summary("attention", HEADS, TOKENS, scores)
             header = json.loads(summary.value[0].tensor.string_val[0])
-            for key in ("units", "measured", "sentences"):
+            for key in ("units", "measured", "counts", "sentences"):
                 del header[key]
             summary.value[0].tensor.string_val[0] = json.dumps(header).encode()
             writer._get_file_writer().add_summary(summary, step)
     log(logs / "one step", (7,), scores=COPY)
     for step, scores in RISING.items():
         log(logs / "rising", (step,), scores=scores, measured="random tokens, repeated")
-    log(logs / "new", (0, 5, 1000), scores=COPY, measured={"copy": "4 tales"})
+    given = {"measured": {"copy": "4 tales"}, "counts": {"copy": 43}}
+    log(logs / "new", (0, 5, 1000), scores=COPY, **given)
     return logs
 
 
@@ -136,6 +137,11 @@ def test_the_grid_says_what_each_head_does_and_three_scores_lead(see: Callable[.
     leading = tab[".told > .scores .score"]
     names = leading.evaluate_all("all => all.map(({ dataset }) => dataset.score)")
     assert names == ["copy", "entropy"]  # no importance was logged
+    measured = leading.locator(".measured")
+    assert measured.all_inner_texts() == [
+        "on 4 tales, over 43 tokens",
+        "on this text, over 12 tokens",
+    ]
     meaning = next(each.meaning for each in SCORES if each.name == "copy")
     assert leading.first.locator(".value span").get_attribute("title") == meaning
     assert tab[".headcurves h3"].inner_text() == "copy, all heads"
@@ -195,11 +201,16 @@ def test_a_chosen_token_stays_when_heads_change(see: Callable[..., Tab]) -> None
 def test_meanings_and_places_are_read_without_a_mouse(see: Callable[..., Tab]) -> None:
     tab = see()
     for score in [each for each in SCORES if each.needs not in ("losses", "random ids")]:
-        place = "; on 4 tales" if score.name == "copy" else "; on this text"
-        if score.name == "nearby":  # the text is too short for it
+        counts = {"induction": 6, "duplicate token": 6, "previous token": 11, "first token": 11}
+        place = f"on this text, over {counts.get(score.name, 12)} tokens"
+        if score.name == "copy":
+            place = "on 4 tales, over 43 tokens"
+        elif score.name == "nearby":  # the text is too short for it
             place = ""
-        text = tab[f"[data-score='{score.name}'] .meaning"].inner_text()
-        assert text == f"{score.meaning}{place}"
+        card = tab[f"[data-score='{score.name}']"]
+        # A score that no token can show has neither.
+        texts = card.locator(".meaning, .measured").all_inner_texts()
+        assert texts == ([score.meaning, place] if place else [score.meaning])
     assert tab[".scale >> nth=0"].inner_text().startswith("Attention weight")
     assert tab[".differs"].count() == 0
 
@@ -212,7 +223,7 @@ def test_scores_of_different_texts_are_not_compared_silently(see: Callable[..., 
         "not comparable, measured on 4 tales | an unknown text"
     )
     assert tab["[data-score=entropy] .differs"].count() == 0, "of the same tokens"
-    assert tab["[data-score=entropy] .meaning"].inner_text().endswith("; on this text")
+    assert tab["[data-score=entropy] .measured"].inner_text() == "on this text, over 12 tokens"
     tab[".picker >> nth=1"].locator("select").first.select_option("wide")
     sync_api.expect(tab["[data-score=entropy] .differs"]).to_have_text(
         "not comparable, each measured on its own text"

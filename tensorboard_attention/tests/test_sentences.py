@@ -219,6 +219,19 @@ def test_the_highest_score_that_means_something() -> None:
     assert sink[2] < previous[2] < copies[2]
 
 
+def test_the_pattern_that_fits_best_is_named() -> None:
+    """Also if a smaller share is in one that tells more, unless that is nearly as large."""
+    tokens = ["the", "cat", "saw", "the", "dog", "and", "the", "cat", "saw", "the", "hen"]
+    n = len(tokens)
+    sink = 0.88 * np.eye(n)[[0] * n] + 0.12 * np.eye(n)
+    ((text, *_),) = told(sink, tokens=tokens)
+    assert text.startswith("Mostly rests on the first token: 0.88 of its attention (")
+    shares = {"induction": [[0.83, 0.33]], "nearby": [[0.89, 0.83]]}
+    close, far = told(sink, sink, tokens=tokens, scores={**shares, "first token": [[0, 0]]})
+    assert "followed earlier occurrences of the same token: 0.83" in close[0]
+    assert far[0].startswith("Mostly looks nearby, at most 8 tokens away: 0.83")
+
+
 def test_weights_that_are_not_finite() -> None:
     broken = pointing(PREVIOUS)
     broken[3, 5] = np.nan

@@ -74,6 +74,15 @@ def test_scores_are_logged_with_the_maps() -> None:
     assert header["scores"]["induction"] == [[None]], "no token occurs twice"
     assert header["scores"]["mine"] == [[0.25]]
     assert set(header["meanings"]) == set(header["scores"]) - {"mine"}
+    assert header["counts"] == {
+        **{"copy": 0, "induction": 0, "duplicate token": 0, "nearby": 0},
+        **{"previous token": 2, "first token": 2},
+        **{"same token": 3, "entropy": 3, "mean distance": 3},
+    }
+    header, _ = decode(encode(maps, ["a", "b", "c"], more, counts={"mine": 24}))
+    assert header["counts"]["mine"] == 24 and header["counts"]["entropy"] == 3
+    with pytest.raises(ValueError, match="counts: entropy is not a given score"):
+        encode(maps, ["a", "b", "c"], more, counts={"entropy": 24})
 
 
 def test_given_scores_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

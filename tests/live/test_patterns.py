@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from live.patterns import pattern_table
-from tensorboard_attention.scores import RULES, SCORES, are_words, measure, mentions, share
+from tensorboard_attention.scores import (
+    RULES,
+    SCORES,
+    are_words,
+    count_queries,
+    measure,
+    mentions,
+    share,
+)
 from tensorboard_attention.sentences import THIS_TEXT, describe
 from tests.live.conftest import Call
 
@@ -29,6 +37,14 @@ def measured(maps: list[np.ndarray], tokens: list[str]) -> dict[str, list[np.nda
         **measure("tokens", maps, ids[None]),
         **measure("maps", maps),
     }
+
+
+def counted(maps: list[np.ndarray], tokens: list[str]) -> dict[str, int]:
+    """Over how many queries they are means."""
+    ids = np.unique(tokens, return_inverse=True)[1]
+    copy = mentions(ids, are_words(tokens))
+    found = count_queries("tokens", maps, ids[None]) | count_queries("maps", maps)
+    return found | count_queries("targets", maps, copy)
 
 
 def drawn(seed: int) -> tuple[list[str], list[np.ndarray]]:
@@ -67,6 +83,7 @@ def test_scores_and_sentences_are_those_of_python(module: Call, part: int) -> No
         for name, layers in expected.items():
             for got, wanted in zip(found["scores"][name], layers, strict=True):
                 np.testing.assert_allclose(np.array(got, float), wanted, atol=1e-5)
+        assert found["counts"] == counted(maps, tokens)
         places = dict.fromkeys(expected, THIS_TEXT)
         told = describe(maps, tokens, expected, places, causal=True)
         heads = told.sentences

@@ -25,6 +25,7 @@ from observe.attention import AttentionConfig, AttentionMaps
 from observe.heads import (
     SONG,
     Texts,
+    count_of,
     first_places,
     measure_heads,
     random_ids,
@@ -199,6 +200,12 @@ def test_a_context_of_any_length_has_scores(
     maps.on_start(trainer_at(context, 0))
     found = maps.scores.measure(1)
     assert maps.scores.measured.keys() >= found.keys() >= {"entropy", "importance"}
+    assert maps.scores.counts.keys() == found.keys()
+    assert all(
+        (maps.scores.counts[name] > 0) == np.isfinite(found[name]).any()
+        for name in found
+        if "error" not in name
+    )
     assert ("induction, random ids" in found) == (context_length > 3)
 
 
@@ -208,15 +215,13 @@ def test_scores_match_the_recorded_maps() -> None:
     assert torch.equal(again[:, :32], again[:, 32:])
     tokens, targets = texts[:1], np.tril(np.ones((1, 20, 20), dtype=bool), -3)
     some = np.arange(64) % 3 > 0
-    found = measure_heads(
-        gpt,
-        [
-            Texts(texts, {"maps": ()}),
-            Texts(again, {"random ids": (again.numpy(),)}),
-            Texts(again, {"tokens": (again.numpy(),)}, np.tile(some, (4, 1))),
-            Texts(tokens, {"targets": (targets,)}),
-        ],
-    )
+    measured = [
+        Texts(texts, {"maps": ()}),
+        Texts(again, {"random ids": (again.numpy(),)}),
+        Texts(again, {"tokens": (again.numpy(),)}, np.tile(some, (4, 1))),
+        Texts(tokens, {"targets": (targets,)}),
+    ]
+    found, counts = measure_heads(gpt, measured), count_of(measured)
     assert found.keys() == NAMES - {"importance", "importance, error"} and gpt.training
     gpt.eval()
     for inputs, name in (
@@ -249,6 +254,7 @@ def test_scores_match_the_recorded_maps() -> None:
                                 continue
                         count += 1
                 assert found[name][layer, head] == pytest.approx(total / count, rel=1e-4)
+                assert counts[name] == count
 
 
 def test_logged_tags(tmp_path: Path) -> None:
