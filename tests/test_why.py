@@ -15,6 +15,7 @@ from data.batches import UNSCORED
 from data.roles import AGAIN
 from inference import open_run
 from model import edit, record_attention
+from model.block import blocks_of
 from tests.conftest import ROOT, succeed
 
 why = runpy.run_path(str(ROOT / "docs/why.py"))
@@ -49,7 +50,7 @@ def test_means_are_those_of_the_tales_without_their_padding(
     """The loss without a head of the last layer, whose mean comes from a loop over the tales."""
     monkeypatch.chdir(tiny_run.parent.parent)
     opened = open_run(tiny_run, "last")
-    names, block = why["find_names"](opened), opened.model.blocks[1]
+    names, (_, block) = why["find_names"](opened), blocks_of(opened.model)
     for targets, before in zip(names.tales.targets, names.before, strict=True):
         if before.any():  # as if the tale ended there
             targets[before.argmax() + 1 :], before[before.argmax() + 1 :] = UNSCORED, False
