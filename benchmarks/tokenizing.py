@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import in_child, in_turn, make_parser, print_table, spread, start
 from data import TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
-from data.shards import cut
+from data.patterns import cut
 from data.tokenizer import Tiktoken, train_bpe
 
 MB = 1_000_000

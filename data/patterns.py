@@ -2,11 +2,13 @@ r"""The patterns that cut text into pieces; merges never cross the boundaries of
 
 Promises: every pattern matches any text completely, without gaps, and cuts it in the same way in
 all its spellings. Only patterns of this table are ever used: matching an arbitrary one can take for
-ever, or crash.
+ever, or crash. So can matching a long text at once: it is cut first.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 # Where every pattern begins a piece, in any context: before a space after a visible character.
@@ -74,3 +76,37 @@ BY_SPELLING = {
     for pattern in PATTERNS
     for spelling in (pattern.tiktoken, pattern.oniguruma, *pattern.spellings)
 }
+
+PIECE = 1 << 18  # characters that are encoded at a time, about
+# Positions where every tokenizer here begins a new piece in any context: where a word starts; after
+# a line end between visible characters, except before a slash (o200k_base joins punctuation, line
+# ends and slashes).
+_BOUNDARY = re.compile(WORD_START + r"|(?<=\S\n)(?=[^\s/])")
+
+
+def cut(texts: Iterable[str], size: int = PIECE) -> Iterator[str]:
+    """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
+
+    The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Tokens at a
+    cut can differ only in a passage of more than `size` characters without such a position (no
+    space after a visible character, no plain line end), which is cut after any character, and with
+    an imported tokenizer that is not byte-level BPE.
+    """
+    waiting: list[str] = []
+    length = 0
+    for text in texts:
+        waiting.append(text)
+        length += len(text)
+        if length <= 2 * size:
+            continue
+        whole = "".join(waiting)
+        start = 0
+        while len(whole) - start > 2 * size:
+            place = _BOUNDARY.search(whole, start + size, start + 2 * size)
+            end = place.start() if place else start + size
+            yield whole[start:end]
+            start = end
+        waiting = [whole[start:]]
+        length = len(waiting[0])
+    if length:
+        yield "".join(waiting)

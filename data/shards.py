@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import struct
 import sys
 import time
@@ -33,7 +32,7 @@ from jaxtyping import UInt64
 
 from data.cache import publish, remove_leftovers
 from data.corpus import SPLITS, Corpus, Document
-from data.patterns import WORD_START
+from data.patterns import PIECE, cut
 from data.progress import Reading, show_reading
 from data.tokenizer import Tokenizer
 from files import SUMS, find_damage, read_json, read_text, write_sums
@@ -45,13 +44,7 @@ FORMAT = 3  # part of every cache key; increment it when the files change
 META, BITS = "meta.json", "val.bits"
 FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "docs")))
 MANIFEST = "shards.json"  # of a folder of shards that prepare.py makes
-PIECE = 1 << 18  # characters that a thread encodes at a time, about
 THREADS = os.cpu_count() or 1
-
-# Positions where every tokenizer here begins a new piece in any context: where a word starts; after
-# a line end between visible characters, except before a slash (o200k_base joins punctuation, line
-# ends and slashes).
-_BOUNDARY = re.compile(WORD_START + r"|(?<=\S\n)(?=[^\s/])")
 
 
 def is_prepared(path: Path) -> bool:
@@ -221,34 +214,6 @@ def _encode(
         n_bytes = int(tokenizer.token_bytes[tokens].sum())
         found.append((split, tokens.astype(dtype), n_bytes, digest))
     return found
-
-
-def cut(texts: Iterable[str], size: int = PIECE) -> Iterator[str]:
-    """The same text in pieces of about `size` characters, cut where every tokenizer begins a piece.
-
-    The tokens of the pieces, concatenated, are therefore the tokens of the whole text. Tokens at a
-    cut can differ only in a passage of more than `size` characters without such a position (no
-    space after a visible character, no plain line end), which is cut after any character, and with
-    an imported tokenizer that is not byte-level BPE.
-    """
-    waiting: list[str] = []
-    length = 0
-    for text in texts:
-        waiting.append(text)
-        length += len(text)
-        if length <= 2 * size:
-            continue
-        whole = "".join(waiting)
-        start = 0
-        while len(whole) - start > 2 * size:
-            place = _BOUNDARY.search(whole, start + size, start + 2 * size)
-            end = place.start() if place else start + size
-            yield whole[start:end]
-            start = end
-        waiting = [whole[start:]]
-        length = len(waiting[0])
-    if length:
-        yield "".join(waiting)
 
 
 def prefetch(

@@ -23,7 +23,7 @@ from jaxtyping import Int64, UInt32
 
 from data.engine import END, MOST_TOKENS, Tiktoken
 from data.imported import HuggingFace
-from data.patterns import BPE, BYTE
+from data.patterns import BPE, BYTE, cut
 from errors import UserError, check_choice, check_range
 from files import find_damage, read_json, read_text, write_sums
 
@@ -145,8 +145,9 @@ class Tokenizer:
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, in which U+FFFD stands for lone surrogates."""
-        return self.engine.encode(text)
+        """The tokens of a text, in which U+FFFD stands for lone surrogates: those that it has in a
+        corpus, whatever its length."""
+        return [token for piece in cut([text]) for token in self.engine.encode(piece)]
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
         """As `encode`, but without Python integers, and in threads."""

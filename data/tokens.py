@@ -22,8 +22,8 @@ from data.arrays import TokenArray, Tokens
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
 from data.documents import list_skipped
-from data.patterns import BPE
-from data.shards import BITS, Shard, cache_key, cut, encode_shards, find_shards, shard_key
+from data.patterns import BPE, cut
+from data.shards import BITS, Shard, cache_key, encode_shards, find_shards, shard_key
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from errors import UserError, counted
 from files import remove

@@ -22,8 +22,8 @@ from tokenizers import normalizers
 from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus, Document, text_of
+from data.patterns import cut
 from data.progress import Reading
-from data.shards import cut
 from data.tokenizer import Tiktoken, fixed_tokenizer, train_bpe
 from data.tokens import document_starts
 from errors import UserError
@@ -77,6 +77,15 @@ def test_pieces_encode_to_the_tokens_of_the_whole_text(seed: int, size: int, joi
     for name, tokenizer in PATTERNED.items():
         joined = [token for piece in pieces for token in tokenizer.encode(piece)]
         assert joined == tokenizer.encode(text), name
+
+
+@pytest.mark.parametrize("run", [" ", "\n", "\t ", "\u3000", "!", "中"])
+def test_a_long_run_of_one_kind_has_the_tokens_of_a_corpus(run: str, tmp_path: Path) -> None:
+    """Matching a pattern on all of it at once would exhaust the stack."""
+    tokenizer = train_bpe([STORY], 300)
+    text = "a" + run * (1_000_000 // len(run)) + "b"
+    corpus = prepare(StubCorpus(text, "val"), tokenizer, tmp_path, 1)
+    assert tokenizer.encode(text) == corpus.train[:].tolist()
 
 
 def test_the_nasty_encodings_detect_cuts_in_the_wrong_place() -> None:
