@@ -169,8 +169,8 @@ def _report_branch(settings: Settings, trunk: Trunk) -> None:
 
 
 def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> None:
-    """Say where finetuning starts, whether the tokenizer fits the text badly, and which learning
-    rate may have been forgotten."""
+    """Say where finetuning starts, whether the tokenizer fits the text badly or cannot end its
+    documents, and which learning rate may have been forgotten."""
     log.info("finetuning %s", weights)
     print(printable(f"starting from {weights}"))
     assert settings.pretrained
@@ -181,6 +181,13 @@ def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> N
             f"note: a token spells {is_now:.1f} bytes of this text, and {was:.1f} of the text that "
             "the model was trained on: less of it fits the context, and it takes longer to learn; "
             "to spell it better, train a new model without init_from",
+            file=sys.stderr,
+        )
+    if dataset.report and not dataset.tokenizer.eos_ids:  # it has documents
+        print(
+            "note: the tokenizer of init_from has no token that ends a document: an empty line "
+            "separates them, and samples do not end there; for samples that end, train a new model "
+            "without init_from",
             file=sys.stderr,
         )
     given, others_lr = given_settings(), getattr(settings.config.optimizer, "adamw_lr", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from data.sources import local_path
 from data.tales import Tales, TalesConfig
 from data.text import open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
-from data.tokens import Dataset, check_length, prepare
+from data.tokens import Dataset, check_length, prepare, start_ids
 from errors import UserError, printable
 
 
@@ -62,7 +63,8 @@ def load_dataset(
     say: Callable[[str], object] = lambda _line: None,
 ) -> tuple[Corpus | None, Dataset]:
     """The tokens of the corpus that `config` describes, and the corpus itself, unless it is a
-    folder that prepare.py made. See `data.tokens.prepare` and `open_corpus`.
+    folder that prepare.py made. See `data.tokens.prepare` and `open_corpus`. The tokenizer of the
+    tokens knows what a model that is trained on them can begin with.
 
     say: is called with what is read, and with what was found in it.
     """
@@ -78,4 +80,11 @@ def load_dataset(
         dataset = prepare(corpus, tokenizer, cache_dir, context_length, splits)
     if dataset.report:
         say(dataset.report)
+    if len(dataset.train):
+        found = dataset.tokenizer
+        if corpus is None or corpus.adds_eos:
+            start = tuple(found.separator_ids)
+        else:
+            start = start_ids(dataset.train, found, config.document_end)
+        dataset = replace(dataset, tokenizer=found.with_start(start))
     return corpus, dataset

@@ -10,6 +10,7 @@ nothing. Knows nothing of corpora: training takes any iterable of text.
 from __future__ import annotations
 
 import codecs
+import copy
 import hashlib
 import json
 from collections.abc import Iterable
@@ -61,6 +62,8 @@ class Tokenizer:
     bos_id: the id that begins a document; None if no id does. adds_bos: whether it is put before
         every text, or only used to begin one without a prompt.
     eos_ids: the ids that end a document; the first one ends those of a plain text.
+    start_ids: those that stand before a text in what a model was trained on (see
+        `data.tokens.start_ids`); empty if that is not known.
 
     Raises ValueError if one of these does not fit the engine.
     """
@@ -73,14 +76,16 @@ class Tokenizer:
         bos_id: int | None = None,
         adds_bos: bool = True,
         eos_ids: tuple[int, ...] = (),
+        start_ids: tuple[int, ...] = (),
     ) -> None:
         known = {*engine.tokens, *engine.special.values()}
         least = max(known) + 1
         check_range("vocab_size", vocab_size or least, least, MOST_TOKENS)
-        if not known.issuperset(eos_ids if bos_id is None else (bos_id, *eos_ids)):
+        if not known.issuperset({bos_id, *eos_ids, *start_ids} - {None}):
             raise ValueError("eos_ids: an id that begins or ends a document belongs to no token")
         self.engine = engine
         self.bos_id, self.adds_bos, self.eos_ids = bos_id, adds_bos, eos_ids
+        self.start_ids = start_ids
         self._bytes = [b""] * (vocab_size or least)
         for token, value in engine.tokens.items():
             self._bytes[token] = value
@@ -96,6 +101,22 @@ class Tokenizer:
             adds_bos=adds_bos,
             eos_ids=eos_ids,
         )
+
+    def with_start(self, start_ids: tuple[int, ...]) -> Tokenizer:
+        """The same tokenizer, of a model that was trained on a text with these `start_ids`."""
+        found = copy.copy(self)
+        found.start_ids = start_ids
+        return found
+
+    def beginning(self, document_end: str | None) -> tuple[list[int], bool]:
+        """The ids that are continued where there is no prompt, and whether they are also put before
+        every prompt. `document_end`: the text that ends a document, if there is one."""
+        if document_end is not None:
+            return [*self.start_ids] or self.encode(document_end), True
+        if self.bos_id is not None and self.adds_bos:
+            return [self.bos_id], True
+        marks = self.start_ids or (self.eos_ids[:1] if self.bos_id is None else (self.bos_id,))
+        return [*marks] or self.encode("\n"), False
 
     def with_eos(self) -> Tokenizer:
         """A tokenizer for text in documents: the same one if it has an id that ends them, or is
@@ -171,6 +192,7 @@ class Tokenizer:
             "bos_id": self.bos_id,
             "adds_bos": self.adds_bos,
             "eos_ids": self.eos_ids,
+            "start_ids": self.start_ids,
         }
         (folder / engine.file).write_text(engine.content(), encoding="utf-8", newline="\n")
         (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
@@ -195,6 +217,7 @@ class Tokenizer:
                 bos_id=about["bos_id"],
                 adds_bos=bool(about["adds_bos"]),
                 eos_ids=tuple(about["eos_ids"]),
+                start_ids=tuple(about.get("start_ids", ())),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(

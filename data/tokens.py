@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,13 @@ from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bp
 from errors import UserError, counted
 from files import remove
 
+# Where a text can be taken up, best first: after a line, a sentence, any character.
+PLACES = (
+    rb"[\r\n]+",
+    rb"(?:[.!?]|%s)[\"')\]]*" % "|".join("。！？…।؟።။").encode(),  # noqa: RUF001
+    rb"[^\x80-\xbf][\x80-\xbf]*",
+)
+SEARCHED, OFTEN = 1 << 16, 1e-3  # tokens that are searched for a place, and its share of them
 MUCH = 1 << 27  # bytes of text: what took long to encode stays for the next attempt
 
 
@@ -256,6 +264,29 @@ def document_starts(
     marks = [match.end() for match in re.finditer(re.escape(document_end.encode()), text)]
     starts = np.flatnonzero(np.isin(ends[:-1], marks)) + 1
     return np.insert(starts, 0, 0)
+
+
+def start_ids(tokens: Tokens, tokenizer: Tokenizer, document_end: str | None) -> tuple[int, ...]:
+    """The tokens with which to begin a text, as a model that was trained on `tokens` knows them:
+    those that most often end a document, or where nothing marks that, a line; of a text in which
+    lines are rare, a sentence; of one without sentences, any character. Empty if there are none.
+
+    A mark can have other tokens in a text than alone: o200k_base joins a full stop and line ends.
+    """
+    tokens = tokens[:SEARCHED]
+    ends = np.cumsum(tokenizer.token_bytes[tokens])
+    text = tokenizer.decode_bytes(tokens.tolist())
+    places = PLACES if document_end is None else (re.escape(document_end.encode()),)
+    for place in places:
+        spans = np.array([match.span() for match in re.finditer(place, text)], int).reshape(-1, 2)
+        first, last = np.searchsorted(ends, spans - [0, 1], side="right").T
+        whole = ends[last] == spans[:, 1]  # no token goes on after the place
+        rows = zip(first[whole], last[whole], strict=True)
+        found = Counter(tuple(tokens[begin : end + 1].tolist()) for begin, end in rows)
+        for ids, count in found.most_common(1):
+            if count >= OFTEN * len(tokens) or place == places[-1]:
+                return ids
+    return ()
 
 
 def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -> None:

@@ -51,18 +51,8 @@ class Writer:
 
     def context(self, prompt: str) -> list[int]:
         """The tokens that are continued: those of the prompt, after what begins a document."""
-        context = self.tokenizer.encode(self._beginning(prompt) + prompt)
-        bos_id = self.tokenizer.bos_id
-        begins = self.tokenizer.adds_bos or not prompt
-        if self.document_end is None and bos_id is not None and begins:
-            context.insert(0, bos_id)
-        return context
-
-    def _beginning(self, prompt: str) -> str:
-        """The text before the prompt, without which there may be no token at all."""
-        if self.document_end is not None:
-            return self.document_end
-        return "" if prompt or self.tokenizer.bos_id is not None else "\n"
+        start, is_added = self.tokenizer.beginning(self.document_end)
+        return [*(start if is_added or not prompt else ()), *self.tokenizer.encode(prompt)]
 
     def write(self, sampling: SamplingConfig) -> str:
         """One sample as a string, which begins with the prompt."""

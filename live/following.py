@@ -29,8 +29,8 @@ TOKENIZER = {
     "pattern": str,
     "tokens": [str],
     "names": {str: int},
-    "bos_id": int | None,
-    "adds_bos": bool,
+    "start_ids": [int],
+    "adds_start": bool,
     "eos_ids": [int],
     "document_end": str | None,
 }

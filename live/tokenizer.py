@@ -40,10 +40,12 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
     """What a page needs. `document_end`: the text that ends a document, if there is one.
 
     tokens: the bytes of each token in base64; empty for special and unused ones.
+    start_ids, adds_start: `Tokenizer.beginning`.
     names: the ids of tokens that a text is encoded to where it has their names, such as <think>.
     `character_classes` of the pattern come to it in the page: they take a second to find.
     """
     pairs = tokenizer.engine.byte_pairs()
+    start_ids, adds_start = tokenizer.beginning(document_end)
     return {
         "name": tokenizer.name,
         "pattern": javascript(pairs.pattern.tiktoken),
@@ -52,8 +54,8 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
             for token in range(tokenizer.vocab_size)
         ],
         "names": {**pairs.in_text},
-        "bos_id": tokenizer.bos_id,
-        "adds_bos": tokenizer.adds_bos,
+        "start_ids": start_ids,
+        "adds_start": adds_start,
         "eos_ids": list(tokenizer.eos_ids),
         "document_end": document_end,
     }

@@ -170,6 +170,20 @@ def test_a_base_that_is_damaged_or_lies(here: Path, name: str) -> None:
     assert_refused(here, "init_from=runs/base", words=("error: init_from: ", words))
 
 
+def test_documents_that_a_tokenizer_cannot_end_are_noted(here: Path) -> None:
+    """An empty line separates them, and is what an empty prompt continues."""
+    for number in range(30):
+        (here / f"texts/{number}.txt").parent.mkdir(exist_ok=True)
+        (here / f"texts/{number}.txt").write_text(f"Hen {number}.\n\nIt sang. " * 9)
+    settings = ("data=text", "data.path=texts", *TRAINER, "trainer.max_steps=1")
+    done = command("train", "init_from=runs/base", *settings, "run_dir=new", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("note: ") == 1
+    assert "no token that ends a document: an empty line separates them" in done.stderr
+    opened = open_run(here / "new")
+    assert opened.tokenizer.beginning(opened.config.document_end) == ([*b"\n\n"], False)
+
+
 def test_a_tokenizer_that_spells_the_text_badly_is_noted(tmp_path: Path) -> None:
     tales = ("data.n_bytes=200000", "tokenizer=bpe", "tokenizer.vocab_size=512")
     settings = (*MODEL, *TRAINER, "trainer.max_steps=2")

@@ -24,7 +24,7 @@ from data.tokenizer import fixed_tokenizer
 from inference import SamplingConfig, Writer, open_run
 from model import GPT, record_attention
 from sample import colour, show_attention
-from tests.conftest import ROOT, command, small_config, succeed
+from tests.conftest import ROOT, TINY, command, small_config, succeed
 from training.run import Run
 
 LONG = ("max_new_tokens=60", "temperature=1")
@@ -61,6 +61,20 @@ def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> N
     expected = succeed("sample", f"prompt={text}", cwd=tiny)
     assert expected == succeed("sample", f"prompt_file={tmp_path}/prompt.txt", cwd=tiny)
     assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text + "\n")
+
+
+def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path) -> None:
+    """The line ends of this text are a token of their own, and a line feed is none."""
+    text = "\r\n".join(f"Ada sold {n} kettles in the barn." for n in range(2000))
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    settings = [each for each in TINY if not each.startswith("data.")]
+    succeed("train", *settings, "data=text", "data.path=text.txt", "run_dir=run", cwd=tmp_path)
+    opened = open_run(tmp_path / "run")
+    (line_end,) = opened.tokenizer.encode("\r\n")
+    assert Writer(opened.model, opened.tokenizer, None).context("") == [line_end]
+    assert Writer(opened.model, opened.tokenizer, None).context("A") == opened.tokenizer.encode("A")
+    page = json.loads((tmp_path / "run/live/model.json").read_text())["tokenizer"]
+    assert (page["start_ids"], page["adds_start"]) == ([line_end], False)
 
 
 def test_interactive_mode_prompts_repeatedly(tiny: Path) -> None:

@@ -12,8 +12,9 @@ export class Tokenizer {
   #utf8 = new TextEncoder();
 
   constructor({ pattern, classes, tokens, names, ...ids }) {
-    const { bos_id: bosId, adds_bos: addsBos, eos_ids: eosIds, document_end: documentEnd } = ids;
-    Object.assign(this, { bosId, addsBos, eosIds, documentEnd });
+    const { start_ids: startIds, adds_start: addsStart } = ids;
+    const { eos_ids: eosIds, document_end: documentEnd } = ids;
+    Object.assign(this, { startIds, addsStart, eosIds, documentEnd });
     this.tokens = tokens.map((each) => atob(each));
     this.#names = new Map(Object.entries(names));
     this.tokens.forEach((bytes, id) => bytes && this.#ids.set(bytes, id));

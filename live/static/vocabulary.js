@@ -10,28 +10,24 @@ export class Vocabulary {
 
   // A text begins a document, as in inference/writer.py.
   encode(text) {
-    const { bosId, addsBos, documentEnd } = this.tokenizer;
-    if (documentEnd !== null) return this.tokenizer.encode(documentEnd + text);
-    if (bosId !== null && (addsBos || !text))
-      return [bosId, ...this.tokenizer.encode(text)];
-    return this.tokenizer.encode(text || "\n");
+    const { startIds, addsStart } = this.tokenizer;
+    const start = addsStart || !text ? startIds : [];
+    return start.concat(this.tokenizer.encode(text));
   }
 
   // The text of tokens that `encode` began, without an unfinished character at its end.
   decode(ids) {
-    const { bosId, eosIds, documentEnd, tokens } = this.tokenizer;
-    const marks = new Set([bosId, ...eosIds]);
-    const letters = ids.map((id) => (marks.has(id) ? "" : tokens[id])).join("");
-    const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
-    const begun = documentEnd === null ? 0 : new TextEncoder().encode(documentEnd).length;
+    const { eosIds, tokens } = this.tokenizer;
+    const letters = ids.slice(this.begun).map((id) => (eosIds.includes(id) ? "" : tokens[id]));
+    const bytes = Uint8Array.from(letters.join(""), (letter) => letter.charCodeAt(0));
     const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-    return decoder.decode(bytes.subarray(begun), { stream: true });
+    return decoder.decode(bytes, { stream: true });
   }
 
   // How many tokens come before those of a text.
   get begun() {
-    const { bosId, documentEnd } = this.tokenizer;
-    return documentEnd === null ? Number(bosId !== null) : this.encode("").length;
+    const { startIds, addsStart } = this.tokenizer;
+    return addsStart ? startIds.length : 0;
   }
 
   // Whether the document ends with the last of these tokens.
