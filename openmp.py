@@ -9,6 +9,9 @@ they sleep. If another program keeps a core busy, they spin for a thread that is
 training step takes ten times as long or more. This number of rounds is just longer than the pauses
 within a step.
 
+A stream that is closed (`2>&-`) has no object in Python, and its number would be that of the next
+file that is opened: it leads nowhere instead.
+
 Without a working folder, or without enough memory for themselves, torch's libraries end the process
 with messages of their own.
 """
@@ -22,6 +25,10 @@ LEAST_MEMORY = 900_000_000  # bytes of address space, which torch takes without 
 
 GC_THRESHOLD = gc.get_threshold()
 gc.set_threshold(100_000)
+
+for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    if getattr(sys, name) is None:
+        setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (the lowest free number)
 
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
