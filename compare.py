@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from configs.cli import run_script
 from configs.schema import CompareConfig, build, newer_defaults
-from errors import UserError, printable
+from errors import UserError, print, printable
 from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
 from inference.report import report
 from inference.results import read_finished

@@ -24,7 +24,7 @@ from omegaconf import DictConfig
 
 from configs.cli import run_script
 from configs.schema import ConvertConfig, build
-from errors import UserError, check_path
+from errors import UserError, check_path, print
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run

@@ -1,16 +1,24 @@
-"""The exception for a user's mistake, the checks that raise one, and what to say where the system
-refuses a file.
+"""The exception for a user's mistake, the checks that raise one, what to say where the system
+refuses a file, and text that is safe to print.
 
 Any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import builtins
 import errno
 import math
 import os
+import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TextIO
+
+# With which a text can steer a terminal, or change the order in which it is read: control
+# characters other than line feeds and tabs, and overrides of the writing direction.
+CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 SPACE = "free some disk space, or raise the limit"
 PERMISSIONS = "change its permissions, or give another file or folder"
@@ -52,6 +60,28 @@ def printable(text: str) -> str:
 def installing(extra: str) -> str:
     """The command that installs what an extra of the project needs, as in the README."""
     return f'pip install -c constraints.txt -e ".[{extra}]"'
+
+
+def visible(text: str) -> str:
+    """The text with `CONTROLS` escaped."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def print(
+    *values: object,
+    sep: str = " ",
+    end: str = "\n",
+    file: TextIO | None = None,
+    flush: bool = False,
+) -> None:
+    """As Python's own, but a terminal gets the `visible` text, whatever a model has generated, or a
+    run of somebody else contains. Files and pipes get the exact text."""
+    file = file or sys.stdout
+    text = sep.join(map(str, values)) + end
+    # Rich puts a stream of its own in the place of the terminal while it shows a bar.
+    if file and getattr(file, "rich_proxied_file", file).isatty():
+        text = visible(text)
+    builtins.print(text, end="", file=file, flush=flush)
 
 
 def counted(number: int, noun: str) -> str:

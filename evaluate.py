@@ -29,7 +29,7 @@ from configs.schema import EvaluateConfig, build
 from data import load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
-from errors import UserError
+from errors import UserError, print
 from inference import open_run
 from observe.terminal import against_floor
 from training.config import n_tokens

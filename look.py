@@ -37,7 +37,7 @@ from configs.schema import LookConfig, build
 from data import Corpus, Dataset, Tokenizer, load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
-from errors import UserError, printable
+from errors import UserError, print, printable
 from files import new_file, open_regular, read_json, real_path
 from inference import (
     OpenRun,

@@ -20,7 +20,7 @@ from configs.schema import PrepareConfig, build
 from configs.sweep import named_output
 from data.prepared import write_shards
 from data.text import open_documents
-from errors import UserError, printable
+from errors import UserError, print, printable
 
 
 def main(cfg: DictConfig) -> None:

@@ -22,7 +22,7 @@ from rich.text import Text
 from configs.cli import as_utf8, run_script
 from configs.schema import SampleConfig, build
 from data import StreamDecoder
-from errors import UserError, printable
+from errors import UserError, print, printable, visible
 from inference import Writer, open_run
 from inference.writer import Row
 from model import ModelConfig, record_attention
@@ -93,12 +93,12 @@ def show_attention(writer: Writer, config: SampleConfig, console: Console) -> No
             weights = maps[layer][0, head, -1].tolist()  # of the tokens that fit the context
             unseen, text, decoder = len(ids) - len(weights), Text(), StreamDecoder(tokenizer)
             for token, weight in zip(ids, [0.0] * unseen + weights, strict=True):
-                text.append(decoder.feed(token), colour(weight))
+                text.append(visible(decoder.feed(token)), colour(weight))
             ids.append(int(step[0]))
             row.feed(ids[-1])
             if row.ended:
                 break
-            text.append(decoder.feed(ids[-1]), "bold")
+            text.append(visible(decoder.feed(ids[-1])), "bold")
             lines = text.wrap(console, console.width)  # of which the last ones fit the terminal
             live.update(Text("\n").join(lines[2 - console.height :]), refresh=True)
         live.update(text)

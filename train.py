@@ -21,6 +21,7 @@ from configs.cli import overridden, run_script
 from configs.settings import Settings, open_settings
 from configs.start import create_or_resume, load_data, record_start
 from configs.sweep import is_first, is_in_sweep, named_output, varied
+from errors import print
 from inference import Writer, new_model
 from inference.teacher import open_teacher
 from live.page import is_possible

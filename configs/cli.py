@@ -40,7 +40,7 @@ from configs.schema import (
     run_folder,
 )
 from configs.sweep import count_runs, is_plain, is_sweep, split_values, sweep_overrides
-from errors import UserError, printable, refusal
+from errors import UserError, print, printable, refusal
 from openmp import GC_THRESHOLD
 
 # How long other ranks wait for the first one of their node to report a mistake.

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from configs.messages import one_line
 from data import CORPORA, TextConfig, TokenizerConfig
-from errors import UserError, check_choice, check_folder, check_range
+from errors import UserError, check_choice, check_folder, check_range, print
 from inference import SamplingConfig
 from live.pack import BYTES as WEIGHTS
 from model import ModelConfig

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from configs.code import code_version
 from configs.settings import Settings, given_settings
 from data import Corpus, Dataset, load_dataset
-from errors import UserError, printable
+from errors import UserError, print, printable
 from files import naming
 from inference.branch import Trunk
 from training.distributed import Ranks

@@ -24,7 +24,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from errors import printable
+from errors import print, printable
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.results import read_finished
 from inference.scaling import scaling
@@ -166,8 +166,8 @@ class _Prefixed(TextIOBase):
     def write(self, text: str) -> int:
         *lines, self.held = (self.held + text).split("\n")
         # One write, so that the lines of several processes do not mix.
-        self.stream.write("".join(f"{self.prefix}{line}\n" for line in lines))
-        self.stream.flush()
+        whole = "".join(f"{self.prefix}{line}\n" for line in lines)
+        print(whole, end="", file=self.stream, flush=True)
         return len(text)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from data.progress import Reading
 from data.readers import read_documents
 from data.shards import is_prepared
 from data.sources import Source, is_url, local_path
-from errors import UserError, check_range, counted, printable
+from errors import UserError, check_range, counted, print, printable
 
 # The characters at the start of a document that decide to which split it belongs.
 FIRST = 1 << 16

@@ -35,6 +35,7 @@ from data.corpus import SPLITS, Corpus, Document
 from data.patterns import PIECE, cut
 from data.progress import Reading, show_reading
 from data.tokenizer import Tokenizer
+from errors import print
 from files import SUMS, find_damage, read_json, read_text, write_sums
 
 Item = TypeVar("Item")

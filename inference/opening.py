@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from data import CORPORA, CorpusConfig, Tokenizer
-from errors import UserError, check_choice
+from errors import UserError, check_choice, print
 from inference.generation import SamplingConfig
 from inference.writer import Writer
 from model import GPT, ModelConfig

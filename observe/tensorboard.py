@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from errors import visible
 from files import fsync
 from observe.hparams import hyperparameters, result
 from observe.speed import speeds
@@ -95,10 +96,11 @@ def eval_scalars(context: RunContext, trainer: Trainer, metrics: EvalMetrics) ->
 def preformatted(text: str) -> str:
     """Markdown that TensorBoard displays verbatim: an indented code block with wrapped lines.
 
-    TensorBoard does not wrap code blocks itself, so long lines would be cut off.
+    TensorBoard does not wrap code blocks itself, so long lines would be cut off. What Markdown
+    takes for a line end, such as a carriage return, ends a line here, too: it would end the block.
     """
     wrapper = textwrap.TextWrapper(
         WIDTH, expand_tabs=False, replace_whitespace=False, drop_whitespace=False
     )
-    lines = (part for line in text.split("\n") for part in wrapper.wrap(line) or [""])
+    lines = (part for line in text.splitlines() for part in wrapper.wrap(visible(line)) or [""])
     return "".join(f"    {line}\n" for line in lines)

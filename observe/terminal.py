@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.text import Text
 
+from errors import print, visible
 from observe.speed import shown_speed
 from training.callback import Callback, EvalMetrics, StepMetrics
 
@@ -149,7 +149,7 @@ class Terminal(Callback):
             f"in {duration(summary.seconds)} ({speed})\n"
             f"Run         {self.context.folder}\n\nSample:\n"
         )
-        self.console.print(Text(self.context.sample(step).strip("\n")), soft_wrap=False)
+        self.console.print(self.context.sample(step).strip("\n"), soft_wrap=False)
         if not self.context.gives_hints:
             return
         run = f"run={shlex.quote(str(self.context.folder))}"
@@ -162,6 +162,8 @@ class Terminal(Callback):
 
 
 class RunConsole(Console):
+    """Prints text as `errors.print` does; on a terminal, Rich wraps its lines."""
+
     is_closing = False  # the run has ended: it need not be stopped
 
     def show_cursor(self, show: bool = True) -> bool:
@@ -170,8 +172,14 @@ class RunConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         try:
-            super().print(*objects, **options)
+            if self.is_terminal or not all(isinstance(each, str) for each in objects):
+                objects = tuple(visible(o) if isinstance(o, str) else o for o in objects)
+                super().print(*objects, **options)
+            else:
+                print(*objects, file=self.file)
             self.file.flush()
+        except BrokenPipeError:
+            self.on_broken_pipe()
         except OSError as error:  # a full disk
             print(f"error: the output cannot be written ({error.strerror})", file=sys.stderr)
             self.on_broken_pipe()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from errors import UserError, installing, printable
+from errors import UserError, installing, print, printable
 from files import read_text, real_path, replace_text
 from observe.attention import TAG, draw_maps, image_labels, probe_tokens
 from observe.heads import curves, maps_of

@@ -21,6 +21,7 @@ from rich.console import Console as RichConsole
 
 from configs.schema import SampleConfig
 from data.tokenizer import fixed_tokenizer
+from errors import visible
 from inference import SamplingConfig, Writer, open_run
 from model import GPT, record_attention
 from sample import colour, show_attention
@@ -203,7 +204,7 @@ def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     show_attention(writer, config, console)
     shown = out.getvalue().rpartition("\x1b[2K")[2]
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown)
-    assert "".join(plain.split()) == "".join(writer.write(sampled).split())
+    assert "".join(plain.split()) == "".join(visible(writer.write(sampled)).split())
 
     ids = [*writer.context(sampled.prompt), *(int(step[0]) for step in writer.tokens(sampled))]
     with record_attention(opened.model) as maps:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
+import pty
 import shutil
 import socket
 from collections.abc import Callable
@@ -16,10 +18,12 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
+from rich.console import Console
+from rich.file_proxy import FileProxy
 
 from data.shards import Shard
 from data.tokens import dataset_sha256
-from errors import UserError
+from errors import UserError, print
 from files import write_sums
 from inference import open_run
 from tests.conftest import TINY, command, files, succeed
@@ -371,6 +375,28 @@ def test_control_characters_are_escaped(here: Path, tmp_path: Path) -> None:
     text = ("data=text", "data.path=mix", "tokenizer=byte")
     output = succeed("train", *settings, *text, cwd=tmp_path)
     assert r"mix/a\x1b[31m.bin" in output and "\x1b" not in output
+
+
+def test_only_a_terminal_gets_control_characters_as_escapes() -> None:
+    """Also through the stream that Rich puts in its place while it shows a bar."""
+    characters = [chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066, 0x2069)]
+    text = "é\u200d\u3000".join(characters)
+    reader, writer = pty.openpty()
+    with open(writer, "w", encoding="utf-8", newline="\n") as terminal:  # noqa: PTH123
+        print(text, file=terminal, flush=True)
+        shown = os.read(reader, 4096).decode().replace("\r\n", "\n")
+        proxy = FileProxy(Console(file=terminal, color_system=None), terminal)
+        print(text.replace("\t", ""), file=proxy)  # Rich expands tabs
+        terminal.flush()
+        through_rich = os.read(reader, 4096).decode()
+    os.close(reader)
+    kept = [c if c in "\n\t" else c.encode("unicode_escape").decode() for c in characters]
+    expected = "é\u200d\u3000".join(kept) + "\n"
+    assert shown == expected
+    assert "".join(through_rich.split()) == "".join(expected.split())
+    file = io.StringIO(newline="")
+    print(text, file=file)
+    assert file.getvalue() == text + "\n"
 
 
 def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from errors import UserError, advice
+from errors import UserError, advice, print
 from files import (
     find_damage,
     fsync,

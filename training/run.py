@@ -42,7 +42,7 @@ from pathlib import Path
 import filelock
 import yaml
 
-from errors import UserError, check_path
+from errors import UserError, check_path, print
 from files import fsync, naming, read_json, read_text, real_path, replace_link, replace_text
 from training.callback import Summary
 from training.checkpoint import Checkpoints

@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugin_util import markdown_to_safe_html
 
 from observe.metrics_file import MetricsFile
 from observe.tensorboard import LAYOUT, WIDTH, TensorBoard, preformatted
@@ -120,7 +121,7 @@ def test_the_settings_of_a_resumed_run_are_its_newest(tmp_path: Path) -> None:
     context.writer.close()
     (event,) = EventAccumulator(str(tmp_path)).Reload().Tensors("settings/text_summary")
     assert event.step == 5
-    assert event.tensor_proto.string_val[0] == b"    seed: 1\n    trainer: new\n    \n"
+    assert event.tensor_proto.string_val[0] == b"    seed: 1\n    trainer: new\n"
 
 
 def test_a_sample_is_written_once_for_all_observers(tmp_path: Path) -> None:
@@ -138,6 +139,15 @@ def test_a_sample_is_written_once_for_all_observers(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path)).Reload().Tensors("sample/text_summary")
     shown = {event.step: event.tensor_proto.string_val[0].decode().strip() for event in events}
     assert shown == {0: "first", 10: "second", 25: "third"}
+
+
+def test_no_character_ends_the_verbatim_text() -> None:
+    """In TensorBoard's own Markdown."""
+    for code in (*range(32), 0x7F, *range(0x80, 0xA0), 0x2028, 0x2029):
+        for mark in (chr(code), chr(code) * 2, f"{chr(code)}\n"):
+            html = markdown_to_safe_html(preformatted(f"one{mark}# two{mark}<b>three"))
+            inside = re.fullmatch(r"<pre><code>(.*)</code></pre>\s*", html, re.DOTALL)
+            assert inside and "# two" in inside[1] and "&lt;b&gt;three" in inside[1], (code, html)
 
 
 def test_preformatted_text_keeps_its_markup() -> None:

@@ -14,15 +14,19 @@ METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 
 def shown(
-    live: bool, run: str = "runs/my run", has_page: bool = True, gives_hints: bool = True
+    live: bool,
+    run: str = "runs/my run",
+    has_page: bool = True,
+    gives_hints: bool = True,
+    sample: str = "Once [red] a hen.",
 ) -> str:
-    out = io.StringIO()
+    out = io.StringIO(newline="")
     console = RunConsole(file=out, force_terminal=live, width=90, markup=False, highlight=False)
     context = run_context(
         Path(run),
         "trainer.max_steps=1000",
         "trainer.precision=fp32",
-        write_sample=lambda: "Once [red] a hen.",
+        write_sample=lambda: sample,
         has_page=has_page,
         gives_hints=gives_hints,
     )
@@ -70,6 +74,13 @@ def test_the_later_runs_of_a_sweep_give_no_hints() -> None:
 def test_no_control_characters_without_a_terminal() -> None:
     assert "\x1b" not in shown(live=False)
     assert "\x1b" in shown(live=True)
+
+
+def test_a_file_gets_the_exact_sample_and_a_terminal_a_visible_one() -> None:
+    sample = "Once\r\x1b[2J " + "a hen " * 40
+    assert sample + "\n" in shown(live=False, sample=sample)
+    live = shown(live=True, sample=sample).rpartition("Sample:")[2]
+    assert live.strip().startswith(r"Once\r\x1b[2J a hen") and "\x1b[2J" not in live
 
 
 def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
