@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import openmp  # noqa: F401  # isort: skip
 
+import io
 import signal
 
 if __name__ == "__main__":
@@ -13,6 +14,7 @@ import sys
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -22,6 +24,8 @@ from rich.text import Text
 from configs.cli import as_utf8, run_script
 from configs.schema import SampleConfig, build
 from data import StreamDecoder
+from data.readers import decoded
+from data.sources import NotText
 from errors import UserError, print, printable, visible
 from inference import Writer, open_run
 from inference.writer import Row
@@ -148,8 +152,7 @@ def interact(writer: Writer, config: SampleConfig) -> None:
         show(config)
     while True:
         try:
-            prompt = as_utf8(input("> "))
-            prompt.encode()
+            prompt = text_of(io.BytesIO(as_utf8(input("> ")).encode()))
         except EOFError:
             print()
             return
@@ -168,15 +171,21 @@ def read_prompt(path: str) -> str:
             raise UserError(
                 f"prompt_file: {path} has more than {MAX_PROMPT:,} bytes; give a shorter text"
             )
-        return data.decode().removesuffix("\n")
+        return text_of(io.BytesIO(data))
     except OSError as error:
         raise UserError(
             f"prompt_file: {path} cannot be read ({error.strerror}); give a text file"
         ) from error
-    except UnicodeDecodeError as error:
+    except NotText as error:
         raise UserError(
-            f"prompt_file: {path} is not UTF-8 (byte {error.start}); convert it to UTF-8"
+            f"prompt_file: {path} is not UTF-8 ({error}); convert it to UTF-8"
         ) from error
+
+
+def text_of(stream: BinaryIO) -> str:
+    """A text as training reads it, without the last line end."""
+    text = "".join(decoded(stream, accepts_zeros=True))
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 if __name__ == "__main__":

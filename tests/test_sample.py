@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -62,6 +63,28 @@ def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> N
     expected = succeed("sample", f"prompt={text}", cwd=tiny)
     assert expected == succeed("sample", f"prompt_file={tmp_path}/prompt.txt", cwd=tiny)
     assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text + "\n")
+
+
+def test_a_prompt_is_read_as_a_text_is(tiny: Path, tmp_path: Path) -> None:
+    """Without a byte order mark, and without the last line end; others stay."""
+    (tmp_path / "prompt.txt").write_bytes(b"\xef\xbb\xbfOnce\r\na hen\r\n")
+    few = "max_new_tokens=5"
+    expected = succeed("sample", "prompt=Once\r\na hen", few, cwd=tiny)
+    assert expected == succeed("sample", f"prompt_file={tmp_path}/prompt.txt", few, cwd=tiny)
+    lines = succeed("sample", "interactive=true", few, cwd=tiny, stdin="Once\nTwice\n")
+    marked = "\ufeffOnce\r\nTwice\r\n"
+    assert lines == succeed("sample", "interactive=true", few, cwd=tiny, stdin=marked)
+
+
+def test_nothing_takes_the_place_of_a_closed_stream(tiny: Path, tmp_path: Path) -> None:
+    """What run it is goes to standard error, and the text goes to a file."""
+    named = command("sample", "max_new_tokens=5", cwd=tiny)
+    assert named.stderr
+    script = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'sample.py'))}"
+    for closed in ("2>&-", "<&- 2>&-"):
+        line = f"{script} max_new_tokens=5 >{shlex.quote(str(tmp_path / 'text'))} {closed}"
+        subprocess.run(line, shell=True, check=True, cwd=tiny, timeout=300)
+        assert (tmp_path / "text").read_text() == named.stdout
 
 
 def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path) -> None:
