@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 # With which a text can steer a terminal, or change the order in which it is read: control
 # characters other than line feeds and tabs, and overrides of the writing direction.
@@ -71,7 +71,7 @@ def print(
     *values: object,
     sep: str = " ",
     end: str = "\n",
-    file: TextIO | None = None,
+    file: IO[str] | None = None,
     flush: bool = False,
 ) -> None:
     """As Python's own, but a terminal gets the `visible` text, whatever a model has generated, or a

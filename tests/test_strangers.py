@@ -12,6 +12,7 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -385,7 +386,7 @@ def test_only_a_terminal_gets_control_characters_as_escapes() -> None:
     with open(writer, "w", encoding="utf-8", newline="\n") as terminal:  # noqa: PTH123
         print(text, file=terminal, flush=True)
         shown = os.read(reader, 4096).decode().replace("\r\n", "\n")
-        proxy = FileProxy(Console(file=terminal, color_system=None), terminal)
+        proxy: Any = FileProxy(Console(file=terminal, color_system=None), terminal)
         print(text.replace("\t", ""), file=proxy)  # Rich expands tabs
         terminal.flush()
         through_rich = os.read(reader, 4096).decode()
