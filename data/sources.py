@@ -28,7 +28,7 @@ from typing import Any
 import yaml
 
 from data.progress import Reading, Stream
-from errors import UserError, counted, installing, printable
+from errors import UserError, counted, installing, print, printable
 from files import read_text, real_path
 
 BLOCK = 1 << 22  # bytes that are read at a time
