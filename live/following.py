@@ -23,7 +23,7 @@ STYLE = "following.css"
 NEEDS = "This page needs JavaScript to run the model. Turn it on."
 
 NUMBER = float | int
-CONFIG = {str: NUMBER | str | None}
+CONFIG = {str: NUMBER | str | bool | None}
 TOKENIZER = {
     "name": str,
     "pattern": str,

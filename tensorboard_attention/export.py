@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from tensorboard_attention.strict import from_json, to_json
 
 STATIC = Path(__file__).parent / "static"
 STYLE = "style.css"
@@ -98,7 +99,7 @@ def page_text(
 
 def as_json(value: Any) -> str:
     """JSON for a script element, which no "<" in a text may end."""
-    return json.dumps(value).replace("<", "\\u003c")
+    return to_json(value).replace("<", "\\u003c")
 
 
 def document(
@@ -145,7 +146,7 @@ def _start(values: list[Any]) -> str:
     """The last statement of the script. The values are parsed from a text: in an object literal,
     "__proto__" would not be a name like any other."""
     data = 'JSON.parse(document.getElementById("data").textContent)'
-    text = json.dumps(json.dumps(values))
+    text = to_json(to_json(values))
     return f"start(new Embedded({{ ...{data}, values: JSON.parse({text}) }}));"
 
 
@@ -157,7 +158,7 @@ def _embedded(
     places: dict[str, int] = {}
     steps = []
     for tag, step, (header, maps) in entries:
-        fields = {name: json.dumps(value) for name, value in json.loads(header).items()}
+        fields = {name: to_json(value) for name, value in from_json(header).items()}
         steps.append(
             {
                 "tag": tag,
@@ -168,4 +169,4 @@ def _embedded(
                 "maps": base64.b64encode(maps).decode(),
             }
         )
-    return {"run": run, "entries": steps}, [json.loads(text) for text in places]
+    return {"run": run, "entries": steps}, [from_json(text) for text in places]

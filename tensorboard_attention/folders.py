@@ -46,8 +46,10 @@ def find_runs(roots: Mapping[str, str]) -> tuple[dict[str, list[Path]], list[str
                 return runs, notes
             seen.add((about.st_dev, about.st_ino))
             inside.sort()
-            paths = (Path(folder, name) for name in inside)
-            starts += ((_name(start, root, path), str(path)) for path in paths if path.is_symlink())
+            paths = [os.path.join(folder, name) for name in inside]  # noqa: PTH118
+            # Path.is_symlink raises where it may not look.
+            links = [path for path in paths if os.path.islink(path)]  # noqa: PTH114
+            starts += ((_name(start, root, path), path) for path in links)
             # Their names start with their time.
             events = [Path(folder, name) for name in sorted(files) if "tfevents" in name]
             if events:

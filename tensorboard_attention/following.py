@@ -11,10 +11,8 @@ regular files in it are read, and links are not followed.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -23,6 +21,7 @@ from pathlib import Path
 
 from tensorboard_attention.limits import MOST_STEPS, RECORD_BYTES
 from tensorboard_attention.records import is_plain, open_regular
+from tensorboard_attention.strict import from_json
 
 GROUP = "tensorboard_attention.live"
 FOLDER = "live"
@@ -41,11 +40,9 @@ def _maker() -> EntryPoint | None:
     return next(iter(entry_points(group=GROUP)), None)
 
 
-def find_followed(folders: Iterable[tuple[str, Path]]) -> list[str]:
-    """The runs, given with their folders, that a page can follow."""
-    if _maker() is None:
-        return []
-    return [run for run, folder in folders if is_plain(folder / FOLDER / MODEL) and steps(folder)]
+def is_followed(folder: Path) -> bool:
+    """Whether a page can follow a run."""
+    return _maker() is not None and is_plain(folder / FOLDER / MODEL) and bool(steps(folder))
 
 
 def follow_page(folder: Path) -> str:
@@ -54,10 +51,7 @@ def follow_page(folder: Path) -> str:
     maker, versions = _maker(), steps(folder)
     if maker is None or not versions:
         raise OSError(0, "there is no page")
-    try:
-        return maker.load()(json.loads(_read(folder, MODEL)), versions)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return maker.load()(from_json(_read(folder, MODEL)), versions)
 
 
 def steps(folder: Path) -> dict[int, str]:
@@ -65,7 +59,8 @@ def steps(folder: Path) -> dict[int, str]:
     found = {}
     if (folder / FOLDER).is_symlink():
         return {}
-    with suppress(OSError), os.scandir(folder / FOLDER) as entries:
+    missing = (FileNotFoundError, NotADirectoryError)
+    with suppress(*missing), os.scandir(folder / FOLDER) as entries:
         for entry in islice(entries, MOST_STEPS):
             name = WEIGHTS.fullmatch(entry.name)
             if name and entry.is_file(follow_symlinks=False):

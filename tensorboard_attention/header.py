@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from tensorboard_attention.limits import HEADER_BYTES
+from tensorboard_attention.strict import from_json
 from tensorboard_attention.summary import MOST_EDGES, VERSION
 
 # The types of the fields: a list is of any length, and a tuple stands for a list of these.
@@ -63,10 +63,10 @@ def read_header(strings: Sequence[bytes]) -> Header:
     if len(strings[0]) > HEADER_BYTES:
         raise ValueError(f"its header has more than {HEADER_BYTES // 10**6} MB")
     try:
-        header = json.loads(strings[0])
+        header = from_json(strings[0])
         if header.get("version") == VERSION:
             return _read(header)
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         raise ValueError("its header is not what add_attention writes") from None
     raise ValueError(f"its format version is not {VERSION}, the one that this tab reads")
 
@@ -96,7 +96,11 @@ def _read(header: dict[str, Any]) -> Header:
             raise ValueError("an edge does not lead to a later layer")
         if not (0 <= head < heads[layer] and -1 <= writer < heads[earlier]):
             raise ValueError("an edge is between heads that are not there")
-    values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], "<f4")
+    with np.errstate(over="ignore"):
+        values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], float)
+        values = values.astype("<f4")
+    if np.isinf(values).any():
+        raise ValueError("a score is too large")
     measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
     text = hash((*tokens, None, *keys))
     columns = Columns(tuple(scores), measured, tuple(heads))
@@ -111,4 +115,6 @@ def fits(value: Any, kind: Any) -> bool:
         return fits(value, list) and all(fits(item, kind[0]) for item in value)
     if isinstance(kind, dict):
         return fits(value, dict) and all(fits(item, kind[str]) for item in value.values())
+    if isinstance(value, bool):  # which Python counts among the numbers
+        return bool in (kind, *get_args(kind))
     return isinstance(value, kind)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorboard_attention.apart import apart
 from tensorboard_attention.folders import find_runs
 from tensorboard_attention.header import Columns, Header, read_header
 from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
@@ -31,14 +32,15 @@ class Index:
     def __init__(self, logs: str | Mapping[str, str]) -> None:
         self._roots = {".": logs} if isinstance(logs, str) else logs
         self._runs: dict[str, Run] = {}
-        self._notes: list[str] = []
+        self._unsearched: list[str] = []  # notes on folders
+        self._problems: dict[str, list[str]] = {}  # notes on the files of each run
         self._lock = threading.Lock()
 
     def refresh(self) -> bool:
         """Read what was written since the last call, for about a second. Returns whether that was
         all of it."""
         with self._lock:
-            files, notes = find_runs(self._roots)
+            files, self._unsearched = find_runs(self._roots)
             runs = {}
             for name, paths in sorted(files.items()):
                 run = self._runs.get(name)
@@ -46,12 +48,9 @@ class Index:
             room = MEMORY_BYTES - sum(run.size() for run in runs.values())
             budget = Budget(time.monotonic() + SECONDS, room)
             # All of them, since those with nothing new take no time.
-            complete = [
-                run.read(path, budget) for name, run in runs.items() for path in files[name]
-            ]
-            for name, run in runs.items():
-                notes += [note if name == "." else f"{name}/{note}" for note in run.notes()]
-            self._runs, self._notes = runs, notes
+            complete = [run.read(files[name], budget) for name, run in runs.items()]
+            self._runs = runs
+            self._problems = {name: [*run.notes()] for name, run in runs.items()}
             return all(complete)
 
     def steps(self) -> dict[str, dict[str, list[int]]]:
@@ -73,20 +72,32 @@ class Index:
         """The run with the step that was logged last, if possible one that has not just begun; None
         if no run has steps."""
         with self._lock:
-            runs = [(name, run) for name, run in self._runs.items() if run.tags]
-            order = {name: (not run.has_just_begun, run.newest, name) for name, run in runs}
-            return max(order, key=order.__getitem__, default=None)
+            runs = {name: run for name, run in self._runs.items() if run.tags}
+        order, _ = apart(
+            runs, lambda name: (not runs[name].has_just_begun, runs[name].newest, name)
+        )
+        return max(order, key=order.__getitem__, default=None)
 
     def folders(self) -> dict[str, Path]:
         """The folder of each run that has steps."""
         with self._lock:
             return {name: run.folder for name, run in self._runs.items() if run.tags}
 
-    def notes(self) -> list[str]:
-        """What is not shown, and why: one text for each file or folder and reason."""
+    def problems(self) -> dict[str, list[str]]:
+        """Of each run of which something is not shown, with or without steps, what and why: one
+        text for each file and reason."""
         with self._lock:
-            more = ["There is more that is not shown."] * (len(self._notes) > MOST_NOTES)
-            return self._notes[:MOST_NOTES] + more
+            return {name: [*texts] for name, texts in self._problems.items() if texts}
+
+    def notes(self, problems: Mapping[str, list[str]] | None = None) -> list[str]:
+        """All of these, or of other `problems`, and the folders that are not searched."""
+        found = self.problems() if problems is None else problems
+        notes = [
+            *self._unsearched,
+            *(text if run == "." else f"{run}/{text}" for run in found for text in found[run]),
+        ]
+        more = ["There is more that is not shown."] * (len(notes) > MOST_NOTES)
+        return notes[:MOST_NOTES] + more
 
     def maps(self, run: str, tag: str, step: int) -> tuple[bytes, bytes]:
         """Header and maps as logged. Raises KeyError if there are none, OSError if unreadable,

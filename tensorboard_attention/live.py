@@ -6,7 +6,6 @@ nothing: neither the rest of the log, nor anything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,13 +24,13 @@ HEADERS = {
 }
 
 
-def find_pages(folders: Iterable[tuple[str, Path]]) -> list[str]:
-    """The runs, given with their folders, that have a page."""
-    return [run for run, folder in folders if is_plain(folder / NAME)]
+def has_page(folder: Path) -> bool:
+    """Whether a run has a page."""
+    return is_plain(folder / NAME)
 
 
 def open_page(folder: Path) -> BinaryIO:
     """The page of a run. Raises OSError if there is none."""
-    if not is_plain(folder / NAME):
+    if not has_page(folder):
         raise OSError(0, "there is no page")
     return (folder / NAME).open("rb")

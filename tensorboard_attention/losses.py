@@ -9,27 +9,21 @@ steps    by step: "values" by group, and "bits", the loss of each token of each 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tensorboard_attention.header import fits
 from tensorboard_attention.limits import RECORD_BYTES
 from tensorboard_attention.records import is_plain, open_regular
+from tensorboard_attention.strict import from_json, to_json
 
 NAME = "losses.json"
 
 
-def find_losses(folders: Iterable[tuple[str, Path]]) -> dict[str, str]:
-    """For each run, given with its folder, that has the file: a text that changes with it."""
-    found = {}
-    for run, folder in folders:
-        with suppress(OSError):  # it was deleted meanwhile
-            if is_plain(folder / NAME):
-                found[run] = str((folder / NAME).stat().st_mtime_ns)
-    return found
+def version(folder: Path) -> str | None:
+    """A text that changes with the file of a run; None if there is none."""
+    path = folder / NAME
+    return str(path.stat().st_mtime_ns) if is_plain(path) else None
 
 
 def read_losses(folder: Path) -> str:
@@ -37,17 +31,17 @@ def read_losses(folder: Path) -> str:
     ValueError if it is not in the format."""
     path = folder / NAME
     if not is_plain(path):
-        raise OSError(0, "there is no such file")
+        raise OSError(0, "there is no such file", NAME)
     with open_regular(path) as file:
         data = file.read(RECORD_BYTES + 1)
     if len(data) > RECORD_BYTES:
-        raise ValueError("it is too large")
+        raise ValueError(f"{NAME} is too large")
     try:
-        found = json.loads(data)
+        found = from_json(data)
         _check(found)
-        return json.dumps(found, allow_nan=False)  # which the page could not read
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise ValueError("it is not in the format") from None
+        return to_json(found)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ValueError(f"{NAME} is not in the format") from None
 
 
 def _check(found: dict[str, Any]) -> None:

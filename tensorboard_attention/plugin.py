@@ -5,8 +5,9 @@
                           steps change; live [run], those with a live page; followed [run],
                           those that a page can follow; losses {run: text}, those with losses, where
                           the text changes with them; checkpoints {run: {command, steps}}, those
-                          from which a run can branch off; notes [text], what is not shown and why;
-                          complete, false if some of the log is still to be read
+                          from which a run can branch off; problems {run: [text, ...]}, the first
+                          of what is not shown of runs, with or without steps, and why; notes
+                          [text], all of it; complete, false if some of the log is still to be read
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     live?run=             the live page of a run, with a policy that lets it request nothing
     follow?run=           the page that follows a run (following.py)
@@ -20,18 +21,17 @@
     scores?run=&tag=      JSON with names, steps, texts (for each step the same number for the same
                           text) and heads; then float32 (step, score, head)
 
-The last two respond with the length of the JSON as a uint32, the JSON, and the binary data.
-Requests name runs, not files; unknown runs are not found. --logdir and the folders of --logdir_spec
-have to be local.
+maps and scores respond with the length of the JSON as a uint32, the JSON, and the binary data. What
+cannot be answered is not found, and the answer says why. Requests name runs, not files. --logdir
+and the folders of --logdir_spec have to be local.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import struct
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tensorboard.backend.http_util import Respond
@@ -39,17 +39,27 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 from werkzeug.wsgi import wrap_file
 
+from tensorboard_attention.apart import apart
 from tensorboard_attention.checkpoints import find_checkpoints
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.following import HEADERS as FOLLOWING
-from tensorboard_attention.following import find_followed, follow_page, read_weights, steps
+from tensorboard_attention.following import follow_page, is_followed, read_weights, steps
 from tensorboard_attention.index import Index
-from tensorboard_attention.live import HEADERS, find_pages, open_page
-from tensorboard_attention.losses import find_losses, read_losses
+from tensorboard_attention.live import HEADERS, has_page, open_page
+from tensorboard_attention.losses import read_losses, version
+from tensorboard_attention.strict import from_json, to_json
 from tensorboard_attention.summary import PLUGIN_NAME
 from tensorboard_attention.twins import match_logged
 
 ENTRY = "index.js"
+MOST_BESIDE = 3  # notes beside a run
+# What is in the folders of runs beside their event files: where, and how to find it in one.
+LOOKS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "live": ("live.html", has_page),
+    "followed": ("live", is_followed),
+    "losses": ("losses.json", version),
+    "checkpoints": ("checkpoints", find_checkpoints),
+}
 
 
 class AttentionPlugin(TBPlugin):
@@ -76,88 +86,80 @@ class AttentionPlugin(TBPlugin):
         entry = script() + without_imports((STATIC / ENTRY).read_text("utf-8"))
         apps = {f"/{STYLE}": _text(style, "text/css"), f"/{ENTRY}": _text(entry, "text/javascript")}
         apps["/runs"] = Request.application(self._runs)
-        apps["/twins"] = Request.application(self._twins)
-        apps["/losses"] = Request.application(self._losses)
-        apps["/live"] = Request.application(self._live)
-        apps["/follow"] = Request.application(self._follow)
-        apps["/follow/steps"] = Request.application(self._steps)
-        apps["/follow/weights"] = Request.application(self._weights)
-        apps["/maps"], apps["/scores"] = _framed(self._maps), _framed(self._scores)
+        routes = {
+            "twins": self._twins,
+            "losses": self._losses,
+            "live": self._live,
+            "follow": self._follow,
+            "follow/steps": self._steps,
+            "follow/weights": self._weights,
+            "maps": self._maps,
+            "scores": self._scores,
+        }
+        apps |= {f"/{name}": _about_one_run(answer) for name, answer in routes.items()}
         return apps
 
     def _runs(self, request: Request) -> Response:
         complete = self._index.refresh()
-        found = {
+        folders, problems = self._index.folders(), self._index.problems()
+        found: dict[str, Any] = {}
+        for name, (file, look) in LOOKS.items():
+            seen, failed = apart(folders, lambda run: look(folders[run]))  # noqa: B023
+            found[name] = {run: value for run, value in seen.items() if value}
+            for run, reason in failed.items():
+                problems.setdefault(run, []).append(f"{file}: is not read: {reason}")
+        found |= {
+            "live": [*found["live"]],
+            "followed": [*found["followed"]],
             "steps": self._index.steps(),
             "newest": self._index.newest(),
             "versions": self._index.versions(),
-            "live": find_pages(self._index.folders().items()),
-            "followed": find_followed(self._index.folders().items()),
-            "losses": find_losses(self._index.folders().items()),
-            "checkpoints": find_checkpoints(self._index.folders().items()),
-            "notes": self._index.notes(),
+            "problems": {run: texts[:MOST_BESIDE] for run, texts in problems.items()},
+            "notes": self._index.notes(problems),
             "complete": complete,
         }
-        return Respond(request, json.dumps(found), "application/json")
+        return _json(request, found)
 
     def _losses(self, request: Request) -> Response:
-        try:
-            text = read_losses(self._index.folders()[request.args["run"]])
-        except (LookupError, OSError, ValueError):
-            return Respond(request, "no losses", "text/plain", code=404)
+        text = read_losses(self._index.folders()[request.args["run"]])
         return Respond(request, text, "application/json")
 
     def _twins(self, request: Request) -> Response:
         maps = []
-        try:
-            for which in ("", "2"):
-                run, tag, step = (request.args[name + which] for name in ("run", "tag", "step"))
-                header, packed = self._index.maps(run, tag, int(step))
-                maps.append((json.loads(header), packed))
-            found = match_logged(*maps)
-        except (LookupError, OSError, ValueError, zlib.error):
-            return Respond(request, "no twins", "text/plain", code=404)
+        for which in ("", "2"):
+            run, tag, step = (request.args[name + which] for name in ("run", "tag", "step"))
+            header, packed = self._index.maps(run, tag, int(step))
+            maps.append((from_json(header), packed))
+        found = match_logged(*maps)
         rows = [[*twin.head, *twin.twin, round(twin.overlap, 4)] for twin in found]
-        return Respond(request, json.dumps(rows), "application/json")
+        return _json(request, rows)
 
     def _live(self, request: Request) -> Response:
-        try:
-            file = open_page(self._index.folders()[request.args["run"]])
-        except (LookupError, OSError):
-            return Respond(request, "no such page", "text/plain", code=404)
+        file = open_page(self._index.folders()[request.args["run"]])
         # `Respond` would add TensorBoard's own policy, in which its scripts do not run.
         page = wrap_file(request.environ, file)
         return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
 
     def _follow(self, request: Request) -> Response:
-        try:
-            page = follow_page(self._index.folders()[request.args["run"]])
-        except (ImportError, LookupError, OSError, ValueError):
-            return Respond(request, "no such page", "text/plain", code=404)
+        page = follow_page(self._index.folders()[request.args["run"]])
         # Its own policy is in it, as `Respond` would add TensorBoard's.
         return Response(page, content_type="text/html; charset=utf-8", headers=FOLLOWING)
 
     def _steps(self, request: Request) -> Response:
-        try:
-            found = steps(self._index.folders()[request.args["run"]])
-        except LookupError:
-            return Respond(request, "no such run", "text/plain", code=404)
-        return Respond(request, json.dumps(found), "application/json")
+        return _json(request, steps(self._index.folders()[request.args["run"]]))
 
     def _weights(self, request: Request) -> Response:
-        try:
-            folder = self._index.folders()[request.args["run"]]
-            data = read_weights(folder, int(request.args["step"]))
-        except (LookupError, OSError, ValueError):
-            return Respond(request, "no such weights", "text/plain", code=404)
+        folder = self._index.folders()[request.args["run"]]
+        data = read_weights(folder, int(request.args["step"]))
         return Respond(request, data, "application/octet-stream")
 
-    def _maps(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
-        return self._index.maps(query["run"], query["tag"], int(query["step"]))
+    def _maps(self, request: Request) -> Response:
+        run, tag, step = (request.args[name] for name in ("run", "tag", "step"))
+        return _framed(request, *self._index.maps(run, tag, int(step)))
 
-    def _scores(self, query: Mapping[str, str]) -> tuple[bytes, bytes]:
-        header, values = self._index.scores(query["run"], query["tag"])
-        return json.dumps(header).encode(), values
+    def _scores(self, request: Request) -> Response:
+        header, values = self._index.scores(request.args["run"], request.args["tag"])
+        return _framed(request, to_json(header).encode(), values)
 
 
 def _log_folders(spec: str) -> dict[str, str]:
@@ -172,18 +174,28 @@ def _log_folders(spec: str) -> dict[str, str]:
     return folders
 
 
-def _framed(find: Callable[[Mapping[str, str]], tuple[bytes, bytes]]) -> Callable[..., Any]:
+def _about_one_run(answer: Callable[[Request], Response]) -> Callable[..., Any]:
+    """The route that gives this answer, or, whatever is wrong with what it was asked for, status
+    404 and the reason."""
+
     @Request.application
     def respond(request: Request) -> Response:
-        try:
-            header, data = find(request.args)
-        except (LookupError, ValueError, OSError):  # or the file has changed meanwhile
-            return Respond(request, "no such maps", "text/plain", code=404)
-        header += b" " * (-len(header) % 4)  # aligns the floats; JSON may end in spaces
-        body = b"".join((struct.pack("<I", len(header)), header, data))
-        return Respond(request, body, "application/octet-stream")
+        found, problems = apart([request], answer)
+        if request in found:
+            return found[request]
+        return Respond(request, problems[request], "text/plain", code=404)
 
     return respond
+
+
+def _framed(request: Request, header: bytes, data: bytes) -> Response:
+    header += b" " * (-len(header) % 4)  # aligns the floats; JSON may end in spaces
+    body = b"".join((struct.pack("<I", len(header)), header, data))
+    return Respond(request, body, "application/octet-stream")
+
+
+def _json(request: Request, value: Any) -> Response:
+    return Respond(request, to_json(value), "application/json")
 
 
 def _text(text: str, kind: str) -> Callable[..., Any]:

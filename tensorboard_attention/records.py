@@ -9,6 +9,7 @@ checksum of the data byte by byte in Python. Here only the checksum of the lengt
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from functools import lru_cache
 from pathlib import Path
@@ -33,8 +34,12 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether it is a regular file, and no link to a file elsewhere."""
-    return path.is_file() and not path.is_symlink()
+    """Whether it is a regular file, and no link to a file elsewhere. Raises OSError if that cannot
+    be seen."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def record_end(file: BinaryIO, offset: int) -> int | None:
@@ -46,7 +51,7 @@ def record_end(file: BinaryIO, offset: int) -> int | None:
         return None
     length, checksum = struct.unpack("<QI", start)
     if checksum != _length_checksum(start[:8]):
-        raise ValueError(f"is damaged after {offset:,} bytes; the rest is not read")
+        raise ValueError(f"it is damaged after {offset:,} bytes")
     end = offset + 16 + length
     return end if end <= os.fstat(file.fileno()).st_size else None
 

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
+from tensorboard_attention.apart import apart
 from tensorboard_attention.folders import shown
 from tensorboard_attention.header import Columns, Header, read_header
 from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
@@ -43,12 +44,11 @@ class Budget:
 
 @dataclass
 class _File:
-    """How far an event file was read, its state then, what was skipped, and why the rest is."""
+    """How far an event file was read, its state then, and what was skipped."""
 
     offset: int = 0
     state: tuple[int, ...] = ()
     skipped: list[str] = field(default_factory=list)
-    problem: str = ""
 
     def skip(self, what: str) -> None:
         if len(self.skipped) < MOST_NOTES:
@@ -64,6 +64,7 @@ class Run:
         self.version = str(time.time_ns())  # changes when steps that were read before do
         self.newest = -math.inf  # when its newest step was logged, in seconds
         self._files: dict[Path, _File] = {}
+        self._problems: dict[Path, str] = {}  # why the rest of a file is not read
         self._columns: dict[Columns, Columns] = {}  # one copy in memory for all steps
 
     @property
@@ -93,33 +94,34 @@ class Run:
     def notes(self) -> Iterator[str]:
         """What is skipped, and why: the name of the file and the reason."""
         for path, file in self._files.items():
-            for reason in (*file.skipped, file.problem):
-                if reason:
-                    yield f"{shown(path.name)}: {reason}"
+            for reason in file.skipped:
+                yield f"{shown(path.name)}: {reason}"
+        for path, reason in self._problems.items():
+            yield f"{shown(path.name)}: is not read: {reason}"
 
-    def read(self, path: Path, budget: Budget) -> bool:
-        """Read the new records, up to one that is incomplete, and at least one if the time is
-        over. Returns whether there was time for all."""
+    def read(self, paths: list[Path], budget: Budget) -> bool:
+        """Read the new records of all files, up to one that is incomplete, and at least one if the
+        time is over. Returns whether there was time for all."""
+        complete, self._problems = apart(paths, lambda path: self._read(path, budget))
+        return all(complete.values())
+
+    def _read(self, path: Path, budget: Budget) -> bool:
+        """Whatever it raises is why the rest of the file is not read."""
         file = self._files.setdefault(path, _File())
         try:
             about = path.stat()
-            state = (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
-            if state == file.state:
-                return True
-            file.state, file.problem = state, ""
-            with open_regular(path) as opened:
-                while end := record_end(opened, file.offset):
-                    self._add(path, opened, end, budget)
-                    file.offset = end
-                    if time.monotonic() > budget.end:
-                        file.state = ()
-                        return False
         except FileNotFoundError:  # removed meanwhile, or a link to nothing
-            file.problem = ""
-        except OSError as error:
-            file.problem = f"is not read: {error.strerror}"
-        except ValueError as error:
-            file.problem = str(error)
+            return True
+        state = (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+        if state == file.state:
+            return True
+        with open_regular(path) as opened:
+            while end := record_end(opened, file.offset):
+                self._add(path, opened, end, budget)
+                file.offset = end
+                if time.monotonic() > budget.end:
+                    return False
+        file.state = state
         return True
 
     def _add(self, path: Path, opened: BinaryIO, end: int, budget: Budget) -> None:

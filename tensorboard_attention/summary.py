@@ -19,7 +19,6 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ import numpy as np
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
 from tensorboard_attention.scores import SCORES, are_words, count_queries, measure, mentions
 from tensorboard_attention.sentences import THIS_TEXT, describe
+from tensorboard_attention.strict import to_json
 from tensorboard_attention.tokens import token_texts
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def encode(
         for head in np.flatnonzero(~np.isfinite(array[0]).all((1, 2))).tolist()
     ]:
         header["not_finite"] = broken
-    return [json.dumps(header).encode(), packed]
+    return [to_json(header).encode(), packed]
 
 
 def decode(header: Mapping[str, Any], packed: bytes) -> list[np.ndarray]:

@@ -55,6 +55,7 @@ class App extends Inspector {
     }
     this.notes.show(this.source.notes);
     if (!Object.keys(this.runs).length) {
+      this.notes.node.open = true;
       this.main.replaceChildren(emptyNotice(), this.notes.node);
       this.main.dataset.shown = "empty";
       return;
@@ -142,7 +143,7 @@ class App extends Inspector {
   // Shows the state as soon as its maps are loaded.
   async show() {
     const turn = ++this.turn;
-    const views = showPickers(this.pickers, this.state, this.runs);
+    const views = showPickers(this.pickers, this.state, this.runs, this.source.problems);
     let maps, twins;
     try {
       maps = await Promise.all(views.map((view) => this.store.maps(view)));
@@ -172,7 +173,7 @@ class App extends Inspector {
     if (error instanceof Unreachable && this.kept) {
       this.lost = error.message;
       Object.assign(this.state, structuredClone(this.kept));
-      showPickers(this.pickers, this.state, this.runs);
+      showPickers(this.pickers, this.state, this.runs, this.source.problems);
     } else {
       this.columns.classList.add("missing");
     }
@@ -240,8 +241,11 @@ class App extends Inspector {
     if (!this.scores.leading.childElementCount) draw([null, null]);
     const come = await curves;
     if (turn === this.turn) draw(come);
-    const losses = await this.store.learned(views[0].run).catch(() => null);
-    if (turn === this.turn) this.learned.show(losses);
+    let reason = "";
+    const losses = await this.store.learned(views[0].run).catch((error) => void (reason = error.message));
+    if (turn !== this.turn) return;
+    this.learned.show(losses ?? null);
+    if (reason) this.say(reason);
   }
 
   step(by) {
@@ -256,8 +260,8 @@ class App extends Inspector {
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
     const state = () => {
-      const { versions, live, followed, losses, checkpoints } = this.source;
-      return [versions, live, followed, losses, checkpoints];
+      const { versions, live, followed, losses, checkpoints, problems } = this.source;
+      return [versions, live, followed, losses, checkpoints, problems];
     };
     const known = JSON.stringify([this.runs, ...state()]);
     let lost = "";

@@ -26,6 +26,7 @@ export class Picker {
     this.setPlaying(false);
     const step = field("Step", this.slider);
     this.stepper = el("div", { class: "stepper" }, this.play, this.speed, step, this.step);
+    this.problems = el("ul", { class: "problems small", "aria-label": "Not shown of this run" });
     this.node = el(
       "fieldset",
       { class: "picker line" },
@@ -33,6 +34,7 @@ export class Picker {
       field("Run", this.run),
       field("Probe", this.tag),
       this.stepper,
+      this.problems,
     );
   }
 
@@ -45,14 +47,17 @@ export class Picker {
     this.change({ ...this.view, ...part });
   }
 
-  show(view, runs) {
+  // problems: by run, what is not shown of it.
+  show(view, runs, problems) {
     this.view = view;
     this.steps = runs[view.run][view.tag];
-    options(this.run, Object.keys(runs), view.run);
+    listRuns(this.run, runs, problems, view.run);
+    const found = Object.hasOwn(problems, view.run) ? problems[view.run] : [];
+    this.problems.replaceChildren(...found.map((text) => el("li", {}, text)));
     options(this.tag, Object.keys(runs[view.run]), view.tag);
     // Where there is no choice, a name is shown, and none for a run that has no name.
     for (const select of [this.run, this.tag]) select.disabled = select.length < 2;
-    this.run.parentNode.hidden = Object.keys(runs).join() === ".";
+    this.run.parentNode.hidden = Array.from(this.run, ({ value }) => value).join() === ".";
     this.tag.parentNode.hidden = Object.keys(runs[view.run]).join() === "";
     this.slider.max = this.steps.length - 1;
     this.slider.value = this.steps.indexOf(view.step);
@@ -110,11 +115,11 @@ export class Picker {
 }
 
 // Shows the views of a state. Returns them.
-export function showPickers(pickers, { one, two }, runs) {
+export function showPickers(pickers, { one, two }, runs, problems) {
   const views = two ? [one, two] : [one];
   pickers.forEach((picker, i) => {
     picker.node.hidden = !views[i];
-    if (views[i]) picker.show(views[i], runs);
+    if (views[i]) picker.show(views[i], runs, problems);
     else picker.setPlaying(false);
   });
   return views;
@@ -124,10 +129,20 @@ export function field(name, control) {
   return el("label", { class: "field small" }, el("span", {}, name), control);
 }
 
+// Lists the runs, and those of which nothing can be shown, with the reason.
+function listRuns(select, runs, problems, chosen) {
+  const names = Object.keys(runs);
+  const lost = Object.keys(problems).filter((name) => !Object.hasOwn(runs, name));
+  const marked = names.map((name) => (Object.hasOwn(problems, name) ? `${name} ⚠` : name));
+  const reasons = lost.map((name) => `${name} ⚠ not shown: ${problems[name][0]}`);
+  options(select, [...names, ...lost], chosen, [...marked, ...reasons]);
+  lost.forEach((_, i) => (select.options[names.length + i].disabled = true));
+}
+
 export function options(select, values, chosen, texts = values) {
   const same =
     values.length === select.length &&
-    values.every((value, i) => select.options[i].value === value);
+    values.every((value, i) => select.options[i].value === value && select.options[i].textContent === texts[i]);
   if (!same) select.replaceChildren(...values.map((value, i) => el("option", { value }, texts[i])));
   select.value = chosen;
 }

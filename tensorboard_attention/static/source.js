@@ -11,7 +11,8 @@ export class Logs {
   followed = []; // runs that a live page can follow
   losses = {}; // by run that has losses of tokens: a text that changes with them
   checkpoints = {}; // by run that has any: their steps, and the command that branches off
-  notes = []; // what is not shown, and why
+  problems = {}; // by run, with or without steps: the first of what is not shown, and why
+  notes = []; // all that is not shown, and why
   complete = true; // false if some of the log is still to be read
 
   async runs() {
@@ -38,7 +39,8 @@ export class Logs {
 
   // What a run learned when (losses.py), or null.
   async learned(run) {
-    return Object.hasOwn(this.losses, run) ? (await ask("losses", { run })).json() : null;
+    if (!Object.hasOwn(this.losses, run)) return null;
+    return (await ask("losses", { run }, (answer) => answer.text())).json();
   }
 }
 
@@ -51,6 +53,7 @@ export class Embedded {
   versions = {};
   live = [];
   followed = [];
+  problems = {};
   notes = [];
   complete = true;
 
@@ -169,14 +172,15 @@ export class Store {
 // The server is down or cannot be reached.
 export class Unreachable extends Error {}
 
-async function ask(route, query = {}) {
+// gone: what to say if it is not there.
+async function ask(route, query = {}, gone = () => "These maps are no longer in the log.") {
   const answer = await fetch(`${route}?${new URLSearchParams(query)}`).catch(() => {
     throw new Unreachable("TensorBoard does not answer. Is it still running?");
   });
   if (!answer.ok)
     throw new Error(
       answer.status === 404
-        ? "These maps are no longer in the log."
+        ? await gone(answer)
         : `TensorBoard returned HTTP status ${answer.status}.`,
     );
   return answer;

@@ -20,9 +20,11 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
+from tensorboard_attention.apart import apart
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.summary import attention_summary
+from tensorboard_attention.tests.conftest import served
 from tensorboard_attention.tests.events import LINUX, NAME, event, framed, look, look_alone, write
 
 
@@ -148,6 +150,48 @@ def test_what_may_not_be_read_is_noted(readable: Path) -> None:
     secret.chmod(stat.S_IRWXU)
     assert index.refresh() and index.notes() == []
     assert {*index.steps()} == {"closed", "run", "secret"}
+
+
+def test_what_is_wrong_with_one_run_is_said_of_it_alone(tmp_path: Path) -> None:
+    """Whatever it is. Every route answers, for this run with a reason."""
+    for run in ("fine", "odd", "without"):
+        write(tmp_path / run, event(1))
+    (tmp_path / "without" / NAME).write_bytes(bytes(100))
+    make_circle(tmp_path / "odd" / "live")
+    (tmp_path / "odd" / "losses.json").write_text('{"unit": NaN}')
+    get = served(tmp_path)
+    status, data = get("/runs")
+    found = json.loads(data)
+    assert status == 200 and {*found["steps"]} == {"fine", "odd"}
+    assert found["problems"] == {
+        "odd": ["live: is not read: Too many levels of symbolic links"],
+        "without": [f"{NAME}: is not read: it is damaged after 0 bytes"],
+    }
+    assert {*found["notes"]} == {
+        f"{run}/{text}" for run, texts in found["problems"].items() for text in texts
+    }
+    asked = {"tag": "probe", "step": "1", "run2": "fine", "tag2": "probe", "step2": "1"}
+    for route in ("maps", "scores", "twins"):
+        for run, wanted in (("fine", 200), ("odd", 200), ("without", 404)):
+            assert get(f"/{route}", run=run, **asked)[0] == wanted
+    for route in ("live", "follow", "follow/weights", "losses"):
+        status, data = get(f"/{route}", run="odd", step="1")
+        assert status == 404 and data
+    assert get("/losses", run="odd") == (404, b"losses.json is not in the format")
+
+
+def test_any_exception_is_said_of_what_raises_it() -> None:
+    def look(error: Any) -> str:
+        if isinstance(error, Exception):
+            raise error
+        return f"seen {error}"
+
+    denied = PermissionError(13, "Permission denied", "/secret")
+    odd = [OverflowError("big"), denied, KeyError("\ud800")]
+    found, problems = apart([1, *odd, 2], look)
+    assert found == {1: "seen 1", 2: "seen 2"}
+    reasons = ["OverflowError: big", "Permission denied", "KeyError: '\\ud800'"]
+    assert [*problems.values()] == reasons
 
 
 def test_a_long_log_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

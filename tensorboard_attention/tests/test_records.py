@@ -68,7 +68,7 @@ def test_damage_that_is_mended_is_read(tmp_path: Path) -> None:
     index = Index(str(tmp_path))
     path.write_bytes(whole[:half] + bytes(len(whole) - half))
     assert index.refresh() and index.steps() == {".": {"probe": [1]}}
-    assert index.notes() == [f"{NAME}: is damaged after {half:,} bytes; the rest is not read"]
+    assert index.notes() == [f"{NAME}: is not read: it is damaged after {half:,} bytes"]
     path.write_bytes(whole)
     assert index.refresh() and index.steps() == {".": {"probe": [1, 2]}}
     assert index.notes() == []

@@ -1,0 +1,31 @@
+"""Whatever is wrong with one thing is said of it, and harms no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+MOST = 300  # characters of a reason
+
+Item, Found = TypeVar("Item"), TypeVar("Found")
+
+
+def apart(
+    items: Iterable[Item], look: Callable[[Item], Found]
+) -> tuple[dict[Item, Found], dict[Item, str]]:
+    """What `look` finds of each item; and the reason for each of which it finds nothing, since it
+    raises an exception."""
+    found: dict[Item, Found] = {}
+    problems: dict[Item, str] = {}
+    for item in items:
+        try:
+            found[item] = look(item)
+        except Exception as error:
+            if isinstance(error, OSError):  # without the path
+                reason = str(error.strerror)
+            elif isinstance(error, ValueError):
+                reason = str(error)
+            else:
+                reason = f"{type(error).__name__}: {error}"
+            problems[item] = reason[:MOST].encode("utf-8", "backslashreplace").decode()
+    return found, problems
