@@ -217,6 +217,8 @@ def logged_maps(folder: Path) -> Entries:
     """The maps of the probe that the run logged while it was trained, at all steps. Raises
     UserError if there are none."""
     index = open_log(folder)
+    for note in index.notes():
+        print(printable(f"note: {note}"), file=sys.stderr)
     found = index.steps().get(".", {}).get(TAG, [])
     if not found:
         raise UserError(

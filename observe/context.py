@@ -24,7 +24,7 @@ from observe.roles import ScoredTexts, scored_texts, target_bits
 from observe.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from observe.events import EventsWriter
 
 
 @dataclass
@@ -92,7 +92,7 @@ class RunContext:
         return step == self.config.trainer.max_steps or (every > 0 and step % every == 0)
 
     @cached_property
-    def writer(self) -> SummaryWriter:
+    def writer(self) -> EventsWriter:
         """The writer of the run's TensorBoard events."""
         # A killed process may have written steps after its last checkpoint, which come again.
         return open_events(self.folder, purge_step=self.first_step + 1 if self.first_step else 0)
@@ -107,10 +107,10 @@ class RunContext:
         return torch.from_numpy(self.dataset.val[:count].astype(np.int64))
 
 
-def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
+def open_events(folder: Path, purge_step: int | None = None) -> EventsWriter:
     """A writer of TensorBoard events to a new file in `folder`. Raises UserError for a folder that
     TensorBoard cannot write to."""
-    from torch.utils.tensorboard import SummaryWriter
+    from observe.events import EventsWriter
 
     try:
         str(folder).encode()
@@ -120,4 +120,4 @@ def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
             "such as LC_ALL=C.UTF-8"
         ) from None
     with naming(folder):
-        return SummaryWriter(str(folder), purge_step=purge_step)
+        return EventsWriter(str(folder), purge_step=purge_step)

@@ -63,7 +63,7 @@ class TensorBoard(Callback):
     def on_end(self, trainer: Trainer) -> None:
         if trainer.summary is not None:
             values, metrics = hyperparameters(self.context), result(trainer.summary)
-            self.writer.add_hparams(values, metrics, run_name=".", global_step=trainer.state.step)
+            self.writer.add_result(values, metrics, trainer.state.step)
         self.writer.close()
 
     def _add(self, scalars: dict[str, float], step: int) -> None:

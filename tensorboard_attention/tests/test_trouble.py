@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log, serve
+from tensorboard_attention.tests.events import event, write
 
 pytestmark = pytest.mark.long
 
@@ -41,6 +43,31 @@ def test_heads_that_are_not_finite_are_marked(logs: Path, open_tab: Callable[...
     assert "not finite (NaN)" in tab[".panel:not(.difference) .note >> nth=0"].inner_text()
     tab[".head >> nth=3"].click()
     sync_api.expect(tab[".panel:not(.difference) .note >> nth=0"]).not_to_contain_text("This head")
+
+
+def test_what_is_not_shown_of_a_run_is_said_beside_it(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    """A run without any step that can be shown is listed, and cannot be chosen."""
+    log(logs / "half", 0)
+    write(logs / "half", event(1, b"{}"))
+    write(logs / "nothing", event(1, b"{}"))
+    (logs / "half" / "losses.json").write_text("[NaN]")
+    try:
+        tab = open_tab(run="half")
+        name, reason = "events.out.tfevents.1", "its format version is not 1"
+        sync_api.expect(tab[".problems li >> nth=0"]).to_contain_text(f"{name}: step 1 of")
+        sync_api.expect(tab[".notice"]).to_have_text("losses.json is not in the format")
+        listed = tab[".picker select >> nth=0"].evaluate(
+            "all => Object.fromEntries(Array.from(all, (one) => [one.value, "
+            "[one.disabled, one.textContent]]))"
+        )
+        assert listed["half"] == [False, "half ⚠"]
+        assert listed["trained"] == [False, "trained"]
+        assert listed["nothing"][0] and reason in listed["nothing"][1]
+    finally:  # other tests have these logs too
+        shutil.rmtree(logs / "half")
+        shutil.rmtree(logs / "nothing")
 
 
 def test_weights_that_are_not_finite_are_not_zeros(

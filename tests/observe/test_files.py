@@ -7,11 +7,16 @@ import re
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
 
+from inference.results import open_log
+from observe.context import open_events
 from observe.metrics_file import MetricsFile
 from observe.tensorboard import LAYOUT, WIDTH, TensorBoard, preformatted
+from tensorboard_attention import add_attention
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics
 
@@ -58,6 +63,27 @@ def test_a_resume_reads_a_large_file_in_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert file.path.read_text() == "".join(line % step for step in range(70_001))
     assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("behind", [0, 60, 3600])
+def test_a_resume_after_the_clock_went_back_hides_no_step(tmp_path: Path, behind: int) -> None:
+    """In TensorBoard and in the Attention tab. Of steps that come again, the later ones count."""
+    maps = [np.eye(2)[None, None]]
+    for first, steps in ((0, (10, 20, 30)), (20, (30, 40)), (40, (50,))):
+        writer = open_events(tmp_path, purge_step=first + 1 if first else 0)
+        for step in steps:
+            writer.add_scalar("loss", first + step, step)
+            add_attention(writer, "probe", maps, ["a", "b"], step)
+        writer.add_result({"lr": 0.1}, {"result": float(first)}, steps[-1])
+        writer.close()
+        (file,) = {*tmp_path.iterdir()} - {*tmp_path.glob("*.zz.*")}
+        time = int(file.name.split(".")[3]) + behind  # as if the clock had been ahead
+        file.rename(tmp_path / f"events.out.tfevents.{time}.zz.{first:02}")
+    events = EventAccumulator(str(tmp_path)).Reload()
+    values = {event.step: event.value for event in events.Scalars("loss")}
+    assert values == {10: 10, 20: 20, 30: 50, 40: 60, 50: 90}
+    assert [(event.step, event.value) for event in events.Scalars("result")] == [(40, 20), (50, 40)]
+    assert open_log(tmp_path).steps() == {".": {"probe": [10, 20, 30, 40, 50]}}
 
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
