@@ -1,7 +1,8 @@
-"""Reading files that may be anything; checksums; replacing text files, links and folders.
+"""Reading files that may be anything; checksums; replacing files, links and folders.
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
-existed before can have some old and some new files. All functions raise OSError if the disk
+existed before can have some old and some new files. What a killed process left beside it, under a
+temporary name, goes with the next write to the same folder. All functions raise OSError if the disk
 refuses.
 """
 
@@ -11,15 +12,25 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import socket
 import stat
+import time
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 SUMS = "SHA256SUMS"
+# A temporary name: the machine, the number of its process, and what tells it from an earlier
+# process with this number.
+TEMPORARY = re.compile(r"\.glassgpt-([0-9a-f]{8})-([0-9]{1,10})-([0-9a-f]{8})-[0-9a-f]{8}")
+PROCESS = secrets.token_hex(4)
+ABANDONED = 24 * 3600  # seconds without a change, after which another machine's process is gone
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -129,7 +140,7 @@ def new_file(path: Path) -> Iterator[Path]:
     `path` at the end. Folders on the way are created.
 
     Raises FileExistsError if there is something at `path` at the end. If the block raises, nothing
-    is left. A killed process can leave a temporary file behind, whose name starts with a dot.
+    is left.
     """
     with _parents(path), _temporary(path) as temporary:
         yield temporary
@@ -182,8 +193,7 @@ def replace_folder(folder: Path, is_new: bool = False) -> Iterator[Path]:
 
     If `folder` exists, its files are replaced one by one, so that a concurrent reader never finds
     it missing; with `is_new`, FileExistsError is raised unless it is empty. If the block raises,
-    everything that was created is removed. A killed process can leave a temporary folder behind,
-    whose name starts with a dot.
+    everything that was created is removed.
     """
     with _parents(folder), _temporary(folder) as temporary:
         temporary.mkdir()
@@ -260,5 +270,52 @@ def real_path(path: Path) -> Path:
 
 
 def _beside(path: Path) -> Path:
-    """A new hidden name in the same folder, so that renaming stays within one file system."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    """A temporary name in the same folder, so that renaming stays within one file system. What
+    killed processes left there under such names is deleted."""
+    found: list[Path] = []
+    with suppress(OSError):
+        found = [entry for entry in path.parent.iterdir() if is_temporary(entry)]
+    for entry in found:
+        with suppress(OSError):  # another process deletes it
+            if _is_left(entry):
+                _delete(entry)
+    name = f".glassgpt-{_machine()}-{os.getpid()}-{PROCESS}-{secrets.token_hex(4)}"
+    return path.with_name(name)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file or folder has a temporary name, of this process or another."""
+    return TEMPORARY.fullmatch(path.name) is not None
+
+
+def _is_left(path: Path) -> bool:
+    """Whether the process that made a temporary file or folder is gone. Of one on another machine
+    that is only known after a day without a change. Raises OSError if it is deleted meanwhile."""
+    name = TEMPORARY.fullmatch(path.name)
+    assert name
+    machine, pid, process = name.groups()
+    if machine == _machine() and os.name != "nt":  # where asking for a process can end it
+        return process != PROCESS if int(pid) == os.getpid() else not _is_alive(int(pid))
+    changed = max(entry.lstat().st_mtime for entry in (path, *path.rglob("*")))
+    return changed < time.time() - ABANDONED
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it is another user's
+        return True
+    return True
+
+
+@cache
+def _machine() -> str:
+    """Where numbers of processes are unique: a machine or a container, since it was started."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+        where = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # not on Linux
+        where = f"{uuid.getnode()}"
+    return hashlib.sha256(f"{socket.gethostname()} {where}".encode()).hexdigest()[:8]

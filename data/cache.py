@@ -6,15 +6,12 @@ content.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from errors import UserError, refusal
-from files import remove, replace_folder
-
-ABANDONED = 24 * 3600  # seconds without a change
+from files import replace_folder
 
 
 @contextmanager
@@ -29,12 +26,3 @@ def publish(folder: Path, setting: str = "cache_dir") -> Iterator[Path]:
             yield temporary
     except OSError as error:
         raise UserError(f"{setting}: {refusal(error)}") from error
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary folders of shards that killed processes left in `folder`."""
-    for left in (*folder.glob(".tokens-*"), *folder.glob(".[0-9]*-of-*")):
-        with suppress(OSError):
-            changed = max(path.stat().st_mtime for path in (left, *left.iterdir()))
-            if changed < time.time() - ABANDONED:
-                remove(left)

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import UInt64
 
-from data.cache import publish, remove_leftovers
+from data.cache import publish
 from data.corpus import SPLITS, Corpus, Document
 from data.patterns import PIECE, cut
 from data.progress import Reading, show_reading
@@ -109,8 +109,6 @@ def encode_shards(
 
     Raises UserError for a file that cannot be read, and, naming `setting`, if the disk refuses.
     """
-    for folder in {folder.parent for folder in parts}:
-        remove_leftovers(folder)
     with show_reading(sum(part.n_bytes for part in parts.values())) as reading:
         for (folder, part), shard in zip(parts.items(), find_shards(parts), strict=True):
             if shard and shard.about["key"] == shard_key(part, tokenizer):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.tales import Tales
 from errors import UserError, printable
-from files import real_path, replace_text
+from files import real_path, replace_lines, replace_text
 from live.models import values_of
 from live.pack import BYTES, pack, packed_bytes
 from live.page import describe, live_page
@@ -86,9 +86,7 @@ class LiveWeights(Callback):
             return
         with self.context.stopwatch, suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)
-            temporary = self.folder / f".{step}.bin"
-            temporary.write_bytes(data)
-            temporary.replace(self._file(step))
+            replace_lines(self._file(step), [data])
             while len(steps := self.steps()) * self.size > MOST:
                 self._remove(steps[-2:0:-2] or steps[:1])  # the first stays as long as possible
 

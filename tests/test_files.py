@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sys
+import time
 from collections.abc import Callable
 from functools import partialmethod
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 
@@ -145,6 +148,49 @@ def test_a_loss_of_power_finds_whole_files(
         monkeypatch.setattr(Path, name, partialmethod(move, how=getattr(Path, name)))
     write(tmp_path / "path")
     assert moved and not waiting
+
+
+WRITE = """if True:
+    import sys
+    from pathlib import Path
+    from files import new_file, replace_folder
+    path = Path(sys.argv[1])
+    with new_file(path / "file") as file, replace_folder(path / "folder") as folder:
+        file.touch()
+        (folder / "part").touch()
+        print("writing", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    """But nothing that is a user's, or that a process still writes."""
+    for name in (
+        ".file.0123456789abcdef",
+        ".glassgpt-mine",
+        "glassgpt-00000000-1-00000000-00000000",
+    ):
+        (tmp_path / name).mkdir()
+    for name, seconds in (("0" * 8, 90_000), ("1" * 8, 60)):  # another machine's
+        left = tmp_path / f".glassgpt-{name}-1-00000000-00000000"
+        left.mkdir()
+        (left / "part").touch()
+        for path in (left, left / "part"):
+            os.utime(path, 2 * (time.time() - seconds,))
+        os.utime(left, (0, 0))
+    others = {*tmp_path.iterdir()} - {tmp_path / f".glassgpt-{'0' * 8}-1-00000000-00000000"}
+    command = [sys.executable, "-c", WRITE, str(tmp_path)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "writing\n"
+        with new_file(tmp_path / "own") as own:
+            own.touch()
+            replace_text(tmp_path / "text", "a")
+            assert len({*tmp_path.iterdir()} - others) == 4  # two that it writes, own and text
+        process.kill()
+    assert len({*tmp_path.iterdir()} - others) == 4
+    replace_text(tmp_path / "text", "b")
+    assert {*tmp_path.iterdir()} - others == {tmp_path / "own", tmp_path / "text"}
+    assert others <= {*tmp_path.iterdir()}
 
 
 def test_flushing_where_folders_cannot_be_opened(

@@ -47,7 +47,6 @@ from training.weights import MODEL, OPTIMIZER, write_tensors
 NAMES = ("best", "last")
 FILES = (MODEL, OPTIMIZER, STATE)
 STEP = re.compile(r"step-(\d{6,})")
-UNFINISHED = re.compile(r"\.step-\d+\.[0-9a-f]{16}")  # of a process that was killed; see `files`
 WRITTEN = "written.json"
 
 TensorFiles = Mapping[str, Mapping[str, Tensor]]  # tensors by their names, by their file
@@ -225,8 +224,7 @@ class Checkpoints:
         kept = {self._pointed("best"), last, *regular[-keep:]}
         written = self._written()
         gone = [step for step in self._steps() if step in written and step not in kept]
-        hidden = [path for path in self.folder.glob(".step-*") if UNFINISHED.fullmatch(path.name)]
-        for path in [*map(self._path, gone), *hidden]:
+        for path in map(self._path, gone):
             remove(path)
         if gone:
             self._record(written.difference(gone))

@@ -43,7 +43,16 @@ import filelock
 import yaml
 
 from errors import UserError, check_path, print
-from files import fsync, naming, read_json, read_text, real_path, replace_link, replace_text
+from files import (
+    fsync,
+    is_temporary,
+    naming,
+    read_json,
+    read_text,
+    real_path,
+    replace_link,
+    replace_text,
+)
 from training.callback import Summary
 from training.checkpoint import Checkpoints
 from training.stored import flat
@@ -394,7 +403,7 @@ def _is_half_made(path: Path) -> bool:
     """Whether `create` was killed here before it finished."""
     if not path.is_dir():
         return False
-    names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".config.yaml.")}
+    names = {entry.name for entry in path.iterdir() if not is_temporary(entry)}
     return "lock" in names and names <= {"lock", "data.json", "code.json", ".hydra", "tokenizer"}
 
 

@@ -199,20 +199,6 @@ def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
 
 
-def test_only_abandoned_temporary_folders_of_shards_are_removed(tmp_path: Path) -> None:
-    """Another process may still be writing into one that has just changed."""
-    old = {".tokens-a.0123", ".00003-of-00064.0123", ".other.0123", "tokens-a"}
-    for name in (*old, ".tokens-b.0123"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "train.bin").write_text("half")
-        if name in old:
-            os.utime(tmp_path / name / "train.bin", (0, 0))
-        os.utime(tmp_path / name, (0, 0))
-    prepare(StubCorpus(), TokenizerConfig("byte", None), tmp_path, context_length=8)
-    left = {path.name for path in tmp_path.iterdir() if path.name in {*old, ".tokens-b.0123"}}
-    assert left == {".tokens-b.0123", ".other.0123", "tokens-a"}
-
-
 def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
 

@@ -179,21 +179,6 @@ def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
     assert checkpoints.steps == [9, 12]
 
 
-def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    model, _ = parts()
-    checkpoints = Checkpoints(tmp_path)
-    left = tmp_path / ".step-000001.0123456789abcdef"
-    left.mkdir()
-    (left / "model.safetensors").write_bytes(b"")
-    checkpoints.save(tensors(), TrainState(step=2), is_best=False, keep=2)
-    load_weights(model, checkpoints.find("last", "run"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "last",
-        "step-000002",
-        "written.json",
-    ]
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
 def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: bytes) -> None:
