@@ -91,10 +91,14 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
 
 
 def _below(path: Path) -> list[Path]:
-    """The settings of all runs below a folder. runs/latest is one of them by another name."""
-    files = path.rglob("config.yaml")
-    hidden = (".hydra", "latest")
-    return sorted(file for file in files if not {*file.relative_to(path).parts} & {*hidden})
+    """The settings of all runs below a folder, but for those in hidden folders, such as an import
+    that was killed. runs/latest is one of them by another name."""
+    found = {file: file.relative_to(path).parts for file in path.rglob("config.yaml")}
+    return sorted(
+        file
+        for file, parts in found.items()
+        if "latest" not in parts and not any(part.startswith(".") for part in parts)
+    )
 
 
 def read_row(folder: Path) -> Row | None:

@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from inference import open_run
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS, Tab, tensorboard
+from tensorboard_attention.tests.events import HEADER, event, write
 from tests.conftest import command, succeed
 
 
@@ -46,9 +47,9 @@ def embedded(page: Path) -> list[dict[str, Any]]:
 def logged(run: Path, tag: str) -> dict[int, tuple[dict[str, Any], bytes]]:
     """What TensorBoard's own reader finds: header and maps by step."""
     found = {}
-    for event in EventAccumulator(str(run)).Reload().Tensors(tag):
-        header, maps = event.tensor_proto.string_val
-        found[event.step] = (json.loads(header), maps)
+    for each in EventAccumulator(str(run)).Reload().Tensors(tag):
+        header, maps = each.tensor_proto.string_val
+        found[each.step] = (json.loads(header), maps)
     return found
 
 
@@ -112,6 +113,17 @@ def test_a_damaged_checkpoint_is_left_out(run: Path) -> None:
     done = command("look", "run=run", "text=A hen.", "steps=all", cwd=run.parent)
     assert done.returncode == 0 and "step 6" in done.stdout and "3, 6" not in done.stdout
     assert "step-000003" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_steps_that_cannot_be_shown_are_left_out(run: Path) -> None:
+    odd = {**HEADER, "scores": {"a": [[float("nan"), 1.0]]}}
+    written = write(run, event(4, odd, "attention"), event(5, tag="attention"))
+    written.rename(run / "events.out.tfevents.9999999999")
+    done = command("look", "run=run", "html=run.html", "steps=all", cwd=run.parent)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("note: events.out.tfevents.9999999999: step 4 of 'attention' is skipped")
+    assert [each["step"] for each in embedded(run.parent / "run.html")] == [0, 3, 5, 6]
 
 
 def test_a_run_without_a_logged_probe(run: Path) -> None:
