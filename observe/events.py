@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -22,15 +22,19 @@ NAME = re.compile(r"(events\.out\.tfevents\.)([0-9]{10})(\..*)")
 class EventsWriter(SummaryWriter):
     """Writes to a new file, which comes after all others in its folder."""
 
+    file_writer: Any  # torch declares both as None
+    all_writers: Any
+
     def _get_file_writer(self) -> FileWriter:
-        if self.file_writer is None:
-            self.file_writer = _Events(self.log_dir, self.max_queue, self.flush_secs)
-            self.all_writers = {self.log_dir: self.file_writer}
-            if self.purge_step is not None:
-                start = SessionLog(status=SessionLog.START)
-                self.file_writer.add_event(Event(session_log=start), self.purge_step)
-                self.purge_step = None
-        return self.file_writer
+        if self.file_writer is not None:
+            return cast(FileWriter, self.file_writer)
+        writer = _Events(self.log_dir, self.max_queue, self.flush_secs)
+        self.file_writer, self.all_writers = writer, {self.log_dir: writer}
+        if self.purge_step is not None:
+            start = SessionLog(status=SessionLog.START)
+            writer.add_event(Event(session_log=start), self.purge_step)
+            self.purge_step = None
+        return writer
 
     def add_result(
         self, settings: dict[str, int | float | str], metrics: dict[str, float], step: int

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 MOST = 300  # characters of a reason
 
-Item, Found = TypeVar("Item"), TypeVar("Found")
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 def apart(

@@ -35,13 +35,13 @@ def read_losses(folder: Path) -> str:
     with open_regular(path) as file:
         data = file.read(RECORD_BYTES + 1)
     if len(data) > RECORD_BYTES:
-        raise ValueError(f"{NAME} is too large")
+        raise ValueError("it is too large")
     try:
         found = from_json(data)
         _check(found)
         return to_json(found)
     except (AttributeError, LookupError, TypeError, ValueError):
-        raise ValueError(f"{NAME} is not in the format") from None
+        raise ValueError("it is not in the format") from None
 
 
 def _check(found: dict[str, Any]) -> None:

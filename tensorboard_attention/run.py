@@ -21,6 +21,7 @@ from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 
 BEGUN = 0.1  # of the steps of a training
+MOST_STEP = 2**53  # whole numbers beyond it are not exact in a browser
 STEP_SIZE = 600  # bytes of memory that a step takes beside its tag and scores
 
 
@@ -136,6 +137,8 @@ class Run:
             self._restart(event.step)
         for value in attention_values(event):
             try:
+                if abs(event.step) > MOST_STEP:
+                    raise ValueError(f"it is beyond {MOST_STEP:,}")
                 header = read_header(value.tensor.string_val)
                 self._keep(path, file.offset, value.tag, event.step, header, budget)
                 self.newest = max(self.newest, event.wall_time)

@@ -40,7 +40,7 @@ export class Logs {
   // What a run learned when (losses.py), or null.
   async learned(run) {
     if (!Object.hasOwn(this.losses, run)) return null;
-    return (await ask("losses", { run }, (answer) => answer.text())).json();
+    return (await ask("losses", { run }, async (answer) => `losses.json is not read: ${await answer.text()}`)).json();
   }
 }
 

@@ -97,6 +97,12 @@ def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> N
     assert answer.status_code == 200 and len(answer.data) < 1000
 
 
+def test_a_step_that_a_browser_cannot_name_is_skipped(tmp_path: Path) -> None:
+    write(tmp_path, event(-(2**63)), event(2**53), event(2**53 + 1))
+    found = look(tmp_path)
+    assert found["steps"] == {".": {"probe": [2**53]}} and len(found["notes"]) == 2
+
+
 def test_edges_between_heads_are_read(tmp_path: Path) -> None:
     write(
         tmp_path,

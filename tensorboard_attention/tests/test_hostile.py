@@ -177,7 +177,7 @@ def test_what_is_wrong_with_one_run_is_said_of_it_alone(tmp_path: Path) -> None:
     for route in ("live", "follow", "follow/weights", "losses"):
         status, data = get(f"/{route}", run="odd", step="1")
         assert status == 404 and data
-    assert get("/losses", run="odd") == (404, b"losses.json is not in the format")
+    assert get("/losses", run="odd") == (404, b"it is not in the format")
 
 
 def test_any_exception_is_said_of_what_raises_it() -> None:

@@ -57,7 +57,9 @@ def test_what_is_not_shown_of_a_run_is_said_beside_it(
         tab = open_tab(run="half")
         name, reason = "events.out.tfevents.1", "its format version is not 1"
         sync_api.expect(tab[".problems li >> nth=0"]).to_contain_text(f"{name}: step 1 of")
-        sync_api.expect(tab[".notice"]).to_have_text("losses.json is not in the format")
+        sync_api.expect(tab[".notice"]).to_have_text(
+            "losses.json is not read: it is not in the format"
+        )
         listed = tab[".picker select >> nth=0"].evaluate(
             "all => Object.fromEntries(Array.from(all, (one) => [one.value, "
             "[one.disabled, one.textContent]]))"
