@@ -53,6 +53,11 @@ def grows(path: Path) -> Callable[[], bool]:
     return lambda: path.exists() and path.stat().st_size > before
 
 
+def is_writing(checkpoints: Path) -> bool:
+    """Whether there is a checkpoint that is not complete."""
+    return any(path.is_dir() for path in checkpoints.glob(".glassgpt-*"))
+
+
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the scalars that TensorBoard shows, except those that depend on wall-clock time."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
@@ -110,12 +115,12 @@ def kill_and_resume(folder: Path, moments: Sequence[str], rng: random.Random) ->
             if moment == "loop":
                 time.sleep(rng.uniform(0, 0.2))
             else:
-                wait_for(lambda: any(checkpoints.glob(".step-*")), process)
+                wait_for(lambda: is_writing(checkpoints), process)
                 time.sleep(rng.choice([0, rng.uniform(0, 0.004)]))
         process.kill()
         process.communicate(timeout=60)
         died += process.returncode == -signal.SIGKILL
-        incomplete += any(checkpoints.glob(".step-*"))
+        incomplete += is_writing(checkpoints)
     return died, incomplete
 
 

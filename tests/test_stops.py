@@ -236,7 +236,7 @@ def check_two_interrupts(folder: Path, moment: str, rng: random.Random) -> int:
         "run": run.exists,
         "loop": (run / "metrics.jsonl").exists,
         "step": (run / "metrics.jsonl").exists,
-        "save": lambda: any((run / "checkpoints").glob(".step-*")),
+        "save": lambda: any((run / "checkpoints").glob(".glassgpt-*")),
         "end": (run / "checkpoints/step-000040").exists,
         "summary": (run / "summary.json").exists,
     }[moment]
