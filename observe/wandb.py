@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from errors import UserError, installing, print, printable
+from errors import UserError, installing, print, printable, visible
 from files import read_text, real_path, replace_text
 from observe.attention import TAG, draw_maps, image_labels, probe_tokens
 from observe.heads import curves, maps_of
@@ -81,7 +81,7 @@ class Wandb(Callback):
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, texts = trainer.state.step, {}
         if self.context.logs_sample(step):
-            text = escape(self.context.sample(step))
+            text = escape("\n".join(map(visible, self.context.sample(step).splitlines())))
             texts["sample"] = f'<pre style="white-space: pre-wrap">{text}</pre>'
         self._log(step, eval_scalars(self.context, trainer, metrics), texts=texts)
 

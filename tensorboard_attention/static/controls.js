@@ -47,8 +47,8 @@ export class Picker {
     this.change({ ...this.view, ...part });
   }
 
-  // problems: by run, what is not shown of it.
-  show(view, runs, problems) {
+  // problems: by run, what is not shown of it; a page of its own has none.
+  show(view, runs, problems = {}) {
     this.view = view;
     this.steps = runs[view.run][view.tag];
     listRuns(this.run, runs, problems, view.run);
