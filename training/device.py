@@ -126,21 +126,22 @@ def fast_precision(device: torch.device) -> Precision:
     it; else float16, which needs a loss scale, on CUDA; else float32. With the environment variable
     GLASSGPT_NO_BF16, no device has bfloat16; ATEN_CPU_CAPABILITY=avx2 makes a CPU one without it.
     """
-    no_bf16 = os.environ.get("GLASSGPT_NO_BF16", "") not in ("", "0")
+    is_set = os.environ.get("GLASSGPT_NO_BF16", "") not in ("", "0")
+    no_bf16 = "GLASSGPT_NO_BF16 is set" if is_set else ""
     if device.type == "cuda":
         # `torch.cuda.is_bf16_supported` is also true where bfloat16 is emulated.
         capability = torch.cuda.get_device_capability(device)
         reason = "compute capability {}.{}".format(*capability)
         if capability >= (8, 0) and not no_bf16:
             return Precision(torch.bfloat16, reason)
-        return Precision(torch.float16, f"{reason}, and bf16 needs 8.0")
+        return Precision(torch.float16, no_bf16 or f"{reason}, and bf16 needs 8.0")
     if device.type == "cpu":
         has = torch.cpu.get_capabilities()
         found = [name for name in ("avx512_bf16", "amx_bf16") if has.get(name)]
         is_limited = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
         if found and not is_limited and not no_bf16:
             return Precision(torch.bfloat16, f"the CPU has {found[0]} instructions")
-        return Precision(torch.float32, "the CPU has no bf16 instructions")
+        return Precision(torch.float32, no_bf16 or "the CPU has no bf16 instructions")
     return Precision(torch.float32, "untested: benchmarks/steps.py compares it with the CPU")
 
 
