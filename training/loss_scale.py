@@ -24,7 +24,10 @@ class LossScaler:
 
     def __init__(self, state: TrainState, dtype: torch.dtype) -> None:
         self.state = state
-        state.loss_scale = (state.loss_scale or FIRST) if dtype == torch.float16 else None
+        if dtype != torch.float16:
+            state.loss_scale, state.scaled_steps = None, 0
+        elif state.loss_scale is None:
+            state.loss_scale = FIRST
 
     def scale(self, loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
         return loss if self.state.loss_scale is None else loss * self.state.loss_scale

@@ -373,6 +373,17 @@ def test_the_loss_scale_of_float16_is_that_of_pytorch(
     assert made.state.bad_steps == skipped > config.max_bad_steps
 
 
+def test_another_precision_forgets_the_loss_scale() -> None:
+    state = TrainState(loss_scale=4.0, scaled_steps=3)
+    for dtype, expected in (
+        (torch.float16, (4.0, 3)),
+        (torch.bfloat16, (None, 0)),
+        (torch.float16, (loss_scale.FIRST, 0)),
+    ):
+        loss_scale.LossScaler(state, dtype)
+        assert (state.loss_scale, state.scaled_steps) == expected
+
+
 def test_a_run_in_float16_that_diverges_ends(tmp_path: Path) -> None:
     config = replace(CONFIG, precision="fp16", max_steps=100, max_bad_steps=5, eval_every=0)
     made, _ = trainer(tmp_path, config)
