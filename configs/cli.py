@@ -239,7 +239,8 @@ def fail(message: str) -> NoReturn:
         # then ends this one.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(RANK_SECONDS)
-    print("error: " + printable(" ".join(message.split())), file=sys.stderr)
+    with suppress(OSError):  # standard error is a full disk, or nobody reads it any more
+        print("error: " + printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(2)
 
 

@@ -87,6 +87,14 @@ def test_nothing_takes_the_place_of_a_closed_stream(tiny: Path, tmp_path: Path) 
         assert (tmp_path / "text").read_text() == named.stdout
 
 
+def test_a_mistake_of_which_nobody_reads_has_its_status(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = (sys.executable, str(ROOT / "sample.py"), "run=nothing")
+    assert subprocess.run(script, stderr=writer, cwd=tmp_path, timeout=300).returncode == 2
+    os.close(writer)
+
+
 def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path) -> None:
     """The line ends of this text are a token of their own, and a line feed is none."""
     text = "\r\n".join(f"Ada sold {n} kettles in the barn." for n in range(2000))
