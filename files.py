@@ -18,19 +18,15 @@ import shutil
 import socket
 import stat
 import time
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 SUMS = "SHA256SUMS"
-# A temporary name: the machine, the number of its process, and what tells it from an earlier
-# process with this number.
-TEMPORARY = re.compile(r"\.glassgpt-([0-9a-f]{8})-([0-9]{1,10})-([0-9a-f]{8})-[0-9a-f]{8}")
-PROCESS = secrets.token_hex(4)
-ABANDONED = 24 * 3600  # seconds without a change, after which another machine's process is gone
+HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+TEMPORARY = re.compile(r"\.glassgpt-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{16}")  # host, process, random
+ABANDONED = 24 * 3600  # seconds without a change, after which the process on another host is gone
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -272,15 +268,12 @@ def real_path(path: Path) -> Path:
 def _beside(path: Path) -> Path:
     """A temporary name in the same folder, so that renaming stays within one file system. What
     killed processes left there under such names is deleted."""
-    found: list[Path] = []
     with suppress(OSError):
-        found = [entry for entry in path.parent.iterdir() if is_temporary(entry)]
-    for entry in found:
-        with suppress(OSError):  # another process deletes it
-            if _is_left(entry):
-                _delete(entry)
-    name = f".glassgpt-{_machine()}-{os.getpid()}-{PROCESS}-{secrets.token_hex(4)}"
-    return path.with_name(name)
+        for entry in filter(is_temporary, [*path.parent.iterdir()]):
+            with suppress(OSError):  # another process deletes it
+                if _is_abandoned(entry):
+                    _delete(entry)
+    return path.with_name(f".glassgpt-{HOST}-{os.getpid()}-{secrets.token_hex(8)}")
 
 
 def is_temporary(path: Path) -> bool:
@@ -288,34 +281,22 @@ def is_temporary(path: Path) -> bool:
     return TEMPORARY.fullmatch(path.name) is not None
 
 
-def _is_left(path: Path) -> bool:
-    """Whether the process that made a temporary file or folder is gone. Of one on another machine
-    that is only known after a day without a change. Raises OSError if it is deleted meanwhile."""
-    name = TEMPORARY.fullmatch(path.name)
-    assert name
-    machine, pid, process = name.groups()
-    if machine == _machine() and os.name != "nt":  # where asking for a process can end it
-        return process != PROCESS if int(pid) == os.getpid() else not _is_alive(int(pid))
+def _is_abandoned(path: Path) -> bool:
+    """Whether the process that made a temporary file or folder is gone. If it ran on another host,
+    this is assumed after a day without a change. Raises OSError if the file is deleted meanwhile.
+    """
+    _, host, process, _ = path.name.split("-")
+    if host == HOST and os.name != "nt":  # on Windows, os.kill would end the process
+        return not _is_alive(int(process))
     changed = max(entry.lstat().st_mtime for entry in (path, *path.rglob("*")))
     return changed < time.time() - ABANDONED
 
 
-def _is_alive(pid: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
-        os.kill(pid, 0)
+        os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # it is another user's
-        return True
+    except PermissionError:  # it is another user's
+        pass
     return True
-
-
-@cache
-def _machine() -> str:
-    """Where numbers of processes are unique: a machine or a container, since it was started."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
-        where = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # not on Linux
-        where = f"{uuid.getnode()}"
-    return hashlib.sha256(f"{socket.gethostname()} {where}".encode()).hexdigest()[:8]

@@ -168,17 +168,17 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
     for name in (
         ".file.0123456789abcdef",
         ".glassgpt-mine",
-        "glassgpt-00000000-1-00000000-00000000",
+        "glassgpt-00000000-1-0000000000000000",
     ):
         (tmp_path / name).mkdir()
     for name, seconds in (("0" * 8, 90_000), ("1" * 8, 60)):  # another machine's
-        left = tmp_path / f".glassgpt-{name}-1-00000000-00000000"
+        left = tmp_path / f".glassgpt-{name}-1-0000000000000000"
         left.mkdir()
         (left / "part").touch()
         for path in (left, left / "part"):
             os.utime(path, 2 * (time.time() - seconds,))
         os.utime(left, (0, 0))
-    others = {*tmp_path.iterdir()} - {tmp_path / f".glassgpt-{'0' * 8}-1-00000000-00000000"}
+    others = {*tmp_path.iterdir()} - {tmp_path / f".glassgpt-{'0' * 8}-1-0000000000000000"}
     command = [sys.executable, "-c", WRITE, str(tmp_path)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "writing\n"
