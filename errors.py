@@ -1,5 +1,5 @@
-"""The exception for a user's mistake, the checks that raise one, what to say where the system
-refuses a file, and text that is safe to print.
+"""The exception for a user's mistake, the checks that raise one, messages about files that the
+system refuses, and text that is safe to print.
 
 Any other exception is a bug and keeps its traceback.
 """
@@ -16,17 +16,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-# With which a text can steer a terminal, or change the order in which it is read: control
-# characters other than line feeds and tabs, and overrides of the writing direction.
+# Characters that control a terminal or reorder the text on it: control characters other than line
+# feeds and tabs, and overrides of the writing direction.
 CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-SPACE = "free some disk space, or raise the limit"
-PERMISSIONS = "change its permissions, or give another file or folder"
-OPEN_FILES = "raise the limit on open files (ulimit -n)"
 ADVICE = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), SPACE),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), PERMISSIONS),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), OPEN_FILES),
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some disk space, or raise the limit",
+    (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+    ): "change its permissions, or give another file or folder",
+    (errno.EMFILE, errno.ENFILE): "raise the limit on open files (ulimit -n)",
 }
 
 
@@ -46,7 +47,9 @@ def refusal(error: OSError) -> str:
 
 
 def advice(error: OSError) -> str:
-    return ADVICE.get(error.errno or 0, "check it, or give another file or folder")
+    """What to do about what a file system refuses."""
+    known = (text for numbers, text in ADVICE.items() if error.errno in numbers)
+    return next(known, "check it, or give another file or folder")
 
 
 def printable(text: str) -> str:
@@ -74,8 +77,8 @@ def print(
     file: IO[str] | None = None,
     flush: bool = False,
 ) -> None:
-    """As Python's own, but a terminal gets the `visible` text, whatever a model has generated, or a
-    run of somebody else contains. Files and pipes get the exact text."""
+    """As Python's own, but a terminal gets the `visible` text: a model or a stranger's run can
+    contain anything. Files and pipes get the exact text."""
     file = file or sys.stdout
     text = sep.join(map(str, values)) + end
     # Rich puts a stream of its own in the place of the terminal while it shows a bar.

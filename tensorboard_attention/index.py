@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from tensorboard_attention.apart import apart
 from tensorboard_attention.folders import find_runs
 from tensorboard_attention.header import Columns, Header, read_header
 from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
@@ -72,11 +71,9 @@ class Index:
         """The run with the step that was logged last, if possible one that has not just begun; None
         if no run has steps."""
         with self._lock:
-            runs = {name: run for name, run in self._runs.items() if run.tags}
-        order, _ = apart(
-            runs, lambda name: (not runs[name].has_just_begun, runs[name].newest, name)
-        )
-        return max(order, key=order.__getitem__, default=None)
+            runs = [(name, run) for name, run in self._runs.items() if run.tags]
+            order = {name: (not run.has_just_begun, run.newest, name) for name, run in runs}
+            return max(order, key=order.__getitem__, default=None)
 
     def folders(self) -> dict[str, Path]:
         """The folder of each run that has steps."""

@@ -155,11 +155,11 @@ def choose_precision(
     """
     fast = fast_precision(device)
     if precision != "auto":
-        chosen = Precision(DTYPES[precision], f"trainer.precision={precision}")
-        has_fp16 = device.type == "cuda"  # all of them
-        if precision == "fp32" or chosen.dtype == fast.dtype or (precision == "fp16" and has_fp16):
-            return chosen
-        return chosen._replace(reason=f"{chosen.reason}, which is emulated here and slow")
+        dtype, reason = DTYPES[precision], f"trainer.precision={precision}"
+        emulated = {"cpu": (torch.bfloat16, torch.float16), "cuda": (torch.bfloat16,)}
+        if dtype != fast.dtype and dtype in emulated.get(device.type, ()):
+            reason += ", which is emulated here and slow"
+        return Precision(dtype, reason)
     if device.type != "cpu" or fast.dtype == torch.float32:
         return fast
     if model is None:
