@@ -120,8 +120,8 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_lines(path: Path, lines: Iterable[bytes]) -> None:
-    """Write lines to a file, which they may come from. Raises OSError if a folder is in its
-    place."""
+    """Write lines to a file; they may be read from it meanwhile. Raises OSError if a folder is in
+    its place."""
     with _temporary(path) as temporary:
         with temporary.open("wb") as file:
             file.writelines(lines)

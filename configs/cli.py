@@ -329,8 +329,8 @@ def _check_sweep(script: str, overrides: Sequence[str]) -> None:
     path = next((each[11:-1] for each in overrides if each.startswith("data.path='")), "")
     if path == "-" or _is_pipe(path):
         raise UserError(
-            f"data.path: {path} can be read by one run only, and not with -m; write the text to a "
-            "file"
+            f"data.path: {path} can be read only once, and not by each run of -m; write the text "
+            "to a file"
         )
     if (n_runs := count_runs(overrides)) > MAX_SWEEP:
         raise UserError(f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations")

@@ -17,8 +17,8 @@ EXPECTED = (HydraException, OmegaConfBaseException, MarkedYAMLError)
 # What OmegaConf says of a value that does not fit, and what we say.
 TYPED = r"Value ('.*') of type '\w+' could not be converted to"
 UNFIT = {
-    f"{TYPED} Integer": r"\1 is no whole number; give one",
-    f"{TYPED} Float": r"\1 is no number; give one",
+    f"{TYPED} Integer": r"\1 is not a whole number; give one",
+    f"{TYPED} Float": r"\1 is not a number; give one",
     r"Value ('.*') is not a valid bool": r"\1 is unknown; give true or false",
     r"field '.*' is not Optional": "cannot be null; give a value",
     r"Invalid type assigned: .* is not a subclass of": "is a group; give its settings, one by one",

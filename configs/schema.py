@@ -206,7 +206,9 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         if not self.runs or not all(isinstance(path, str) for path in self.runs):
-            raise ValueError("runs: are no folders; give some: python compare.py runs/sweep_*")
+            raise ValueError(
+                "runs: is not a list of folders; give some: python compare.py runs/sweep_*"
+            )
 
 
 @dataclass

@@ -185,9 +185,9 @@ def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> N
         )
     if dataset.report and not dataset.tokenizer.eos_ids:  # it has documents
         print(
-            "note: the tokenizer of init_from has no token that ends a document: an empty line "
-            "separates them, and samples do not end there; for samples that end, train a new model "
-            "without init_from",
+            "note: the tokenizer of init_from has no token that ends a document, so an empty "
+            "line separates documents, and samples do not stop there; for samples that stop, train "
+            "a new model without init_from",
             file=sys.stderr,
         )
     given, others_lr = given_settings(), getattr(settings.config.optimizer, "adamw_lr", None)

@@ -1,4 +1,4 @@
-"""What a file is that is no UTF-8 text, by its first bytes, and how to make it one."""
+"""What a file is if it is not UTF-8 text, by its first bytes, and how to turn it into text."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _find_local(path: str, globs: Sequence[str]) -> list[Path]:
     _note_left_out(sorted(run for run in runs if runs.isdisjoint(run.parents)))
     for pattern in globs:
         if not any(_is_excluded(os.path.relpath(file, folder), [pattern]) for file in found):
-            print(printable(f"note: data.exclude: {pattern} names no file here"), file=sys.stderr)
+            print(printable(f"note: data.exclude: {pattern} matches no file"), file=sys.stderr)
     # Links can lead to a file again, or in circles: it counts once, under its shortest path.
     once: dict[Path, Path] = {}
     for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):
@@ -224,7 +224,7 @@ def _note_left_out(runs: Sequence[Path]) -> None:
     if runs:
         more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
         names = ", ".join(map(str, runs[:5])) + more
-        print(printable(f"note: left out, since they are runs: {names}"), file=sys.stderr)
+        print(printable(f"note: left out the folders of runs: {names}"), file=sys.stderr)
 
 
 def _is_excluded(path: str, globs: Sequence[str]) -> bool:

@@ -1,8 +1,9 @@
 """TensorBoard's event files, in the order in which they were written.
 
 TensorBoard, like the Attention tab, reads the event files of a run by their names, which begin with
-the time in seconds; and where a session starts, it drops what the files before have of its steps.
-By the clock alone, a resume after the clock went back would hide all but the steps before it.
+the time in seconds. Where a session starts, it drops the same and later steps of the files before.
+If the clock was set back, the file of a resume would be read before those of earlier sessions,
+and the start of one of these would hide the steps that the resumed run logs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whatever is wrong with one thing is said of it, and harms no other."""
+"""Looking at things one by one: an error in one is reported, and does not affect the others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Found = TypeVar("Found")
 def apart(
     items: Iterable[Item], look: Callable[[Item], Found]
 ) -> tuple[dict[Item, Found], dict[Item, str]]:
-    """What `look` finds of each item; and the reason for each of which it finds nothing, since it
-    raises an exception."""
+    """What `look` returns for each item; and for each item for which it raises an exception, the
+    reason."""
     found: dict[Item, Found] = {}
     problems: dict[Item, str] = {}
     for item in items:

@@ -179,7 +179,7 @@ def test_documents_that_a_tokenizer_cannot_end_are_noted(here: Path) -> None:
     done = command("train", "init_from=runs/base", *settings, "run_dir=new", cwd=here)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("note: ") == 1
-    assert "no token that ends a document: an empty line separates them" in done.stderr
+    assert "no token that ends a document, so an empty line separates" in done.stderr
     opened = open_run(here / "new")
     assert opened.tokenizer.beginning(opened.config.document_end) == ([*b"\n\n"], False)
 

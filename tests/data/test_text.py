@@ -341,7 +341,7 @@ def test_globs_exclude_files(
     with pytest.raises(UserError, match=r"contains no files, apart from .* data\.exclude names"):
         find(str(tmp_path), "*")
     find(str(tmp_path), "b.*,c.tex")
-    assert capsys.readouterr().err == "note: data.exclude: c.tex names no file here\n"
+    assert capsys.readouterr().err == "note: data.exclude: c.tex matches no file\n"
 
 
 @pytest.mark.parametrize("pattern", ["", "**/*.*", "runs/**"])
@@ -366,7 +366,7 @@ def test_runs_are_left_out(
     found = [each.name for each in find(str(tmp_path / pattern))]
     assert found == [f"{tmp_path}/runs/{each}" for each in others]
     left = ", ".join(f"{tmp_path}/runs/{each}" for each in ("a", "latest", "sweep"))
-    assert capsys.readouterr().err == f"note: left out, since they are runs: {left}\n"
+    assert capsys.readouterr().err == f"note: left out the folders of runs: {left}\n"
     with pytest.raises(UserError, match=r"contains no files, apart from those of runs"):
         find(str(tmp_path / "runs/sweep"))
     named = str(tmp_path / "runs/a/train.log")
