@@ -36,6 +36,7 @@ PLACES = (
     rb"[^\x80-\xbf][\x80-\xbf]*",
 )
 SEARCHED, OFTEN = 1 << 16, 1e-3  # tokens that are searched for a place, and its share of them
+BEFORE = 16  # tokens that end with a place: few windows of a training begin with the place alone
 MUCH = 1 << 27  # bytes of text: what took long to encode stays for the next attempt
 
 
@@ -268,8 +269,9 @@ def document_starts(
 
 def start_ids(tokens: Tokens, tokenizer: Tokenizer, document_end: str | None) -> tuple[int, ...]:
     """The tokens with which to begin a text, as a model that was trained on `tokens` knows them:
-    those that most often end a document, or where nothing marks that, a line; of a text in which
-    lines are rare, a sentence; of one without sentences, any character. Empty if there are none.
+    those that most often end a document, or where nothing marks that, `BEFORE` tokens of the text
+    up to the end of a line; of a text in which lines are rare, of a sentence; of one without
+    sentences, of any character. Empty if there are none.
 
     A mark can have other tokens in a text than alone: o200k_base joins a full stop and line ends.
     """
@@ -281,11 +283,13 @@ def start_ids(tokens: Tokens, tokenizer: Tokenizer, document_end: str | None) ->
         spans = np.array([match.span() for match in re.finditer(place, text)], int).reshape(-1, 2)
         first, last = np.searchsorted(ends, spans - [0, 1], side="right").T
         whole = ends[last] == spans[:, 1]  # no token goes on after the place
-        rows = zip(first[whole], last[whole], strict=True)
-        found = Counter(tuple(tokens[begin : end + 1].tolist()) for begin, end in rows)
-        for ids, count in found.most_common(1):
+        pairs = zip(first[whole], last[whole] + 1, strict=True)
+        rows = [(tuple(tokens[begin:end].tolist()), int(end)) for begin, end in pairs]
+        for ids, count in Counter(ids for ids, _ in rows).most_common(1):
             if count >= OFTEN * len(tokens) or place == places[-1]:
-                return ids
+                end = max(end for each, end in rows if each == ids)
+                n = len(ids) if document_end is not None else max(len(ids), BEFORE)
+                return tuple(tokens[max(end - n, 0) : end].tolist())
     return ()
 
 

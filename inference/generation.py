@@ -28,7 +28,8 @@ MAX_NEW_TOKENS = 10**6
 
 @dataclass
 class SamplingConfig:
-    """How text is sampled. An empty prompt starts a new document.
+    """How text is sampled. An empty prompt starts a new document, or continues a place in a
+    text without documents.
 
     Raises `ValueError("field: what is wrong; what to do")` for a value out of range.
     """

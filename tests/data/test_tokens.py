@@ -25,7 +25,7 @@ from data.corpus import Corpus, Document, text_of
 from data.patterns import cut
 from data.progress import Reading
 from data.tokenizer import Tiktoken, fixed_tokenizer, train_bpe
-from data.tokens import document_starts, start_ids
+from data.tokens import BEFORE, document_starts, start_ids
 from errors import UserError
 from tests.data.fast import imported
 from tests.data.strings import NASTY, PATTERNED
@@ -265,19 +265,19 @@ def test_a_text_used_only_for_validation_has_no_training_tokens(tmp_path: Path) 
     ],
 )
 def test_a_text_begins_where_its_own_lines_or_sentences_do(between: str, mark: str) -> None:
-    """With tokens that the text has there, whichever the tokenizer joins."""
+    """With tokens that the text has there, whichever the tokenizer joins, and some before them."""
     rng = random.Random(0)
     names = (f"{rng.choice(['Ada', 'Bo', 'Cy'])} met {rng.choice('DEF')}{i}." for i in range(500))
-    text = between.join(names)
+    text = between.join([*names, "A"])
     for name, tokenizer in {**PATTERNED, "byte": fixed_tokenizer("byte")}.items():
         tokens = tokenizer.encode(text)
         start = [*start_ids(np.array(tokens, np.uint16), tokenizer, None)]
         assert tokenizer.decode(start).endswith(mark), name
+        assert len(start) == BEFORE, name
         places = range(len(tokens) - len(start))
         found = [place for place in places if tokens[place : place + len(start)] == start]
         follows = [tokenizer.decode(tokens[place + len(start) :])[:4] for place in found]
-        assert len(found) > 100, name
-        assert {each.lstrip()[:1] for each in follows} == {"A", "B", "C"}, name
+        assert {each.lstrip()[:1] for each in follows} <= {"A", "B", "C"} and found, name
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,8 @@ def test_a_text_without_lines_begins_after_a_sentence_or_any_character(
     text: str, start: bytes
 ) -> None:
     tokens = np.array([*text.encode()], np.uint16)
-    assert bytes(start_ids(tokens, fixed_tokenizer("byte"), None)) == start
+    found = bytes(start_ids(tokens, fixed_tokenizer("byte"), None))
+    assert found.endswith(start) and found in text.encode() and len(found) == BEFORE
 
 
 def test_an_empty_document_changes_no_other(tmp_path: Path) -> None:
