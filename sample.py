@@ -177,9 +177,7 @@ def read_prompt(path: str) -> str:
             f"prompt_file: {path} cannot be read ({error.strerror}); give a text file"
         ) from error
     except NotText as error:
-        raise UserError(
-            f"prompt_file: {path} is not UTF-8 ({error}); convert it to UTF-8"
-        ) from error
+        raise UserError(f"prompt_file: {path} {error}") from error
 
 
 def text_of(stream: BinaryIO) -> str:

@@ -232,7 +232,11 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("sample", ["run={tiny}", "num_samples=0"], ["num_samples"]),
     ("sample", ["run={tiny}", "max_new_tokens=0"], ["max_new_tokens"]),
     ("sample", ["run={tiny}", "prompt_file=nowhere.txt"], ["prompt_file", "nowhere.txt"]),
-    ("sample", ["run={tiny}", "prompt_file=binary.bin"], ["prompt_file", "UTF-8"]),
+    (
+        "sample",
+        ["run={tiny}", "prompt_file=binary.bin"],
+        ["prompt_file: binary.bin is not UTF-8 ("],
+    ),
     ("sample", ["run={tiny}", "prompt_file=short.txt", "prompt=a"], ["prompt_file", "prompt"]),
     ("sample", ["run={tiny}", "device=cuda:9"], ["device", "cuda:9"]),
     ("sample", ["run={tiny}", "precision=auto"], ["precision", "auto", "fp32, bf16"]),
