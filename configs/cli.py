@@ -63,6 +63,7 @@ INSTEAD = {
     "hydra.mode": "add -m",
     "hydra.sweeper.params": "give values to the settings themselves, such as -m seed=1,2",
 }
+OF_SWEEPS = r"\+*hydra[./](sweep|sweeper|launcher)\b"
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
@@ -275,6 +276,9 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
     if sweeps:
         _check_sweep(script, overrides)
         return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
+    for name in map(setting_name, overrides):
+        if re.match(OF_SWEEPS, name) and not given:
+            raise UserError(f"{name}: is for a sweep; add -m, or leave it out")
     return [*flags, *overrides]
 
 
@@ -301,7 +305,8 @@ class _Flags(argparse.ArgumentParser):
         ):
             self.add_argument(*names, action="store_true")
         self.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-        self.add_argument("--info", "-i", nargs="?", const="all")
+        infos = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+        self.add_argument("--info", "-i", nargs="?", const="all", choices=infos)
         self.add_argument("--config-dir", "-cd")
         self.add_argument("overrides", nargs="*")
 

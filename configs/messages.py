@@ -23,6 +23,7 @@ UNFIT = {
     r"field '.*' is not Optional": "cannot be null; give a value",
     r"Invalid type assigned: .* is not a subclass of": "is a group; give its settings, one by one",
 }
+SEVERAL = r"(?:Ambiguous value for argument|Sweep parameters) '(.*)'(?:\n1\. | requires )"
 EXPERIMENT = "experiment"  # the key of a file without the line that makes its settings global
 
 
@@ -41,6 +42,10 @@ def one_line(error: BaseException) -> str:
     for pattern, message in UNFIT.items():
         if names and (found := re.search(pattern, text, re.DOTALL)):
             return f"{names[-1]}: {found.expand(message)}"
+    if several := re.match(SEVERAL, text, re.DOTALL):
+        return f"{several[1]}: has several values; add -m to train a run with each, or give one"
+    if group := re.match(r"Could not override '(.*?)'", text):
+        return f"{group[1]}: no such group; --help lists them"
     if schema := re.match(r"In '(\w+)/(\w+)_schema'", text):  # such as the tales of prepare.py
         return f"{schema[1]}={schema[2]}: cannot be used with this script; choose another"
     if f"Key '{EXPERIMENT}' not in" in text:
