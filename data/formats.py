@@ -17,6 +17,8 @@ ARCHIVES = {
     (0, b"\xfd7zXZ\0"): ("an xz archive", "unxz FILE"),
     (0, b"\x28\xb5\x2f\xfd"): ("a zstd archive", "unzstd FILE, or call it FILE.zst"),
     (0, b"\x04\x22\x4d\x18"): ("an lz4 archive", "unlz4 FILE"),
+    (0, b"\x5d\0\0"): ("an lzma archive", "unlzma FILE"),
+    (0, b"!<arch>\n"): ("an ar archive, or a Debian package", "ar x FILE"),
     (0, b"7z\xbc\xaf\x27\x1c"): ("a 7z archive", "7z x FILE"),
     (0, b"Rar!\x1a\x07"): ("a rar archive", "unrar x FILE"),
 }

@@ -256,6 +256,10 @@ def archive(kind: str, folder: Path) -> bytes:
         return made.read_bytes()
     if kind == "gzip":
         return gzip.compress(data)
+    if kind == "ar":
+        return b"!<arch>\n%-48s%-10d`\n" % (b"poem.txt/", len(data)) + data
+    if kind == "lzma":
+        return lzma.compress(data, lzma.FORMAT_ALONE)
     return bz2.compress(data) if kind == "bzip2" else lzma.compress(data)
 
 
@@ -266,6 +270,8 @@ def archive(kind: str, folder: Path) -> bytes:
         ("zip", "a zip archive, or an Office document; unpack it"),
         ("bzip2", "a bzip2 archive; unpack it first: bunzip2 FILE"),
         ("xz", "an xz archive; unpack it first: unxz FILE"),
+        ("lzma", "an lzma archive; unpack it first: unlzma FILE"),
+        ("ar", "an ar archive, or a Debian package; unpack it first: ar x FILE"),
         ("gzip", "a gzip archive; unpack it first: gunzip FILE"),
         ("sqlite", "an SQLite database, and not text"),
         ("wav", "a WAV recording, and not text"),
