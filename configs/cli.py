@@ -287,7 +287,7 @@ def name_runs(arguments: Sequence[str]) -> list[str]:
     sweep do."""
 
     def is_path(argument: str) -> bool:
-        return "=" not in argument or os.path.lexists(argument)
+        return "=" not in argument or "/" in setting_name(argument) or os.path.lexists(argument)
 
     paths = [argument for argument in arguments if is_path(argument)]
     others = [argument for argument in arguments if not is_path(argument)]

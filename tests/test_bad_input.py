@@ -51,6 +51,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["experiment=[1]"], ["experiment=[1]", "shakespeare_fast"]),
     ("train", ["seed=1,2"], ["seed=1,2: has several values; add -m"]),
     ("train", ["seed=range(1,3)"], ["seed=range(1,3): has several values; add -m"]),
+    ("compare", ["a/seed=3"], ["runs: a/seed=3 contains no run"]),
     ("sample", ["model@data=nano"], ["model@data: no such group"]),
     ("train", ["--info=x"], ["--info", "choose from 'all'"]),
     ("train", ["hydra.sweep.dir=x"], ["hydra.sweep.dir: is for a sweep; add -m"]),
