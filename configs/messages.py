@@ -44,8 +44,8 @@ def one_line(error: BaseException) -> str:
             return f"{names[-1]}: {found.expand(message)}"
     if several := re.match(SEVERAL, text, re.DOTALL):
         return f"{several[1]}: has several values; add -m to train a run with each, or give one"
-    if group := re.match(r"Could not override '(.*?)'", text):
-        return f"{group[1]}: no such group; --help lists them"
+    if unknown := re.match(r"Could not override '(.*?)'", text):
+        return f"{unknown[1]}: no such group; --help lists them"
     if schema := re.match(r"In '(\w+)/(\w+)_schema'", text):  # such as the tales of prepare.py
         return f"{schema[1]}={schema[2]}: cannot be used with this script; choose another"
     if f"Key '{EXPERIMENT}' not in" in text:
