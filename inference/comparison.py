@@ -145,7 +145,7 @@ def margin(values: Sequence[float]) -> float:
     return student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
-def student(freedom: float) -> float:
+def student(freedom: int | float) -> float:
     """How many standard errors half of a 95% interval is, with so many degrees of freedom: the t at
     which Student's distribution from 0 to t is 0.475 (Student 1908), by Newton's method."""
     n = min(freedom, 1e6)  # from there on, it is the normal distribution to five digits

@@ -846,7 +846,7 @@ def test_the_predictions_of_a_teacher_take_memory() -> None:
     model, vocab_size = small_config(1, 2, 8, 100), 10_000_000
     alone = replace(CONFIG, batch_size=1000)
     check_training_memory(model, alone, vocab_size, Ranks())
-    unused = replace(alone, teacher="a run", distillation=0)
+    unused = replace(alone, teacher="a run", distillation=0.0)
     check_training_memory(model, unused, vocab_size, Ranks())
     with pytest.raises(UserError, match=r"training needs at least 4,0.* GB.*teacher=null"):
         check_training_memory(model, replace(alone, teacher="a run"), vocab_size, Ranks())
