@@ -150,10 +150,10 @@ def exit_on_signals() -> None:
 
 
 def accept_any_help() -> None:
-    """Let parsers have a help that is no text, as one option of Hydra 1.3's does.
+    """Let parsers have a help that is not a string, as one option of Hydra 1.3's does.
 
     Since Python 3.14, `add_argument` formats the help and raises "badly formed help string". Can go
-    when Hydra gives a text: https://github.com/facebookresearch/hydra/issues/3121.
+    when Hydra gives a string: https://github.com/facebookresearch/hydra/issues/3121.
     """
 
     def add_argument(self: Any, *names: Any, help: Any = None, **options: Any) -> argparse.Action:

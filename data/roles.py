@@ -86,7 +86,7 @@ def token_roles(
     The token with the first letter of a word from a slot has the role of the word: of a name, an
     object or another thing that is mentioned again, of the song, or else of a first choice. What
     continues a word is spelling, and all other tokens are the form of a sentence. So an article is
-    a form, though ` an` also tells something of the word after it.
+    a form, although ` an` also says something about the word after it.
     """
     ends = np.cumsum(lengths)
     starts = ends - lengths
