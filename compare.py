@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import signal
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from common.errors import UserError, print, printable
 from configs.cli import run_script
 from configs.schema import CompareConfig, build, newer_defaults
-from errors import UserError, print, printable
 from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
 from inference.report import report
 from inference.results import read_finished

@@ -9,7 +9,7 @@ The direction follows from what `source` and `to` are. Nothing is overwritten.
 
 from __future__ import annotations
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import signal
 
@@ -22,13 +22,13 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from common.errors import UserError, check_path, print
+from common.files import real_path
 from configs.cli import run_script
 from configs.schema import ConvertConfig, build
-from errors import UserError, check_path, print
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
-from files import real_path
 from training.run import FROM_HUB, RUNS, is_on_hub
 
 

@@ -6,7 +6,7 @@ read from its beginning.
 
 from __future__ import annotations
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import signal
 
@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from common.errors import UserError, print
 from configs.cli import overridden, run_script
 from configs.schema import EvaluateConfig, build
 from data import load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
-from errors import UserError, print
 from inference import open_run
 from observe.terminal import against_floor
 from training.config import n_tokens

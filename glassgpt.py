@@ -16,8 +16,8 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent
 _PACKAGES = (
-    *("configs", "data", "exchange", "inference", "live", "model", "observe", "training"),
-    *("errors", "files"),
+    *("common", "configs", "data", "exchange", "inference", "live", "model", "observe"),
+    "training",
 )
 
 

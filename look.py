@@ -11,7 +11,7 @@ shows them as another probe.
 
 from __future__ import annotations
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import signal
 
@@ -32,13 +32,13 @@ from zlib import crc32
 import torch
 from omegaconf import DictConfig
 
+from common.errors import UserError, print, printable
+from common.files import new_file, open_regular, read_json, real_path
 from configs.cli import run_script
 from configs.schema import LookConfig, build
 from data import Corpus, Dataset, Tokenizer, load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
-from errors import UserError, print, printable
-from files import new_file, open_regular, read_json, real_path
 from inference import (
     OpenRun,
     each_checkpoint,

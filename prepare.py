@@ -15,12 +15,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from common.errors import UserError, print, printable
 from configs.cli import run_script
 from configs.schema import PrepareConfig, build
 from configs.sweep import named_output
 from data.prepared import write_shards
 from data.text import open_documents
-from errors import UserError, print, printable
 
 
 def main(cfg: DictConfig) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import io
 import signal
@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from common.errors import UserError, print, printable, visible
 from configs.cli import as_utf8, run_script
 from configs.schema import SampleConfig, build
 from data import StreamDecoder
 from data.readers import decoded
 from data.sources import NotText
-from errors import UserError, print, printable, visible
 from inference import Writer, open_run
 from inference.writer import Row
 from model import ModelConfig, record_attention

@@ -6,7 +6,7 @@ wide in any terminal.
 
 from __future__ import annotations
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import signal
 
@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor, nn
 
+from common.errors import UserError
 from configs.cli import run_script
 from configs.schema import ShapesConfig, build
-from errors import UserError
 from inference.opening import find_run, read_config
 from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention, window_mask

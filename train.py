@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 import signal
 
 if __name__ == "__main__":
@@ -17,11 +17,11 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from common.errors import print
 from configs.cli import overridden, run_script
 from configs.settings import Settings, open_settings
 from configs.start import create_or_resume, load_data, record_start
 from configs.sweep import is_first, is_in_sweep, named_output, varied
-from errors import print
 from inference import Writer, new_model
 from inference.teacher import open_teacher
 from live.page import is_possible

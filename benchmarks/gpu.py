@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
-from benchmarks.common import ROOT, TRAIN, make_parser
+from benchmarks.harness import ROOT, TRAIN, make_parser
 
 PARTS = ("smoke", "tests", "quality", "steps", "sampling", "watching")
 TINY = (

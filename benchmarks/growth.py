@@ -18,7 +18,7 @@ from statistics import linear_regression, median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import Shape, configure, in_child, in_turn, make_parser, print_table, start
+from benchmarks.harness import Shape, configure, in_child, in_turn, make_parser, print_table, start
 
 CONTEXTS = (64, 128, 256, 512, 1024, 2048)
 BATCH, WIDTH, VOCABULARY, STEPS = 2, 128, 2048, 7

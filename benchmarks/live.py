@@ -15,7 +15,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import browser_page, make_parser, print_table, spread
+from benchmarks.harness import browser_page, make_parser, print_table, spread
 
 UNITS = {
     "first view, from the opening of the file to the drawn maps": " ms",

@@ -27,12 +27,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import (
+from benchmarks.harness import (
     GPT2_BLOCK,
     Shape,
     configure,

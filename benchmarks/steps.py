@@ -26,12 +26,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import common
+from benchmarks import harness
 
 PEER = "nanoGPT"
 ADAMW = ("optimizer=adamw", "optimizer.lr=1e-3", "optimizer.beta2=0.99", "optimizer.warmup_steps=0")
 OURS = {
-    "glassgpt, GPT-2's block": (*common.GPT2_BLOCK, *ADAMW),
+    "glassgpt, GPT-2's block": (*harness.GPT2_BLOCK, *ADAMW),
     "glassgpt, default block": ("model=nano", *ADAMW),
 }
 CHOSEN = "glassgpt, default block, precision as train.py chooses it"
@@ -47,22 +47,22 @@ AUTO = {
 class Task(NamedTuple):
     """What is compared. `is_fast`: in bfloat16, with torch.compile, and as in bench.py."""
 
-    shape: common.Shape
+    shape: harness.Shape
     batch_size: int
     is_fast: bool
     sides: dict[str, tuple[str, ...]]
 
 
 TASKS = {
-    "quick_start": Task(common.Shape(64, 65, 4, 4, d_model=128), 12, False, OURS | AUTO),
-    "gpt2": Task(common.Shape(1024, 50304, 12, 12, d_model=768), 16, True, OURS),
-    "toy": Task(common.Shape(32, 320, 1, 2, d_model=64), 4, True, OURS),
+    "quick_start": Task(harness.Shape(64, 65, 4, 4, d_model=128), 12, False, OURS | AUTO),
+    "gpt2": Task(harness.Shape(1024, 50304, 12, 12, d_model=768), 16, True, OURS),
+    "toy": Task(harness.Shape(32, 320, 1, 2, d_model=64), 4, True, OURS),
 }
 BLOCK = 10  # steps between two looks at the clock on a GPU, which wait for it
 
 
 def main() -> None:
-    parser = common.make_parser(__doc__, 5)
+    parser = harness.make_parser(__doc__, 5)
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
     parser.add_argument("--shape", choices=TASKS, default="quick_start")
     parser.add_argument("--device", default="cpu")
@@ -78,9 +78,9 @@ def main() -> None:
     how = (arguments.shape, arguments.device, arguments.warm_up, arguments.steps)
 
     def rate(side: str, number: int) -> float:
-        return tokens / common.in_child(__file__, side, *how, arguments.nanogpt.resolve())
+        return tokens / harness.in_child(__file__, side, *how, arguments.nanogpt.resolve())
 
-    rates = common.in_turn((PEER, *task.sides), range(arguments.rounds), rate)
+    rates = harness.in_turn((PEER, *task.sides), range(arguments.rounds), rate)
     peak = arguments.peak_tflops or known_peak(arguments.device, task.is_fast)
     rows = []
     for side, found in rates.items():
@@ -89,8 +89,8 @@ def main() -> None:
         flops = median(found) * flops_per_token(task, side) / 1e12
         share = [f"{flops / peak:.1%}"] if peak else []
         name = side if task.is_fast or side == PEER or side in AUTO else f"{side}, float32"
-        rows.append([name, common.spread(found, ",.0f"), ratio, *share])
-    common.print_table(("", "tokens/s", "ratio", *(["share of the peak"] if peak else [])), rows)
+        rows.append([name, harness.spread(found, ",.0f"), ratio, *share])
+    harness.print_table(("", "tokens/s", "ratio", *(["share of the peak"] if peak else [])), rows)
 
 
 def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
@@ -102,15 +102,15 @@ def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
     shape, batch_size, *_ = TASKS["quick_start"]
 
     def rate(device: str, number: int) -> float:
-        seconds = common.in_child(__file__, CHOSEN, "quick_start", device, warm_up, n_steps, "")
+        seconds = harness.in_child(__file__, CHOSEN, "quick_start", device, warm_up, n_steps, "")
         return batch_size * shape.context_length / seconds
 
-    rates = common.in_turn(devices, range(rounds), rate)
+    rates = harness.in_turn(devices, range(rounds), rate)
     rows = [
-        (device, common.spread(found, ",.0f"), f"{median(found) / median(rates['cpu']):.2f}")
+        (device, harness.spread(found, ",.0f"), f"{median(found) / median(rates['cpu']):.2f}")
         for device, found in rates.items()
     ]
-    common.print_table(("device", "tokens/s", "ratio"), rows)
+    harness.print_table(("device", "tokens/s", "ratio"), rows)
 
 
 def known_peak(device: str, in_16_bits: bool) -> float | None:
@@ -127,14 +127,14 @@ def flops_per_token(task: Task, side: str) -> int:
 
     from model import GPT
 
-    config = common.configure(task.shape, *task.sides.get(side, common.GPT2_BLOCK))
+    config = harness.configure(task.shape, *task.sides.get(side, harness.GPT2_BLOCK))
     with torch.device("meta"):
         return GPT(config.model, task.shape.vocab_size).flops_per_token
 
 
 def child(side: str, name: str, device: str, warm_up: int, n_steps: int, checkout: str) -> float:
     """Seconds of one step of a warm model: the median, because other programs disturb some."""
-    import openmp  # noqa: F401  # isort: skip
+    import harness.startup  # noqa: F401  # isort: skip
     import torch
 
     task = TASKS[name]
@@ -172,7 +172,7 @@ def our_step(
 
     keep_freed_memory()
     shape, batch_size, is_fast = task[:3]
-    config = common.configure(
+    config = harness.configure(
         shape,
         *("trainer.max_steps=1_000_000_000", "trainer.log_every=1_000_000"),
         *("trainer.eval_every=0", "trainer.checkpoint_every=0"),
@@ -194,7 +194,7 @@ def peer_step(task: Task, tokens: np.ndarray, device: str, checkout: Path) -> Ca
     torch.backends.cuda.matmul.allow_tf32 = True  # as nanoGPT does
     shape, batch_size, is_fast = task[:3]
     length = shape.context_length
-    peer = common.nanogpt(checkout, shape).to(device)
+    peer = harness.nanogpt(checkout, shape).to(device)
     optimizer = peer.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device)
     model: Any = torch.compile(peer) if is_fast else peer
     autocast = torch.autocast(device, torch.bfloat16, enabled=is_fast)
@@ -226,4 +226,4 @@ def peer_step(task: Task, tokens: np.ndarray, device: str, checkout: Path) -> Ca
 
 
 if __name__ == "__main__":
-    common.start(main, child)
+    harness.start(main, child)

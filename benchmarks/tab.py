@@ -26,11 +26,11 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import torch
 
-from benchmarks.common import browser_page, make_parser, print_table, spread
+from benchmarks.harness import browser_page, make_parser, print_table, spread
 from tensorboard_attention import add_attention
 
 LAYERS = HEADS = 12

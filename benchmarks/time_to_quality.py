@@ -28,7 +28,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import in_turn, make_parser, print_table, run, train
+from benchmarks.harness import in_turn, make_parser, print_table, run, train
 
 PEER = "nanoGPT"
 CPU_SIDES = ("shakespeare_fast", "shakespeare_bytes", "shakespeare_best")

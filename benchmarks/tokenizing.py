@@ -22,7 +22,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import in_child, in_turn, make_parser, print_table, spread, start
+from benchmarks.harness import in_child, in_turn, make_parser, print_table, spread, start
 from data import TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.patterns import cut
 from data.tokenizer import Tiktoken, train_bpe

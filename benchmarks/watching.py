@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import TRAIN, child_command, make_parser, run, spread, start
+from benchmarks.harness import TRAIN, child_command, make_parser, run, spread, start
 
 BLOCK = 10  # steps
 
@@ -71,7 +71,7 @@ class Watched:
 
 def child(how: str, settings: list[str]) -> None:
     """Write measured.json: what was measured in a run with these settings, and its seconds."""
-    import openmp  # noqa: F401  # isort: skip
+    import common.startup  # noqa: F401  # isort: skip
     import observe.build as observe
 
     inside: dict[str, float] = {}

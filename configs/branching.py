@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from common.errors import UserError
 from configs.schema import literal, resumed_config
-from errors import UserError
 
 
 def branch_config(today: DictConfig, trunk: Any, overrides: Sequence[str]) -> DictConfig:

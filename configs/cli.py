@@ -29,6 +29,8 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from common.errors import UserError, print, printable, refusal
+from common.startup import GC_THRESHOLD
 from configs.help import explain
 from configs.messages import compiler_failure, is_users_mistake, one_line, unknown_setting
 from configs.schema import (
@@ -40,8 +42,6 @@ from configs.schema import (
     run_folder,
 )
 from configs.sweep import count_runs, is_plain, is_sweep, split_values, sweep_overrides
-from errors import UserError, print, printable, refusal
-from openmp import GC_THRESHOLD
 
 # How long other ranks wait for the first one of their node to report a mistake.
 RANK_SECONDS = 5

@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from common.errors import UserError
 from configs.schema import flat
-from errors import UserError
 
 KEPT = ("model", "tokenizer")
 # What may change: the weights depend on none, apart from learned positions, which can be cut.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from errors import UserError
+from common.errors import UserError
 
 CONFIGS = Path(__file__).parent
 COLUMN = 36  # where the meaning begins

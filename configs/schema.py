@@ -19,9 +19,9 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from common.errors import UserError, check_choice, check_folder, check_range, print
 from configs.messages import one_line
 from data import CORPORA, TextConfig, TokenizerConfig
-from errors import UserError, check_choice, check_folder, check_range, print
 from inference import SamplingConfig
 from live.pack import BYTES as WEIGHTS
 from model import ModelConfig

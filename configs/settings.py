@@ -14,6 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from common.errors import UserError, check_path
 from configs.branching import branch_config
 from configs.cli import overridden, setting_name
 from configs.finetuning import experiment_settings, finetuned_config
@@ -21,7 +22,6 @@ from configs.schema import STARTS, TrainConfig, build, literal, resumed_config
 from data import Tokenizer, TokenizerConfig
 from data.sources import is_url
 from data.tokenizer import IMPORTED
-from errors import UserError, check_path
 from inference.branch import Trunk, find_trunk
 from inference.pretrained import Pretrained, open_pretrained
 from inference.teacher import find_teacher

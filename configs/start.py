@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from common.errors import UserError, print, printable
+from common.files import naming
 from configs.code import code_version
 from configs.settings import Settings, given_settings
 from data import Corpus, Dataset, load_dataset
-from errors import UserError, print, printable
-from files import naming
 from inference.branch import Trunk
 from training.distributed import Ranks
 from training.run import RUNS, Run

@@ -24,7 +24,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from errors import print, printable
+from common.errors import print, printable
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.results import read_finished
 from inference.scaling import scaling

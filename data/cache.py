@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from errors import UserError, refusal
-from files import replace_folder
+from common.errors import UserError, refusal
+from common.files import replace_folder
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from common.errors import UserError, printable
 from data.corpus import SPLITS, Corpus, CorpusConfig
 from data.documents import TextConfig
 from data.prepared import open_prepared
@@ -17,7 +18,6 @@ from data.tales import Tales, TalesConfig
 from data.text import open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, check_length, prepare, start_ids
-from errors import UserError, printable
 
 
 class CorpusKind(NamedTuple):

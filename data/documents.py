@@ -18,13 +18,13 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
+from common.errors import UserError, check_range, counted, print, printable
 from data.corpus import Corpus, CorpusConfig, Document, text_of
 from data.imported import repaired
 from data.progress import Reading
 from data.readers import read_documents
 from data.shards import is_prepared
 from data.sources import Source, is_url, local_path
-from errors import UserError, check_range, counted, print, printable
 
 # The characters at the start of a document that decide to which split it belongs.
 FIRST = 1 << 16

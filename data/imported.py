@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt32
 
+from common.errors import UserError, installing
 from data.merges import BytePairs, merges_of, spell, unspell
 from data.patterns import BY_SPELLING, BYTE, GPT2, SMOLLM, Pattern
-from errors import UserError, installing
 
 SENTENCE_PIECE = {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
 

@@ -20,13 +20,13 @@ from typing import Any
 import filelock
 from rich.filesize import decimal
 
+from common.errors import UserError, counted
+from common.files import read_json, remove, replace_text
 from data.documents import Documents, TextConfig, hash_of
 from data.shards import MANIFEST, encode_shards, find_shards
 from data.sources import Source
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, join_shards, stored_tokenizer
-from errors import UserError, counted
-from files import read_json, remove, replace_text
 
 MANIFEST_BYTES = 1 << 27
 

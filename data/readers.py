@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from common.errors import UserError
 from data.formats import HEAD, kind_of, wide_encoding
 from data.progress import Reading, Stream
 from data.sources import BLOCK, NotText, Source
-from errors import UserError
 
 ROWS = 1024
 

@@ -10,11 +10,11 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.errors import UserError, check_folder, check_range
 from data.cache import publish
 from data.corpus import CorpusConfig
 from data.sources import local_source, readable
 from data.text import Text
-from errors import UserError, check_folder, check_range
 
 _TIMEOUT = 30  # seconds without a byte
 

@@ -30,13 +30,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import UInt64
 
+from common.errors import print
+from common.files import SUMS, find_damage, read_json, read_text, write_sums
 from data.cache import publish
 from data.corpus import SPLITS, Corpus, Document
 from data.patterns import PIECE, cut
 from data.progress import Reading, show_reading
 from data.tokenizer import Tokenizer
-from errors import print
-from files import SUMS, find_damage, read_json, read_text, write_sums
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -27,9 +27,9 @@ from typing import Any
 
 import yaml
 
+from common.errors import UserError, counted, installing, print, printable
+from common.files import read_text, real_path
 from data.progress import Reading, Stream
-from errors import UserError, counted, installing, print, printable
-from files import read_text, real_path
 
 BLOCK = 1 << 22  # bytes that are read at a time
 COMPRESSED = (".gz", ".zst")

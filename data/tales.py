@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import data.tales_grammar as tales_grammar
+from common.errors import UserError, check_choice, check_range
 from data.corpus import SPLITS, Corpus, CorpusConfig, Document
 from data.progress import Reading
-from errors import UserError, check_choice, check_range
 
 MOST_BYTES = 10**9  # that are generated without the user's own word
 MOST_KEPT = 32 * 10**6  # bytes of tales in memory

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from rich.filesize import decimal
 
+from common.errors import UserError
 from data.corpus import Corpus, Document
 from data.documents import Documents, TextConfig, list_skipped, note_on_json
 from data.progress import Reading, Stream
@@ -26,7 +27,6 @@ from data.sources import (
     local_path,
     readable,
 )
-from errors import UserError
 
 SIBLINGS = 64  # files of which one may be the only text
 

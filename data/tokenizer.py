@@ -22,11 +22,11 @@ import numpy as np
 import tiktoken
 from jaxtyping import Int64, UInt32
 
+from common.errors import UserError, check_choice, check_range
+from common.files import find_damage, read_json, read_text, write_sums
 from data.engine import END, MOST_TOKENS, Tiktoken
 from data.imported import HuggingFace
 from data.patterns import BPE, BYTE, cut
-from errors import UserError, check_choice, check_range
-from files import find_damage, read_json, read_text, write_sums
 
 ABOUT = "tokenizer.json"
 MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB

@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Float64, Int64, UInt64
 from rich.filesize import decimal
 
+from common.errors import UserError, counted
+from common.files import remove
 from data.arrays import TokenArray, Tokens
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
@@ -26,8 +28,6 @@ from data.documents import list_skipped
 from data.patterns import BPE, cut
 from data.shards import BITS, Shard, cache_key, encode_shards, find_shards, shard_key
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
-from errors import UserError, counted
-from files import remove
 
 # Where a text can be taken up, best first: after a line, a sentence, any character.
 PLACES = (

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from errors import printable
-from files import read_json, read_text
+from common.errors import printable
+from common.files import read_json, read_text
 from inference import OpenRun
 from training.run import Run
 from training.state import TrainState, load_state

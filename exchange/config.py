@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from errors import check_range
-from files import read_json
+from common.errors import check_range
+from common.files import read_json
 from model import ModelConfig
 from model.config import MAX_SIZE
 from model.hugging_face import ARCHITECTURES, family

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from errors import UserError
+from common.errors import UserError
+from common.files import replace_folder
 from exchange.card import model_card
 from exchange.config import to_config
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tokenizer import end_token, first_token_of, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
-from files import replace_folder
 from inference import OpenRun, open_run
 from inference.opening import note_on_documents
 from model.hugging_face import ARCHITECTURES, family

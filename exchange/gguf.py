@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.errors import UserError, check_choice, check_range, installing, printable
+from common.files import new_file
 from data import Tokenizer
-from errors import UserError, check_choice, check_range, installing, printable
 from exchange.gguf_tokenizer import add_tokenizer
-from files import new_file
 from model import ModelConfig
 from model.hugging_face import family
 

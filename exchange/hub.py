@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from errors import UserError, installing, print
+from common.errors import UserError, installing, print
 
 FILES = ("*.json", "*.safetensors")  # nothing that executes code when it is opened
 

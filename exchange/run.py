@@ -14,13 +14,13 @@ import torch
 import yaml
 from torch import Tensor
 
+from common.errors import UserError
+from common.files import fsync, replace_folder
 from data import Tokenizer, TokenizerConfig
 from data.tokenizer import IMPORTED, fixed_tokenizer
-from errors import UserError
 from exchange.config import read_config
 from exchange.tokenizer import read_own_tokenizer, special_ids
 from exchange.weights import read_weights
-from files import fsync, replace_folder
 from model import ModelConfig
 from training.checkpoint import Checkpoints
 from training.state import TrainState

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from common.errors import UserError
 from data import Tokenizer
-from errors import UserError
 from inference.opening import new_model, read_section
 from model import GPT, ModelConfig, evaluating
 from model.attention import split_heads

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from errors import check_range
+from common.errors import check_range
 from model import GPT, KVCache, evaluating
 
 MAX_NEW_TOKENS = 10**6

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from common.errors import UserError, check_choice, print
 from data import CORPORA, CorpusConfig, Tokenizer
-from errors import UserError, check_choice, print
 from inference.generation import SamplingConfig
 from inference.writer import Writer
 from model import GPT, ModelConfig

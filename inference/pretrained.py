@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import UserError
+from common.files import read_json
 from data import Tokenizer, TokenizerConfig
-from errors import UserError
-from files import read_json
 from inference.opening import load_model, read_section
 from model import GPT, ModelConfig
 from training.run import Run

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from errors import UserError, print, printable
-from files import read_json, read_text
+from common.errors import UserError, print, printable
+from common.files import read_json, read_text
 from training.run import Run
 from training.stored import flat, read_settings
 

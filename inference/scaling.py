@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from common.errors import UserError
 from data import Tokenizer
-from errors import UserError
 from inference.comparison import differing, student
 from inference.opening import new_model, read_config
 from inference.results import Row

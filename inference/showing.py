@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from errors import printable
-from files import real_path
+from common.errors import printable
+from common.files import real_path
 from live.models import values_of
 from live.pack import check_size, pack
 from live.page import check_model, describe, live_page

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from common.errors import UserError, printable
 from data import Tokenizer
-from errors import UserError, printable
 from inference.opening import find_run, open_run
 from model import GPT
 from training.distributed import Ranks

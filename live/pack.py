@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from errors import UserError
+from common.errors import UserError
 
 BYTES = {"float16": 2, "int8": 1, "float32": 4}  # of a weight, about
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from errors import UserError
+from common.errors import UserError
 from live.pack import check_size
 from live.patterns import pattern_table
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data

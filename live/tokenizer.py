@@ -14,8 +14,8 @@ from typing import Any
 
 import tiktoken
 
+from common.errors import UserError
 from data import Tokenizer
-from errors import UserError
 
 LONG_S = "\u017f"
 NAME = re.compile(r"[<\[][^<>\[\]]*[>\]]")  # as static/tokenizer.js finds them

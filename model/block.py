@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from errors import check_range
+from common.errors import check_range
 from model.attention import CausalSelfAttention
 from model.cache import LayerCache
 from model.config import ModelConfig

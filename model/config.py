@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from errors import check_choice, check_range
+from common.errors import check_choice, check_range
 
 MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typo
 MAX_SIZE = 10**9

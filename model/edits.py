@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from errors import check_choice, check_range
+from common.errors import check_choice, check_range
 from model.attention import CausalSelfAttention, Edit
 from model.block import Block, block_of, blocks_of
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from errors import check_range
+from common.errors import check_range
 from model.attention import AttentionSteps, CausalSelfAttention, split_heads
 from model.block import Block, block_of, blocks_of
 from model.gpt import GPT, evaluating

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.compiler import is_compiling
 
-from errors import check_choice
+from common.errors import check_choice
 
 PART_BYTES = 1 << 28  # of float32 logits; the loss of more is computed in parts
 UNSCORED = -100  # as a target

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from common.errors import UserError
+from common.files import naming
 from data import Corpus, Dataset
 from data.arrays import Tokens
 from data.tokens import document_starts
-from errors import UserError
-from files import naming
 from model import GPT
 from observe.heads import HeadScores
 from observe.roles import ScoredTexts, scored_texts, target_bits

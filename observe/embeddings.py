@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from files import replace_text
+from common.files import replace_text
 from observe.figures import token_label
 from training.callback import Callback
 

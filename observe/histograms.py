@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from errors import check_range
+from common.errors import check_range
 from training.callback import Callback
 
 if TYPE_CHECKING:

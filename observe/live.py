@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.errors import UserError, printable
+from common.files import real_path, replace_lines, replace_text
 from data.tales import Tales
-from errors import UserError, printable
-from files import real_path, replace_lines, replace_text
 from live.models import values_of
 from live.pack import BYTES, pack, packed_bytes
 from live.page import describe, live_page

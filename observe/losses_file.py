@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool
 
+from common.files import read_json, replace_text
 from data.batches import UNSCORED
-from files import read_json, replace_text
 from tensorboard_attention.tokens import token_texts
 from training.callback import Callback, EvalMetrics
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from files import fsync, replace_lines
+from common.files import fsync, replace_lines
 from observe.speed import speeds
 from training.callback import Callback, EvalMetrics, StepMetrics
 

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from errors import check_range
+from common.errors import check_range
 from training.callback import Callback
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from common.errors import counted
 from data.batches import UNSCORED, EvalBatches
 from data.roles import ROLES, tale_roles
-from errors import counted
 from model import GPT, evaluating
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from errors import visible
-from files import fsync
+from common.errors import visible
+from common.files import fsync
 from observe.hparams import hyperparameters, result
 from observe.speed import speeds
 from training.callback import Callback, EvalMetrics, StepMetrics

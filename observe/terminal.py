@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from errors import print, visible
+from common.errors import print, visible
 from observe.speed import shown_speed
 from training.callback import Callback, EvalMetrics, StepMetrics
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from errors import UserError, installing, print, printable, visible
-from files import read_text, real_path, replace_text
+from common.errors import UserError, installing, print, printable, visible
+from common.files import read_text, real_path, replace_text
 from observe.attention import TAG, draw_maps, image_labels, probe_tokens
 from observe.heads import curves, maps_of
 from observe.hparams import hyperparameters, result

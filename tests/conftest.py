@@ -8,7 +8,7 @@ import os
 # tensors are slower with two threads, above all if tests run on every core.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import openmp  # noqa: F401  # isort: skip
+import common.startup  # noqa: F401  # isort: skip
 
 import importlib
 import io

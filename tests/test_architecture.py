@@ -18,29 +18,30 @@ from tests.conftest import ROOT
 DISTRIBUTIONS = packages_distributions()
 SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes", "prepare")
 MAY_IMPORT = {
-    "model": {"model", "errors", "files"},
-    "data": {"data", "errors", "files"},
-    "training": {"training", "model", "data", "errors", "files"},
+    "model": {"model", "common"},
+    "data": {"data", "common"},
+    "training": {"training", "model", "data", "common"},
     "inference": {
         *("inference", "training", "model", "data", "live", "tensorboard_attention"),
-        *("errors", "files"),
+        "common",
     },
     "exchange": {
-        *("exchange", "inference", "training", "model", "data", "errors", "files"),
+        *("exchange", "inference", "training", "model", "data", "common"),
     },
     "observe": {
         *("observe", "model", "data", "live", "tensorboard_attention"),
         *("training.callback", "training.trainer"),
-        *("errors", "files"),
+        "common",
     },
-    "live": {"live", "model", "data", "tensorboard_attention", "errors", "files"},
+    "live": {"live", "model", "data", "tensorboard_attention", "common"},
     "tensorboard_attention": {"tensorboard_attention"},
+    "common": {"common"},
     "configs": {
-        *("configs", "data", "inference", "live", "model", "observe", "training", "errors"),
-        "files",
+        *("configs", "data", "inference", "live", "model", "observe", "training"),
+        "common",
     },
 }
-OURS = {*MAY_IMPORT, *SCRIPTS, "errors", "files"}
+OURS = {*MAY_IMPORT, *SCRIPTS}
 FILES = [
     path
     for folder in MAY_IMPORT
@@ -76,7 +77,7 @@ def test_imports_go_one_way(path: Path) -> None:
         "start",
         "sweep",
     ):
-        allowed = {"configs", "errors"}
+        allowed = {"configs", "common"}
     for name in imported(path):
         if name.split(".")[0] in OURS:
             assert any(name == each or name.startswith(each + ".") for each in allowed)
@@ -145,10 +146,7 @@ def test_every_imported_package_is_declared() -> None:
             continue
         lists = declarations(parts)
         for name in {each.split(".")[0] for each in imported(path, at_run_time=True)}:
-            if (
-                name
-                in OURS | {"glassgpt", "openmp", "tests", "benchmarks"} | sys.stdlib_module_names
-            ):
+            if name in OURS | {"glassgpt", "tests", "benchmarks"} | sys.stdlib_module_names:
                 continue
             providers = {each.lower().replace("_", "-") for each in DISTRIBUTIONS.get(name, [name])}
             assert all(providers & known for known in lists), (
@@ -162,9 +160,9 @@ def test_everything_is_printed_as_a_terminal_may_have_it() -> None:
         tree = ast.parse(path.read_text())
         calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
         prints = any(isinstance(called, ast.Name) and called.id == "print" for called in calls)
-        if prints and path.name not in ("openmp.py", "errors.py"):
+        if prints and path.name not in ("startup.py", "errors.py"):
             froms = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-            ours = [node.names for node in froms if node.module == "errors"]
+            ours = [node.names for node in froms if node.module == "common.errors"]
             assert "print" in [alias.name for names in ours for alias in names], path
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from files import SUMS, remove
+from common.files import SUMS, remove
 from tests.conftest import NEW_INTERPRETER, ROOT, TINY, begin, command, files, succeed
 from training.checkpoint import FILES, MODEL
 

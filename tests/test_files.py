@@ -14,7 +14,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from files import fsync, new_file, replace_folder, replace_link, replace_text
+from common.files import fsync, new_file, replace_folder, replace_link, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_loss_of_power_finds_whole_files(
 WRITE = """if True:
     import sys
     from pathlib import Path
-    from files import new_file, replace_folder
+    from common.files import new_file, replace_folder
     path = Path(sys.argv[1])
     with new_file(path / "file") as file, replace_folder(path / "folder") as folder:
         file.touch()

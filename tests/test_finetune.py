@@ -16,9 +16,9 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from common.files import replace_link
 from data import Tokenizer
 from exchange.weights import read_tensors
-from files import replace_link
 from inference import open_run
 from model import record_attention
 from tests.conftest import ROOT, begin, command, files, finish, metrics, succeed

@@ -20,9 +20,9 @@ import pytest
 import torch
 from rich.console import Console as RichConsole
 
+from common.errors import visible
 from configs.schema import SampleConfig
 from data.tokenizer import fixed_tokenizer
-from errors import visible
 from inference import SamplingConfig, Writer, open_run
 from model import GPT, record_attention
 from sample import colour, show_attention

@@ -22,10 +22,10 @@ import yaml
 from rich.console import Console
 from rich.file_proxy import FileProxy
 
+from common.errors import UserError, print
+from common.files import write_sums
 from data.shards import Shard
 from data.tokens import dataset_sha256
-from errors import UserError, print
-from files import write_sums
 from inference import open_run
 from tests.conftest import TINY, command, files, succeed
 from training import checkpoint

@@ -29,8 +29,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from errors import UserError, advice, print
-from files import (
+from common.errors import UserError, advice, print
+from common.files import (
     find_damage,
     fsync,
     read_json,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from errors import check_choice, check_range
+from common.errors import check_choice, check_range
 from model.loss import LOSS_TERMS
 from training.device import PRECISIONS
 from training.distributed import PARALLEL

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import nn
 
-from errors import UserError
+from common.errors import UserError
 from model import ModelConfig
 from model.loss import PART_BYTES
 

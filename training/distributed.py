@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from errors import UserError, check_choice, print
+from common.errors import UserError, check_choice, print
 from training.callback import Callback, EvalMetrics
 
 if TYPE_CHECKING:

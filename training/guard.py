@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from errors import UserError
+from common.errors import UserError
 from training.callback import Callback
 from training.trainer import Trainer
 

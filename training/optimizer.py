@@ -16,7 +16,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from errors import check_range
+from common.errors import check_range
 from training.distributed import local_tensor
 from training.muon import Muon
 

@@ -42,8 +42,8 @@ from pathlib import Path
 import filelock
 import yaml
 
-from errors import UserError, check_path, print
-from files import (
+from common.errors import UserError, check_path, print
+from common.files import (
     fsync,
     is_temporary,
     naming,

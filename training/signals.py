@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from errors import print
+from common.errors import print
 from training.callback import Callback
 from training.trainer import Trainer
 

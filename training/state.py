@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from errors import check_range
-from files import read_json
+from common.errors import check_range
+from common.files import read_json
 from training.stored import from_plain, readable
 
 STATE, EVALUATED = "state.json", "evaluated.json"

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, get_type_hints
 import yaml
 from safetensors import SafetensorError
 
-from errors import UserError
-from files import read_text
+from common.errors import UserError
+from common.files import read_text
 
 Config = TypeVar("Config")
 MOST = 1 << 18  # bytes; the settings of a run have about 2,000

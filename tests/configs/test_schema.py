@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
+from common.errors import UserError
 from configs.cli import read_arguments
 from configs.schema import (
     EvaluateConfig,
@@ -27,7 +28,6 @@ from configs.schema import (
     register,
     resumed_config,
 )
-from errors import UserError
 from model import GPT
 from tests.conftest import ROOT
 from training.run import Run

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
 from data.cache import publish
-from errors import UserError
 
 
 def test_a_file_in_place_of_the_folder_ends_in_one_line(tmp_path: Path) -> None:

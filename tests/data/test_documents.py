@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.errors import UserError
 from configs.schema import preset
 from data import Dataset, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.arrays import TokenArray
@@ -29,7 +30,6 @@ from data.readers import _divided
 from data.sources import BLOCK
 from data.text import Text
 from data.tokenizer import fixed_tokenizer
-from errors import UserError
 from tests.conftest import ROOT
 
 BYTE = TokenizerConfig("byte", None)

@@ -14,11 +14,11 @@ import tiktoken
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
+from common.errors import UserError
 from data.imported import HuggingFace
 from data.merges import last_merge, spell
 from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM, Pattern
 from data.tokenizer import StreamDecoder, Tokenizer
-from errors import UserError
 from tests.data.fast import (
     BYTES,
     DIGITS,

@@ -18,10 +18,10 @@ import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
+from common.errors import UserError
 from configs.schema import preset
 from data import open_corpus
 from data.sources import Source, find
-from errors import UserError
 from tests.conftest import ROOT
 from tests.data.test_documents import documents, draw_texts, lines, read, table, zstd
 
@@ -209,7 +209,7 @@ for name in ("fsspec.core", "pyarrow"):
     sys.modules[name] = None
 from configs.schema import preset
 from data import TokenizerConfig, open_corpus, prepare
-from errors import UserError
+from common.errors import UserError
 for path in sys.argv[2:]:
     try:
         prepare(open_corpus(preset("data", "text", path=path)), TokenizerConfig("byte", None),

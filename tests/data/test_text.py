@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import data.readers
 import data.text
+from common.errors import UserError
 from configs.schema import preset
 from data import open_corpus
 from data.corpus import text_of
 from data.sources import find
 from data.text import Text, TextConfig, open_text
-from errors import UserError
 
 
 def text_config(path: Path | str | None, **settings: object) -> TextConfig:

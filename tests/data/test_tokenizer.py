@@ -18,6 +18,8 @@ import tiktoken_ext.openai_public  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.errors import UserError
+from common.files import write_sums
 from data.patterns import BPE, BYTE, CL100K, GPT2, O200K
 from data.tokenizer import (
     PRETRAINED,
@@ -28,8 +30,6 @@ from data.tokenizer import (
     fixed_tokenizer,
     train_bpe,
 )
-from errors import UserError
-from files import write_sums
 from tests.data.strings import gpt2
 
 ROOT = Path(__file__).parents[2]
@@ -224,7 +224,7 @@ def test_gpt2_gives_the_known_tokens() -> None:
 def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
     script = (
         "from data.tokenizer import fixed_tokenizer\n"
-        "from errors import UserError\n"
+        "from common.errors import UserError\n"
         "try:\n"
         "    fixed_tokenizer('o200k_base')\n"
         "except UserError as error:\n"

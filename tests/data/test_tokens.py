@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
+from common.errors import UserError
 from configs.schema import preset
 from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.corpus import Corpus, Document, text_of
@@ -26,7 +27,6 @@ from data.patterns import cut
 from data.progress import Reading
 from data.tokenizer import Tiktoken, fixed_tokenizer, train_bpe
 from data.tokens import BEFORE, document_starts, start_ids
-from errors import UserError
 from tests.data.fast import imported
 from tests.data.strings import NASTY, PATTERNED
 
@@ -318,7 +318,7 @@ def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None
     script = (
         "import resource, sys\n"
         "from data import TalesConfig, TokenizerConfig, open_corpus, prepare\n"
-        "from errors import UserError\n"
+        "from common.errors import UserError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
         "    corpus = open_corpus(TalesConfig('tales', 20_000, seed=0, val_fraction=0.1))\n"

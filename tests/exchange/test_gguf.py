@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from common.errors import UserError
 from data.patterns import BPE
 from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
-from errors import UserError
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from model import GPT, ModelConfig

@@ -12,9 +12,9 @@ import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
+from common.errors import UserError
 from configs.schema import preset
 from data import TalesConfig
-from errors import UserError
 from inference import open_run
 from tests.conftest import files
 from training.optimizer import Optimizer

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.utils.tensorboard import SummaryWriter
 
-from errors import UserError
+from common.errors import UserError
 from inference import results
 from inference.comparison import (
     compare,

@@ -17,9 +17,9 @@ import yaml
 from safetensors.torch import load_file, save_file
 from tokenizers import normalizers
 
+from common.files import write_sums
 from data import open_corpus
 from data.corpus import text_of
-from files import write_sums
 from inference import open_run
 from live.pack import rounded
 from tests.conftest import ROOT, TINY, command, files, succeed

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from errors import UserError
+from common.errors import UserError
 from live.pack import BYTES, pack, rounded
 from tests.live.conftest import Call
 

@@ -10,8 +10,8 @@ import torch
 from playwright import sync_api
 from tokenizers import normalizers
 
+from common.errors import UserError
 from configs.schema import preset
-from errors import UserError
 from live.models import initial_model, replace_values, values_of
 from live.pack import MOST, check_size, pack
 from live.page import NEEDS, describe, is_possible, live_page

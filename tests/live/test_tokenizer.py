@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tokenizers import normalizers
 
+from common.errors import UserError
 from data.imported import HuggingFace
 from data.tokenizer import Tokenizer
-from errors import UserError
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention.tokens import token_texts
 from tests.data.fast import imported

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from errors import UserError
+from common.errors import UserError
 from live.page import check_model
 from model import KVCache, ModelConfig, cross_entropy, linear_cross_entropy, loss, record_attention
 from model.config import ANY, KNOWN

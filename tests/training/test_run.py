@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.errors import UserError
 from configs.schema import preset
-from errors import UserError
 from model import GPT
 from tests.conftest import files, small_config
 from training.checkpoint import Checkpoints

@@ -21,12 +21,12 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from common.errors import UserError
 from configs.schema import preset
 from data.batches import UNSCORED, Batches, EvalBatches
 from data.tales import Tales
 from data.tokenizer import train_bpe
 from data.tokens import document_starts
-from errors import UserError
 from model import GPT, cross_entropy
 from tests.conftest import every_device, small_config
 from training import loss_scale

@@ -1,7 +1,7 @@
 """What the benchmarks share: arguments, processes, rounds in turn, tables, and equal models.
 
 Knows nothing of what a benchmark measures. Importing it imports neither torch nor the project, so
-that a benchmark can set how PyTorch's threads wait (openmp.py) first.
+that a benchmark can set how PyTorch's threads wait (common/startup.py) first.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What every part may use: mistakes of the user, files, the start of a process."""
