@@ -134,7 +134,7 @@ def flops_per_token(task: Task, side: str) -> int:
 
 def child(side: str, name: str, device: str, warm_up: int, n_steps: int, checkout: str) -> float:
     """Seconds of one step of a warm model: the median, because other programs disturb some."""
-    import harness.startup  # noqa: F401  # isort: skip
+    import common.startup  # noqa: F401  # isort: skip
     import torch
 
     task = TASKS[name]
