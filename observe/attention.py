@@ -20,15 +20,16 @@ from torch import Tensor
 from data import Tokenizer
 from model import GPT, wiring_matrices
 from model.held import held_off_note
+from observe.context import RunContext
 from observe.figures import draw_heads, token_label
 from observe.heads import curves, maps_of
+from observe.measured import Measured
 from tensorboard_attention import add_attention
 from training.callback import Callback
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 Maps = Float[Tensor, "1 head query key"]
@@ -109,12 +110,12 @@ class AttentionMaps(Callback):
     The scores are those of `HeadScores`, measured on texts that suit them.
     """
 
-    def __init__(self, config: AttentionConfig, context: RunContext) -> None:
+    def __init__(self, config: AttentionConfig, context: RunContext, measured: Measured) -> None:
         self.config, self.stopwatch = config, context.stopwatch
         self.fork = context.config.step  # from which a branch goes on; None: the run is no branch
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         self.probe = Probe(context.writer, context.model, tokenizer, tokens, TAG)
-        self.scores = context.head_scores
+        self.scores = measured.head_scores
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step in (0, self.fork):

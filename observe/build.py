@@ -11,6 +11,7 @@ from observe.embeddings import Embeddings
 from observe.histograms import Histograms, HistogramsConfig
 from observe.live import LiveConfig, LiveWeights
 from observe.losses_file import LossesFile
+from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.profile import Profile, ProfileConfig
 from observe.tensorboard import TensorBoard
@@ -52,21 +53,22 @@ class ObserversConfig:
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
     """The observers, in the order in which they are called; the main process has them."""
+    measured = Measured(context)
     if config.profile.steps:
         yield Profile(config.profile, context)
-    yield MetricsFile(context)
+    yield MetricsFile(context, measured)
     if config.terminal:
-        yield Terminal(context)
+        yield Terminal(context, measured)
     if config.tensorboard and config.attention.is_on:
-        yield AttentionMaps(config.attention, context)
+        yield AttentionMaps(config.attention, context, measured)
     if config.tensorboard and context.has_page and config.live.is_on(config.attention):
         yield LiveWeights(config.live, context)
     if config.tensorboard:
-        yield LossesFile(context)
+        yield LossesFile(context, measured)
         yield Embeddings(context)
     if config.tensorboard and config.histograms.every:
         yield Histograms(config.histograms, context)
     if config.tensorboard:
-        yield TensorBoard(context)
+        yield TensorBoard(context, measured)
     if config.wandb:
-        yield Wandb(context)
+        yield Wandb(context, measured)

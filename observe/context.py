@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
 from common.errors import UserError
@@ -19,12 +19,8 @@ from data import Corpus, Dataset
 from data.arrays import Tokens
 from data.tokens import document_starts
 from model import GPT
-from observe.heads import HeadScores
-from observe.roles import ScoredTexts, scored_texts, target_bits
+from observe.events import EventsWriter
 from observe.stopwatch import Stopwatch
-
-if TYPE_CHECKING:
-    from observe.events import EventsWriter
 
 
 @dataclass
@@ -56,35 +52,6 @@ class RunContext:
     gives_hints: bool
     is_in_sweep: bool = False
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    _samples: dict[int, str] = field(default_factory=dict)
-    _bits: dict[int, Float[np.ndarray, "text token"]] = field(default_factory=dict)
-
-    def sample(self, step: int) -> str:
-        """The text of the model, which has taken `step` steps; several observers show the same."""
-        if step not in self._samples:
-            with self.stopwatch:
-                self._samples = {step: self.write_sample()}
-        return self._samples[step]
-
-    def losses(self, step: int) -> dict[str, float]:
-        """The losses of the model, which has taken `step` steps, by what the next token is: by the
-        tags of `observe.roles`."""
-        return self.scored_texts.by_group(self.target_bits(step))
-
-    def target_bits(self, step: int) -> Float[np.ndarray, "text token"]:
-        """The losses of all targets of `scored_texts`, in bits."""
-        if step not in self._bits:
-            with self.stopwatch:
-                self._bits = {step: target_bits(self.model, self.scored_texts)}
-        return self._bits[step]
-
-    @cached_property
-    def scored_texts(self) -> ScoredTexts:
-        return scored_texts(self)
-
-    @cached_property
-    def head_scores(self) -> HeadScores:
-        return HeadScores(self)
 
     def logs_sample(self, step: int) -> bool:
         """Whether an evaluation after `step` steps logs a sample."""
@@ -110,8 +77,6 @@ class RunContext:
 def open_events(folder: Path, purge_step: int | None = None) -> EventsWriter:
     """A writer of TensorBoard events to a new file in `folder`. Raises UserError for a folder that
     TensorBoard cannot write to."""
-    from observe.events import EventsWriter
-
     try:
         str(folder).encode()
     except UnicodeEncodeError:

@@ -14,11 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from common.files import replace_text
+from observe.context import RunContext
 from observe.figures import token_label
 from training.callback import Callback
 
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 # Where the projector looks for it in a run (tensorboard/plugins/projector/metadata.py).

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,11 +22,9 @@ from data.batches import UNSCORED
 from data.mentions import tale_texts
 from data.tokenizer import Tokenizer
 from model import GPT, evaluating, record_attention, wiring_matrices
+from observe.context import RunContext
 from observe.importance import held_out, importance
 from tensorboard_attention.scores import SCORES, count_queries, measure
-
-if TYPE_CHECKING:
-    from observe.context import RunContext
 
 # Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64

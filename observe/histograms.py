@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from common.errors import check_range
+from observe.context import RunContext
 from training.callback import Callback
 
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 

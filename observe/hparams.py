@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from observe.context import RunContext
+
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.callback import Summary
 
 # Names, or their beginnings, of what is trained and how; no paths, and nothing of what is saved,

@@ -6,8 +6,6 @@ it was before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -16,10 +14,8 @@ from torch import Tensor, nn
 from data.batches import UNSCORED, EvalBatches
 from model import GPT, ablate_each_head, evaluating
 from model.block import Block
+from observe.context import RunContext
 from tensorboard_attention.scores import measure
-
-if TYPE_CHECKING:
-    from observe.context import RunContext
 
 # More tokens give less of an error, and one look takes longer: about as long as this many products
 # of a weight, with a token, for each head.

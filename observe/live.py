@@ -25,10 +25,10 @@ from live.pack import BYTES, pack, packed_bytes
 from live.page import describe, live_page
 from live.texts import first_prompt, name_groups, reference_text, texts_of_tokens
 from observe.attention import AUTO, AttentionConfig, check_every
+from observe.context import RunContext
 from training.callback import Callback
 
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 log = logging.getLogger("training")

@@ -19,11 +19,12 @@ from jaxtyping import Bool
 
 from common.files import read_json, replace_text
 from data.batches import UNSCORED
+from observe.context import RunContext
+from observe.measured import Measured
 from tensorboard_attention.tokens import token_texts
 from training.callback import Callback, EvalMetrics
 
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 SHOWN = 4  # texts
@@ -33,7 +34,8 @@ MOST = 1 << 24  # bytes of the file of an earlier session
 class LossesFile(Callback):
     """Replaces losses.json at each evaluation. A resume keeps the steps up to its first."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, measured: Measured) -> None:
+        self.measured = measured
         self.context, self.path = context, context.folder / "losses.json"
         self.steps: dict[str, Any] = {}
 
@@ -44,9 +46,9 @@ class LossesFile(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, (scored, about) = trainer.state.step, self._texts
-        bits = self.context.target_bits(step)
+        bits = self.measured.target_bits(step)
         self.steps[str(step)] = {
-            "values": {tag: round(value, 4) for tag, value in self.context.losses(step).items()},
+            "values": {tag: round(value, 4) for tag, value in self.measured.losses(step).items()},
             "bits": [row[at].round(3).tolist() for row, at in zip(bits, scored, strict=False)],
         }
         replace_text(self.path, json.dumps({**about, "steps": self.steps}) + "\n")
@@ -54,7 +56,7 @@ class LossesFile(Callback):
     @cached_property
     def _texts(self) -> tuple[Bool[np.ndarray, "text token"], dict[str, Any]]:
         """Which targets of the texts that are shown are scored, and what the file says of them."""
-        texts, decode = self.context.scored_texts, self.context.dataset.tokenizer.decode_bytes
+        texts, decode = self.measured.scored_texts, self.context.dataset.tokenizer.decode_bytes
         targets = texts.targets[:SHOWN]
         scored = targets != UNSCORED
 

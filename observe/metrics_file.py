@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.files import fsync, replace_lines
+from observe.context import RunContext
+from observe.measured import Measured
 from observe.speed import speeds
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 LONGEST = 1 << 16  # bytes of a line; what is longer was not written by a run
@@ -27,7 +28,8 @@ class MetricsFile(Callback):
     evaluation of that step, and lines that are incomplete because the process or the disk failed.
     """
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, measured: Measured) -> None:
+        self.measured = measured
         self.path, self.context = context.folder / "metrics.jsonl", context
 
     def on_start(self, trainer: Trainer) -> None:
@@ -45,7 +47,7 @@ class MetricsFile(Callback):
         if step == self.first_step:
             self._keep(lambda line: line["step"] < step or "val_loss" not in line)
         seconds = trainer.state.seconds
-        losses = self.context.losses(step)
+        losses = self.measured.losses(step)
         self._append(step, {**asdict(metrics), "seconds": seconds, **losses})
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:

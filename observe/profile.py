@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from common.errors import check_range
+from observe.context import RunContext
 from training.callback import Callback
 
 if TYPE_CHECKING:
     from torch.profiler import profile
 
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 log = logging.getLogger("training.profile")  # a part of train.log

@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +26,7 @@ from common.errors import counted
 from data.batches import UNSCORED, EvalBatches
 from data.roles import ROLES, tale_roles
 from model import GPT, evaluating
-
-if TYPE_CHECKING:
-    from observe.context import RunContext
+from observe.context import RunContext
 
 # How many tales, or as many windows of another corpus: fewer of a larger model, so that one look
 # takes about as long as this many products of a weight with a token.

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from common.errors import visible
 from common.files import fsync
+from observe.context import RunContext
 from observe.hparams import hyperparameters, result
+from observe.measured import Measured
 from observe.speed import speeds
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 WIDTH = 100  # characters of a line of text
@@ -33,7 +34,8 @@ LAYOUT = {
 class TensorBoard(Callback):
     """Writes scalars and the settings; samples at evaluations; and at the end the result."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, measured: Measured) -> None:
+        self.measured = measured
         self.writer, self.context = context.writer, context
 
     def on_start(self, trainer: Trainer) -> None:
@@ -50,9 +52,9 @@ class TensorBoard(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
-        self._add(eval_scalars(self.context, trainer, metrics), step)
+        self._add(eval_scalars(self.measured, trainer, metrics), step)
         if self.context.logs_sample(step):
-            self.writer.add_text("sample", preformatted(self.context.sample(step)), step)
+            self.writer.add_text("sample", preformatted(self.measured.sample(step)), step)
         self.writer.flush()
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
@@ -85,12 +87,12 @@ def step_scalars(context: RunContext, trainer: Trainer, metrics: StepMetrics) ->
     }
 
 
-def eval_scalars(context: RunContext, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
+def eval_scalars(measured: Measured, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
     """What was measured in an evaluation, by tag."""
     scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
     if metrics.floor_bpb is not None:
         scalars["loss_bpb/val_floor"] = metrics.floor_bpb
-    return {**scalars, **context.losses(trainer.state.step)}
+    return {**scalars, **measured.losses(trainer.state.step)}
 
 
 def preformatted(text: str) -> str:

@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from common.errors import print, visible
+from observe.context import RunContext
+from observe.measured import Measured
 from observe.speed import shown_speed
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 # Seconds between two updates of the bar, or two plain lines.
@@ -34,8 +35,10 @@ class Terminal(Callback):
     """Shows the progress of a run, and at its end the result and a sample; of a run in a sweep,
     only the bar and one line with the result."""
 
-    def __init__(self, context: RunContext, console: RunConsole | None = None) -> None:
-        self.context = context
+    def __init__(
+        self, context: RunContext, measured: Measured, console: RunConsole | None = None
+    ) -> None:
+        self.context, self.measured = context, measured
         settings = context.config
         self.max_steps = settings.trainer.max_steps
         logdir, observe = shlex.quote(str(context.folder.parent)), settings.observe
@@ -48,7 +51,7 @@ class Terminal(Callback):
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
         self.live = self.console.is_terminal
-        self.last_line, self.measured = time.monotonic(), ""
+        self.last_line, self.shown = time.monotonic(), ""
         self.bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -82,7 +85,7 @@ class Terminal(Callback):
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
         speed = shown_speed(trainer, self.context.model, metrics.tokens_per_second)
-        self.measured = f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  {speed}"
+        self.shown = f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  {speed}"
 
     def on_step(self, trainer: Trainer) -> None:
         is_measured = trainer.is_due(trainer.config.log_every)
@@ -90,7 +93,7 @@ class Terminal(Callback):
             return
         self.bar.update(self.task, completed=trainer.state.step)
         left = self.bar.tasks[0].time_remaining
-        shown = self.measured + ("" if left is None else f"  {duration(float(left))} left")
+        shown = self.shown + ("" if left is None else f"  {duration(float(left))} left")
         self._show(trainer.state.step, shown)
 
     def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
@@ -149,7 +152,7 @@ class Terminal(Callback):
             f"in {duration(summary.seconds)} ({speed})\n"
             f"Run         {self.context.folder}\n\nSample:\n"
         )
-        self.console.print(self.context.sample(step).strip("\n"), soft_wrap=False)
+        self.console.print(self.measured.sample(step).strip("\n"), soft_wrap=False)
         if not self.context.gives_hints:
             return
         run = f"run={shlex.quote(str(self.context.folder))}"

@@ -22,16 +22,17 @@ import torch
 from common.errors import UserError, installing, print, printable, visible
 from common.files import read_text, real_path, replace_text
 from observe.attention import TAG, draw_maps, image_labels, probe_tokens
+from observe.context import RunContext
 from observe.heads import curves, maps_of
 from observe.hparams import hyperparameters, result
 from observe.live import page
+from observe.measured import Measured
 from observe.tensorboard import eval_scalars, step_scalars
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
     import wandb
 
-    from observe.context import RunContext
     from training.trainer import Trainer
 
 PROJECT = "glassgpt"  # unless wandb's settings name another
@@ -52,7 +53,8 @@ def check_installed() -> None:
 class Wandb(Callback):
     """Logs to a run of wandb, which a resume continues."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, measured: Measured) -> None:
+        self.measured = measured
         self.context, self.maps = context, context.config.observe.attention
         self.run: wandb.Run | None = None
         try:
@@ -71,7 +73,7 @@ class Wandb(Callback):
         step, last, maps = trainer.state.step, trainer.config.max_steps, self.maps
         if maps.reads_maps(step, last):
             with self.context.stopwatch:
-                scores = self.context.head_scores.measure(step, maps.has_importance(step, last))
+                scores = self.measured.head_scores.measure(step, maps.has_importance(step, last))
                 images = self._images() if maps.has_images(step, last) else {}
             self._log(step, curves(scores), images)
 
@@ -81,9 +83,9 @@ class Wandb(Callback):
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, texts = trainer.state.step, {}
         if self.context.logs_sample(step):
-            text = escape("\n".join(map(visible, self.context.sample(step).splitlines())))
+            text = escape("\n".join(map(visible, self.measured.sample(step).splitlines())))
             texts["sample"] = f'<pre style="white-space: pre-wrap">{text}</pre>'
-        self._log(step, eval_scalars(self.context, trainer, metrics), texts=texts)
+        self._log(step, eval_scalars(self.measured, trainer, metrics), texts=texts)
 
     def on_end(self, trainer: Trainer) -> None:
         step, summary, texts = trainer.state.step, trainer.summary, {}

@@ -26,6 +26,7 @@ from observe.attention import (
     default_probe,
 )
 from observe.context import RunContext
+from observe.measured import Measured
 from tensorboard_attention.summary import WEAKEST, encode
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
@@ -41,7 +42,9 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
     tmp_path: Path, images_every: str, drawn: list[int]
 ) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
-    maps = AttentionMaps(AttentionConfig("4", images_every, "a text " * 9), context)
+    maps = AttentionMaps(
+        AttentionConfig("4", images_every, "a text " * 9), context, Measured(context)
+    )
     maps.on_start(trainer_at(context, 0))
     for step in range(1, 7):
         maps.on_step(trainer_at(context, step))
@@ -57,7 +60,7 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
 
 def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
-    maps = AttentionMaps(AttentionConfig("4", "0", "a text " * 9), context)
+    maps = AttentionMaps(AttentionConfig("4", "0", "a text " * 9), context, Measured(context))
     maps.on_start(trainer_at(context, 0))
     context.writer.close()
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
@@ -105,7 +108,8 @@ def test_by_default_maps_are_logged_often_while_heads_form() -> None:
 
 
 def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
-    maps = AttentionMaps(AttentionConfig("4", "0", None), run_context(tmp_path, model=model()))
+    context = run_context(tmp_path, model=model())
+    maps = AttentionMaps(AttentionConfig("4", "0", None), context, Measured(context))
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
 
 

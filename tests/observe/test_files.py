@@ -14,6 +14,7 @@ from tensorboard.plugin_util import markdown_to_safe_html
 
 from inference.results import open_log
 from observe.context import open_events
+from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.tensorboard import LAYOUT, WIDTH, TensorBoard, preformatted
 from tensorboard_attention import add_attention
@@ -25,7 +26,7 @@ METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
     context = run_context(tmp_path)
-    file = MetricsFile(context)
+    file = MetricsFile(context, Measured(context))
     file.on_start(trainer_at(context, 0))
     file.on_step(trainer_at(context, 9))
     trainer = trainer_at(context, 10)
@@ -39,7 +40,7 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
 
 def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
     context = run_context(tmp_path)
-    file = MetricsFile(context)
+    file = MetricsFile(context, Measured(context))
     for step in (10, 20, 30):
         file.on_metrics(trainer_at(context, step), METRICS)
     with file.path.open("ab") as half:
@@ -53,7 +54,7 @@ def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
 
 def test_a_resume_reads_a_large_file_in_little_memory(tmp_path: Path) -> None:
     context = run_context(tmp_path)
-    file, line = MetricsFile(context), '{"step": %d, "train_loss": 1.5}\n'
+    file, line = MetricsFile(context, Measured(context)), '{"step": %d, "train_loss": 1.5}\n'
     with file.path.open("w") as lines:
         lines.writelines(line % step for step in range(100_000))
         lines.write("1" * 10_000_000)  # a damaged disk
@@ -92,7 +93,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     context = run_context(
         tmp_path, "observe.samples.every=10", write_sample=lambda: "Once *upon*\na time"
     )
-    board = TensorBoard(context)
+    board = TensorBoard(context, Measured(context))
     board.on_start(trainer_at(context, 0))
     board.on_step(trainer_at(context, 9))
     trainer = trainer_at(context, 10)
@@ -133,7 +134,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
 
 def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
     context = run_context(tmp_path)
-    board, trainer = TensorBoard(context), trainer_at(context, 10)
+    board, trainer = TensorBoard(context, Measured(context)), trainer_at(context, 10)
     board.on_eval(trainer, EvalMetrics(1.5, 0.55, 60))
     board.on_end(trainer)
     assert "loss_bpb/val_floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
@@ -143,7 +144,7 @@ def test_the_settings_of_a_resumed_run_are_its_newest(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     (tmp_path / "resumed.yaml").write_text("seed: 1\ntrainer: new\n")
     context = run_context(tmp_path)
-    board = TensorBoard(context)
+    board = TensorBoard(context, Measured(context))
     board.on_start(trainer_at(context, 5))
     context.writer.close()
     (event,) = EventAccumulator(str(tmp_path)).Reload().Tensors("settings/text_summary")
@@ -158,10 +159,10 @@ def test_a_sample_is_written_once_for_all_observers(tmp_path: Path) -> None:
         *("observe.samples.every=10", "trainer.max_steps=25"),
         write_sample=lambda: next(written),
     )
-    board = TensorBoard(context)
+    board = TensorBoard(context, measured := Measured(context))
     for step in (0, 5, 10, 15, 25):
         board.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60))
-    assert context.sample(25) == "third"
+    assert measured.sample(25) == "third"
     board.on_end(trainer_at(context, 25))
     events = EventAccumulator(str(tmp_path)).Reload().Tensors("sample/text_summary")
     shown = {event.step: event.tensor_proto.string_val[0].decode().strip() for event in events}

@@ -23,6 +23,7 @@ from data.tokenizer import fixed_tokenizer
 from model import GPT
 from observe.context import RunContext
 from observe.losses_file import LossesFile
+from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.roles import SEEN, scored_texts, target_bits, times_seen
 from observe.tensorboard import TensorBoard
@@ -44,7 +45,7 @@ def tales_context(folder: Path, context_length: int) -> RunContext:
 
 def test_the_roles_add_up_to_the_distance_from_the_floor(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 2000)
-    found = context.losses(0)
+    found = Measured(context).losses(0)
     assert found.keys() == {f"excess/{name}" for name in ROLES}
     distances = []
     for _, tale in zip(range(N_TALES), TALES.tales("val"), strict=False):
@@ -84,7 +85,7 @@ def test_losses_of_another_corpus(tmp_path: Path) -> None:
     rare = texts.groups["target frequency/under 0.1%"]
     assert {*texts.targets[rare]} == {*tokens} - {*tokens[:100]}
     bits = target_bits(context.model, texts)
-    found = context.losses(3)
+    found = Measured(context).losses(3)
     for tag, mask in texts.groups.items():
         assert found.get(tag) == (pytest.approx(bits[mask].mean()) if mask.any() else None)
 
@@ -129,15 +130,15 @@ def test_words_of_padded_windows(tmp_path: Path) -> None:
 
 def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 60)
-    file = LossesFile(context)
+    file = LossesFile(context, Measured(context))
     file.on_start(trainer_at(context, 0))
     for step in (10, 20):
         file.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60, 0.5))
     found = json.loads(read_losses(tmp_path))
-    texts, bits = context.scored_texts, context.target_bits(20)
+    texts, bits = Measured(context).scored_texts, Measured(context).target_bits(20)
     assert [*found["steps"]] == ["10", "20"]
     assert found["unit"] == f"bits per tale above the floor (mean of {N_TALES} tales)"
-    assert found["steps"]["20"]["values"] == pytest.approx(context.losses(20), abs=1e-4)
+    assert found["steps"]["20"]["values"] == pytest.approx(Measured(context).losses(20), abs=1e-4)
     for row, (tokens, floor, seen) in enumerate(
         zip(found["texts"], found["floor"], found["steps"]["20"]["bits"], strict=True)
     ):
@@ -148,12 +149,12 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
         assert floor == pytest.approx(texts.floor[row][scored].tolist(), abs=1e-3)
         for tag, places in found["groups"].items():
             assert places[row] == np.flatnonzero(texts.groups[tag][row][scored]).tolist()
-    resumed = LossesFile(context)
+    resumed = LossesFile(context, Measured(context))
     resumed.on_start(trainer_at(context, 10))
     resumed.on_eval(trainer_at(context, 15), EvalMetrics(1.5, 0.55, 60, 0.5))
     assert [*json.loads(read_losses(tmp_path))["steps"]] == ["10", "15"]
     resumed.path.write_text("damaged")
-    resumed = LossesFile(context)
+    resumed = LossesFile(context, Measured(context))
     resumed.on_start(trainer_at(context, 15))
     assert resumed.steps == {}
 
@@ -162,12 +163,15 @@ def test_they_are_in_metrics_jsonl_and_in_tensorboard(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 30)
     (tmp_path / "config.yaml").touch()
     trainer = trainer_at(context, 10)
-    for observer in (MetricsFile(context), TensorBoard(context)):
+    for observer in (
+        MetricsFile(context, Measured(context)),
+        TensorBoard(context, Measured(context)),
+    ):
         observer.on_start(trainer_at(context, 0))
         observer.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.5))
     context.writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
-    for tag, value in context.losses(10).items():
+    for tag, value in Measured(context).losses(10).items():
         assert line[tag] == value
         assert events.Scalars(tag)[0].value == pytest.approx(value)

@@ -12,6 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from observe.context import RunContext
+from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.peaks import find_peak
 from observe.tensorboard import TensorBoard
@@ -45,10 +46,14 @@ def test_speed_is_reported_where_it_is_known(
     ranks = Ranks(world_size=n_devices)
     out = io.StringIO()
     console = RunConsole(file=out, width=200, markup=False, highlight=False)
-    terminal = Terminal(context, console)
+    terminal = Terminal(context, Measured(context), console)
     terminal.last_line = -1e9  # a line is due
     trainer = trainer_at(context, 10, ranks=ranks)
-    for each in (MetricsFile(context), TensorBoard(context), terminal):
+    for each in (
+        MetricsFile(context, Measured(context)),
+        TensorBoard(context, Measured(context)),
+        terminal,
+    ):
         each.on_start(trainer_at(context, 0, ranks=ranks))
         each.on_metrics(trainer, METRICS)
         each.on_step(trainer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from observe.measured import Measured
 from observe.terminal import RunConsole, Terminal, against_floor, duration
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics, Summary
@@ -30,7 +31,7 @@ def shown(
         has_page=has_page,
         gives_hints=gives_hints,
     )
-    terminal = Terminal(context, console)
+    terminal = Terminal(context, Measured(context), console)
     terminal.on_start(trainer_at(context, 0))
     trainer = trainer_at(context, 10)
     terminal.on_metrics(trainer, METRICS)
@@ -88,7 +89,7 @@ def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
     console = RunConsole(file=out, force_terminal=True, width=90)
     settings = ("trainer.max_steps=10", "observe.tensorboard=false")
     context = run_context(Path("runs/x"), *settings, write_sample=lambda: "never")
-    terminal, trainer = Terminal(context, console), trainer_at(context, 3)
+    terminal, trainer = Terminal(context, Measured(context), console), trainer_at(context, 3)
     terminal.on_start(trainer_at(context, 0))
     terminal.on_step(trainer)
     terminal.on_end(trainer)

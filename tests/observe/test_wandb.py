@@ -19,6 +19,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
+from observe.measured import Measured
 from observe.wandb import STEP, Wandb
 from tests.conftest import TINY, command, metrics, succeed
 from tests.observe.conftest import run_context, trainer_at
@@ -132,7 +133,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_repeated_steps_are_logged_again(tmp_path: Path, offline: None) -> None:
-    observer = Wandb(context := run_context(tmp_path))
+    observer = Wandb(context := run_context(tmp_path), Measured(context))
     assert observer.run
     observer.run.log({"earlier": 1}, step=25, commit=True)  # as of the process that was killed
     for step in (10, 20, 30):
@@ -171,7 +172,7 @@ def test_a_run_that_wandb_refuses_is_not_logged(
     tmp_path: Path, offline: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "wandb_id").write_text("a/b\n")
-    observer = Wandb(context := run_context(tmp_path))
+    observer = Wandb(context := run_context(tmp_path), Measured(context))
     assert "nothing more is logged" in capsys.readouterr().err
     measured = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
     observer.on_metrics(trainer_at(context, 10), measured)
