@@ -37,7 +37,8 @@ def _check_packages() -> None:
 _check_packages()
 
 from inference import OpenRun, open_run, results  # noqa: E402
-from inference.reading import Reading  # noqa: E402
+from inference.opening import Reading  # noqa: E402
+from live.notebook import look  # noqa: E402
 from model import (  # noqa: E402
     GPT,
     ModelConfig,
@@ -61,6 +62,7 @@ __all__ = [
     "add_attention",
     "edit",
     "explain_score",
+    "look",
     "match_heads",
     "open_run",
     "patch",

@@ -10,26 +10,22 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import UserError, check_choice, print
 from data import CORPORA, CorpusConfig, Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
-from model import GPT, ModelConfig
+from model import GPT, ModelConfig, record_attention
 from training.device import check_memory
 from training.run import Run
 from training.state import load_state
 from training.stored import from_plain, read_settings, readable
 from training.weights import MODEL, load_weights
-
-if TYPE_CHECKING:
-    from inference.reading import Reading
-    from tensorboard_attention.notebook import Viewer
 
 Config = TypeVar("Config")
 
@@ -47,6 +43,23 @@ class RunConfig:
     def document_end(self) -> str | None:
         """The text that ends a document, if the corpus has one."""
         return None if self.data is None else self.data.document_end
+
+
+class Reading(NamedTuple):
+    """A text as the model reads it.
+
+    spelled: what each token spells; bytes that are not UTF-8 as escapes.
+    logits: of the token after each.
+    maps: the attention weights of each layer.
+    contexts: of each layer, what its heads gather: the weighted sums of values, before the output
+        matrix and before any edit of the same layer.
+    """
+
+    tokens: Int[Tensor, " token"]
+    spelled: list[str]
+    logits: Float[Tensor, "token vocab"]
+    maps: list[Float[Tensor, "head query key"]]
+    contexts: list[Float[Tensor, "head query d_head"]]
 
 
 @dataclass(frozen=True)
@@ -68,12 +81,21 @@ class OpenRun:
             raise ValueError(f"text: has {len(ids)} tokens; give one of 1 to {most}")
         return torch.tensor(ids, device=next(self.model.parameters()).device)
 
+    @torch.no_grad()
     def read(self, text: str) -> Reading:
-        """What the model makes of a text: logits, maps and contexts, inside of `ablate`, `patch`
-        and `edit` also with their changes. Raises ValueError as `tokens` does."""
-        from inference.reading import read
-
-        return read(self, text)
+        """What the model makes of a text, inside of `ablate`, `patch` and `edit` with their
+        changes. Raises ValueError as `tokens` does."""
+        tokens = self.tokens(text)
+        with record_attention(self.model, keep="steps") as layers:
+            logits = self.model(tokens[None])[0]
+        spelled = [self.tokenizer.decode_bytes([token]) for token in tokens.tolist()]
+        return Reading(
+            tokens,
+            [spelling.decode(errors="backslashreplace") for spelling in spelled],
+            logits,
+            [steps.weights[0] for steps in layers],
+            [steps.context[0] for steps in layers],
+        )
 
     def sample(
         self,
@@ -87,16 +109,6 @@ class OpenRun:
         """A text that begins with the prompt, as sample.py writes it with the same settings."""
         sampling = SamplingConfig(prompt, max_new_tokens, temperature, top_k, top_p, seed)
         return Writer(self.model, self.tokenizer, self.config.document_end).write(sampling)
-
-    def show(self, text: str, live: bool = False) -> Viewer:
-        """Display the attention maps of a text in a notebook, or with `live` the page in which the
-        model runs.
-
-            open_run().show("Once there was a hen.")
-        """
-        from inference.showing import show_live, show_maps  # which other uses do not need
-
-        return show_live(self, text) if live else show_maps(self, text)
 
 
 def note_on_documents(where: str) -> str:

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "data": {"data", "common"},
     "training": {"training", "model", "data", "common"},
     "inference": {
-        *("inference", "training", "model", "data", "live", "tensorboard_attention"),
+        *("inference", "training", "model", "data", "tensorboard_attention"),
         "common",
     },
     "exchange": {
@@ -33,7 +33,7 @@ MAY_IMPORT = {
         *("training.callback", "training.trainer"),
         "common",
     },
-    "live": {"live", "model", "data", "tensorboard_attention", "common"},
+    "live": {"live", "inference", "model", "data", "tensorboard_attention", "common"},
     "tensorboard_attention": {"tensorboard_attention"},
     "common": {"common"},
     "configs": {

@@ -28,9 +28,9 @@ pytestmark = [
 CELLS = (
     "import torch\nfrom tensorboard_attention import show\n"
     "show([torch.eye(3).expand(1, 2, 3, 3)], ['a', 'b', 'c'], title='Of any model')",
-    "from inference import open_run\nopened = open_run('run', 'best')\n"
-    "opened.show('Once there was a hen.')",
-    "opened.show('Once there was a hen.', live=True)",
+    "from glassgpt import look, open_run\nopened = open_run('run', 'best')\n"
+    "look(opened, 'Once there was a hen.')",
+    "look(opened, 'Once there was a hen.', live=True)",
 )
 
 

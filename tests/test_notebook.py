@@ -115,7 +115,7 @@ def test_it_is_stored_with_its_outputs() -> None:
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
     results = [output for output in outputs if output.output_type == "execute_result"]
-    assert len(results) == 1 and "<iframe" in results[0].data["text/html"]  # opened.show(...)
+    assert len(results) == 1 and "<iframe" in results[0].data["text/html"]  # look(...)
     assert {output.output_type for output in outputs} - {"execute_result"} <= {
         "stream",
         "display_data",

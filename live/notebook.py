@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from common.errors import printable
 from common.files import real_path
+from inference.opening import OpenRun
 from live.models import values_of
 from live.pack import check_size, pack
 from live.page import check_model, describe, live_page
@@ -18,15 +19,23 @@ from model.held import held_off_note
 from tensorboard_attention import show
 from tensorboard_attention.notebook import Viewer
 
-if TYPE_CHECKING:
-    from inference.opening import OpenRun
-
 WEIGHTS = "float16"
 
 
-def show_maps(opened: OpenRun, text: str) -> Viewer:
-    """The maps of the first tokens of `text` that fit the context. Raises ValueError if there are
-    none."""
+def look(run: OpenRun, text: str, live: bool = False) -> Viewer:
+    """Display the attention maps of a text in a notebook, or with `live` the page in which the
+    model runs, and which begins with the text.
+
+        look(open_run(), "Once there was a hen.")
+
+    Raises ValueError for a text without tokens, and with `live` UserError for a model or a
+    tokenizer that a page cannot have.
+    """
+    return _live_page(run, text) if live else _maps(run, text)
+
+
+def _maps(opened: OpenRun, text: str) -> Viewer:
+    """The maps of the first tokens of `text` that fit the context."""
     model, tokenizer = opened.model, opened.tokenizer
     tokens = tokenizer.encode(text)[: model.config.context_length]
     if not tokens:
@@ -40,9 +49,7 @@ def show_maps(opened: OpenRun, text: str) -> Viewer:
     return show(maps, spelled, title=_name(opened), wiring=wires, note=note)
 
 
-def show_live(opened: OpenRun, text: str) -> Viewer:
-    """The page in which the model runs, and which begins with `text`. Raises UserError for a model
-    or a tokenizer that a page cannot have."""
+def _live_page(opened: OpenRun, text: str) -> Viewer:
     model, tokenizer = opened.model, opened.tokenizer
     check_model(model.config)
     check_tokenizer(tokenizer)
