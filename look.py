@@ -193,7 +193,7 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
         probe = Probe(events, each.model, each.tokenizer, kept, tag)
         wires = wiring_matrices(each.model, probe.tokens[0])
         maps = probe.log(each.step, config.images, wiring=wires)
-        shown = encode(maps, probe.spelled, wiring=wires, note=probe.note)
+        shown = encode(maps, probe.spelled, wiring=wires)
         entries.append((tag, each.step, shown))
     events.close()
     steps = ", ".join(f"{step}" for _, step, _ in entries)

@@ -84,11 +84,9 @@ def train(settings: Settings) -> float | None:
             return settings.resumed.val_bpb
         if settings.resumed:
             teacher = new_teacher()
-        run, state, checkpoint, trunk = start
+        run, state, checkpoint = start
         data = training_data(dataset, config)
-        if trunk:
-            trunk.load_into(model, dataset.tokenizer, data.batches, ranks)
-        elif checkpoint:
+        if checkpoint:
             load_weights(model, checkpoint)
         observed_model = ranks.full_copy(model, config.trainer.parallel)
         if config.trainer.activation_checkpointing:
@@ -115,7 +113,7 @@ def train(settings: Settings) -> float | None:
         )
         observe, is_finetuned = config.observe, config.init_from is not None
         # A new run saves the weights of another, which may be deleted or trained on.
-        saves_start = trunk is not None or (is_finetuned and state.step == 0)
+        saves_start = is_finetuned and state.step == 0
         # The order matters: the guard counts the skipped steps before others read the state, a full
         # copy is gathered before observers look, and a step is saved before it is evaluated.
         callbacks = [

@@ -362,7 +362,7 @@ def _settled(argument: str) -> str:
     """An argument of a sweep, with `runs/latest` as the run to start from or to learn from replaced
     by the folder of that run: each run of the sweep becomes the latest."""
     setting = setting_name(argument)
-    if setting not in ("init_from", "branch", "trainer.teacher"):
+    if setting not in ("init_from", "trainer.teacher"):
         return argument
 
     def folder(match: re.Match[str]) -> str:

@@ -33,9 +33,8 @@ from training.run import Run
 from training.stored import flat, read_settings
 
 CONFIGS = Path(__file__).parent
-STARTS = ("init_from", "branch", "step", "hold_off")  # which other run a run starts from
 # What a resumed run cannot change, apart from where its text is.
-FIXED = ("seed", *STARTS, "data.", "tokenizer.", "model.", "optimizer.name")
+FIXED = ("seed", "init_from", "data.", "tokenizer.", "model.", "optimizer.name")
 MAY_MOVE = ("data.path", "data.url", "data.cache_dir")
 
 Config = TypeVar("Config")
@@ -69,9 +68,6 @@ class TrainConfig:
     run_dir: str | None
     resume: str | None
     init_from: str | None
-    branch: str | None
-    step: int | None
-    hold_off: str | None
     cache_dir: str
     data: Any  # the settings of one of CORPORA
     tokenizer: TokenizerConfig
@@ -84,9 +80,6 @@ class TrainConfig:
         if self.name in ("", "..") or (self.name and Path(self.name).name != self.name):
             raise ValueError(f"name: {self.name!r} is not the name of a folder; give one")
         check_range("seed", self.seed, 0, 2**63 - 1)
-        for name in ("step", "hold_off"):
-            if getattr(self, name) is not None and self.branch is None:
-                raise ValueError(f"{name}: is for a branch; add branch=RUN, or leave {name} out")
         _check_kind("data", self.data)
         _check_kind("optimizer", self.optimizer)
         check_folder("cache_dir", self.cache_dir)
@@ -430,7 +423,7 @@ def load_run_config(file: Path) -> DictConfig:
         typed = OmegaConf.merge(
             OmegaConf.structured(TrainConfig),
             kinds,
-            {name: defaults[name] for name in ("name", *STARTS, "trainer", "observe")},
+            {name: defaults[name] for name in ("name", "init_from", "trainer", "observe")},
             _all_literal(stored),  # they were resolved before they were stored
         )
         assert isinstance(typed, DictConfig)
@@ -475,20 +468,14 @@ def newer_defaults() -> dict[str, Any]:
         }
         for group, config in {"model": ModelConfig, "optimizer": OptimizerConfig}.items()
     }
-    return flat({**groups, **{name: defaults[name] for name in STARTS}}) | flat(
+    return flat({**groups, "init_from": defaults.init_from}) | flat(
         OmegaConf.to_container(defaults.trainer), "trainer"
     )
 
 
-def resumed_config(
-    run: Run, today: DictConfig, overrides: Sequence[str], setting: str = "resume"
-) -> DictConfig:
-    """The newest settings of a run, with the overridden ones of the composed `today` on top.
-
-    setting: that which names the run, "resume" or "branch".
-
-    Raises UserError if a resumed run, or a branch, cannot change one of them.
-    """
+def resumed_config(run: Run, today: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The newest settings of a run, with the overridden ones of the composed `today` on top. Raises
+    UserError if a resumed run cannot change one of them."""
     stored = load_run_config(run.config_file)
     # Earlier resumes may have changed some of them.
     settings = load_run_config(run.newest_settings_file)
@@ -505,8 +492,7 @@ def resumed_config(
     refused = [name for name in changed if name.startswith(FIXED) and name not in MAY_MOVE]
     if refused:
         raise UserError(
-            f"{setting}: {', '.join(refused)} cannot change in a "
-            f"{'resumed run' if setting == 'resume' else setting}; "
-            "keep the stored value, or start a new run"
+            f"resume: {', '.join(refused)} cannot change in a resumed run; keep the stored value, "
+            "or start a new run"
         )
     return settings

@@ -1,5 +1,4 @@
-"""The settings of a run: of a new one, of one that starts from another or branches off from it, or
-of one that is resumed."""
+"""The settings of a run: a new one, one that starts from another, or one that is resumed."""
 
 from __future__ import annotations
 
@@ -15,14 +14,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from common.errors import UserError, check_path
-from configs.branching import branch_config
 from configs.cli import overridden, setting_name
 from configs.finetuning import experiment_settings, finetuned_config
-from configs.schema import STARTS, TrainConfig, build, literal, resumed_config
+from configs.schema import TrainConfig, build, literal, resumed_config
 from data import Tokenizer, TokenizerConfig
 from data.sources import is_url
 from data.tokenizer import IMPORTED
-from inference.branch import Trunk, find_trunk
 from inference.pretrained import Pretrained, open_pretrained
 from inference.teacher import find_teacher
 from model import GPT
@@ -30,7 +27,7 @@ from training.run import RUNS, Run, check_new
 from training.stored import flat, read_settings
 
 AUTO = "auto"  # resume=auto
-ONLY_AT_START = ("experiment", *STARTS)  # what only the start of a run reads
+ONLY_AT_START = ("experiment", "init_from")  # what only the start of a run reads
 
 
 class Settings(NamedTuple):
@@ -40,15 +37,14 @@ class Settings(NamedTuple):
     config: TrainConfig
     resumed: Run | None = None  # the run to continue; None: a new one
     pretrained: Pretrained | None = None  # the run to start from, as long as nothing is saved
-    trunk: Trunk | None = None  # the run that a new one branches off from
     is_auto: bool = False  # resume=auto has found a run
     trusts_data: bool = True  # `data` comes from the command line, and not with a run
 
     @property
     def tokenizer(self) -> Tokenizer | TokenizerConfig:
         """The tokenizer of the run to resume or to start from, or the settings of a new one."""
-        if run := self.resumed or (self.trunk and self.trunk.run):
-            return Tokenizer.load(run.tokenizer_folder)
+        if self.resumed:
+            return Tokenizer.load(self.resumed.tokenizer_folder)
         return self.pretrained.tokenizer if self.pretrained else self.config.tokenizer
 
     def find_pretrained_weights(self) -> Path | None:
@@ -107,7 +103,7 @@ def open_settings(cfg: DictConfig) -> Settings:
     else:
         run = None if cfg.resume is None else Run.open(cfg.resume, "resume")
     if run is None:
-        settings = _new_settings(cfg) if cfg.branch is None else _branch_settings(cfg)
+        settings = _new_settings(cfg)
         if cfg.run_dir is not None and not is_single:
             raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
         if is_single:
@@ -116,9 +112,9 @@ def open_settings(cfg: DictConfig) -> Settings:
         return _continued_sweep(settings, cfg)
     if is_auto:
         _check_first_command(run)
-    elif given := [name for name in STARTS if cfg[name] is not None]:
+    elif cfg.init_from is not None:
         raise UserError(
-            f"{given[0]}: cannot be combined with resume, which continues with the run's own "
+            "init_from: cannot be combined with resume, which continues with the run's own "
             "weights; leave one of them out"
         )
     elif cfg.run_dir is not None:
@@ -141,28 +137,7 @@ def _new_settings(cfg: DictConfig) -> Settings:
         raise UserError(
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
         )
-    elif cfg.model.hold_off is not None:
-        raise UserError(
-            "model.hold_off: is what a branch was given as hold_off; leave it out, or give "
-            "hold_off and branch=RUN"
-        )
     return Settings(cfg, build(cfg, TrainConfig), pretrained=pretrained)
-
-
-def _branch_settings(cfg: DictConfig) -> Settings:
-    """The settings of a branch, checked, with the checkpoint from which it goes on."""
-    if cfg.init_from is not None:
-        raise UserError(
-            "init_from: cannot be combined with branch, which continues with the weights of its "
-            "own run; leave one of them out"
-        )
-    if "experiment" in overridden():
-        raise UserError("experiment: a branch has the settings of its run; leave experiment out")
-    trunk = find_trunk(cfg.branch, cfg.step)
-    composed = branch_config(cfg, trunk, overrides := _changes())
-    composed.branch = literal(_lasting_path(str(trunk.run.path)))
-    config = build(composed, TrainConfig)
-    return Settings(composed, config, trunk=trunk, trusts_data=_has_data(overrides))
 
 
 def _continued_sweep(settings: Settings, cfg: DictConfig) -> Settings:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +13,6 @@ from common.files import naming
 from configs.code import code_version
 from configs.settings import Settings, given_settings
 from data import Corpus, Dataset, load_dataset
-from inference.branch import Trunk
 from training.distributed import Ranks
 from training.run import RUNS, Run
 from training.state import TrainState, load_state
@@ -29,12 +26,11 @@ SPELLED, SPELLS_BADLY = 100_000, 0.6  # tokens that are looked at; bytes per tok
 
 class Start(NamedTuple):
     """The run to train, its state, and the checkpoint to load: None for a new run, or for one that
-    was stopped before its first. `trunk`: the run that a new one branches off from."""
+    was stopped before its first."""
 
     run: Run
     state: TrainState
     checkpoint: Path | None
-    trunk: Trunk | None = None
 
 
 def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus | None, Dataset]:
@@ -65,8 +61,6 @@ def create_or_resume(settings: Settings, dataset: Dataset, ranks: Ranks) -> Star
         )
     if settings.resumed:
         start = _resume(settings.resumed, settings, dataset, ranks)
-    elif settings.trunk:
-        start = _branch(settings.trunk, settings, dataset, ranks)
     else:
         start = _create(settings, dataset, ranks)
     run, step = start.run, start.state.step
@@ -95,17 +89,6 @@ def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     return Start(run or Run.open(folder, "run_dir"), TrainState(), None)
 
 
-def _branch(trunk: Trunk, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
-    trunk.run.check_tokens(dataset.sha256, "branch")
-    checkpoint = ranks.broadcast(trunk.checkpoint)  # of a run in training, ranks may find others
-    trunk = replace(trunk, checkpoint=checkpoint, state=load_state(checkpoint))
-    # The branch does not have the trunk's best checkpoint, and evaluates without the heads.
-    state = replace(
-        trunk.state, best_val_loss=None, best_val_tokens=None, best_step=None, evaluated=None
-    )
-    return Start(_create(settings, dataset, ranks).run, state, checkpoint, trunk)
-
-
 def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
     config = settings.config
     run.check_tokens(dataset.sha256, "resume")
@@ -123,11 +106,6 @@ def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Sta
                 "start a new run"
             )
     found = ranks.broadcast(found)
-    if config.branch is not None and not found:
-        raise UserError(
-            f"resume: {run.path} was stopped before it had saved the weights that it starts from; "
-            f"start a new run with branch={shlex.quote(config.branch)}"
-        )
     checkpoint = Path(found) if found else None
     state = load_state(checkpoint) if checkpoint else TrainState()
     if not state.step:  # a finetuned run was evaluated, too, which is repeated
@@ -151,21 +129,10 @@ def record_start(
     run.start_log()
     if settings.is_auto and settings.resumed:
         print(printable(f"continuing {run.path} from step {start.state.step}"))
-    if start.trunk:
-        _report_branch(settings, start.trunk)
     if pretrained and not start.checkpoint:
         _report_pretrained(settings, dataset, pretrained)
     run.store_settings(settings.yaml)
     run.point_latest()
-
-
-def _report_branch(settings: Settings, trunk: Trunk) -> None:
-    """Say which run the branch continues, and without which heads."""
-    names = settings.config.hold_off
-    without = "" if names is None else f", without {names}"
-    line = f"branching off from {trunk.run.path} at step {trunk.state.step}{without}"
-    log.info("%s", line)
-    print(printable(line))
 
 
 def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> None:

@@ -1,8 +1,9 @@
 """Ask runs on tales how they know which name comes next: the figures of docs/why.md.
 
 python docs/why.py RUN [RUN ...]
+python docs/why.py RUN --without L1H0 --step 100
 
-A branch of a run (hold_off=...) is asked as any other.
+The second trains the run again, from its checkpoint of that step on, without that head.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,15 +24,23 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from configs.schema import TrainConfig, build, load_run_config  # noqa: E402
 from data import TalesConfig, load_dataset  # noqa: E402
 from data.batches import UNSCORED  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from inference import OpenRun, open_run  # noqa: E402
 from inference.results import logged_scores  # noqa: E402
-from model import GPT, cross_entropy, edit, record_attention, wiring  # noqa: E402
+from model import GPT, ablate, cross_entropy, edit, record_attention, wiring  # noqa: E402
 from model.explain import WAYS  # noqa: E402
+from training.data import training_data  # noqa: E402
+from training.evaluation import Evaluation  # noqa: E402
+from training.optimizer import Optimizer  # noqa: E402
+from training.state import load_state  # noqa: E402
+from training.trainer import Trainer  # noqa: E402
+from training.weights import load_optimizer, load_weights  # noqa: E402
 
 N_TALES = 32
+N_MEAN = 16  # batches of training text, over which the mean of a head is taken
 Head = tuple[int, int]
 
 
@@ -60,6 +71,43 @@ def main(paths: Iterable[Path]) -> None:
         what_feeds(opened.model, names, head)
         when(opened, head)
         print()
+
+
+def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
+    """Train a run again, from its checkpoint of a step on, with the output of some heads replaced
+    by its mean over the next batches, as that checkpoint computes it. Print what the model then
+    costs and does; return it."""
+    opened = open_run(path, "last")
+    model, names = opened.model, find_names(opened)
+    config = build(load_run_config(opened.run.config_file), TrainConfig)
+    length = config.model.context_length
+    _, dataset = load_dataset(
+        config.data, opened.tokenizer, ".cache", length, trusted=True, say=print
+    )
+    data = training_data(dataset, config)
+    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
+    checkpoint = opened.run.checkpoints.folder / f"step-{step:06d}"
+    load_weights(model, checkpoint)
+    load_optimizer(optimizer, checkpoint)
+    with torch.no_grad(), record_attention(model, keep="context") as contexts:
+        model.hidden(torch.cat([data.batches(step + i)[0] for i in range(N_MEAN)]))
+    constants = {(layer, head): contexts[layer][:, head].mean((0, 1)) for layer, head in heads}
+    trainer = Trainer(
+        replace(config.trainer, eval_every=0),
+        model.train(),
+        optimizer,
+        data.batches,
+        load_state(checkpoint),
+        config.seed,
+        callbacks=[Evaluation(data.validation, data.final_validation, data.token_bytes)],
+    )
+    with ablate(model, heads, constants):
+        summary = trainer.fit()
+        assert summary
+        print(f"{opened.run.path}, from step {step} on without {', '.join(map(name, heads))}")
+        print(f"  at the end {summary.val_bpb:.4f} bits per byte")
+        which(model.eval(), names)
+    return model
 
 
 def find_names(opened: OpenRun) -> Names:
@@ -174,4 +222,12 @@ def name(head: Head) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="How runs on tales know which name comes next.")
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
-    main(parser.parse_args().runs)
+    parser.add_argument("--without", help="a head, such as L1H0: train the run without it")
+    parser.add_argument("--step", type=int, help="the checkpoint from which it is trained")
+    given = parser.parse_args()
+    if given.without is None:
+        main(given.runs)
+    else:
+        layer, head = map(int, re.findall(r"\d+", given.without))
+        for run in given.runs:
+            train_without(run, given.step, [(layer, head)])

@@ -14,8 +14,7 @@ import numpy as np
 from inference.results import Row
 
 # What divides runs, beside the settings of the groups of the config; and what does not, of these.
-# The trunk of a branch has a seed, as the branch does; the heads that it holds off are the model's.
-ALSO, UNIMPORTANT = ("init_from", "step"), ("observe.", "data.cache_dir")
+ALSO, UNIMPORTANT = ("init_from",), ("observe.", "data.cache_dir")
 
 
 class Group(NamedTuple):

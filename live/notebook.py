@@ -15,7 +15,6 @@ from live.page import check_model, describe, live_page
 from live.texts import reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
 from model import record_attention, wiring_matrices
-from model.held import held_off_note
 from tensorboard_attention import show
 from tensorboard_attention.notebook import Viewer
 
@@ -45,8 +44,7 @@ def _maps(opened: OpenRun, text: str) -> Viewer:
         model.hidden(torch.tensor([tokens], device=device))
     spelled = [tokenizer.decode_bytes([token]) for token in tokens]
     wires = wiring_matrices(model, torch.tensor(tokens))
-    note = held_off_note(model.config.hold_off)
-    return show(maps, spelled, title=_name(opened), wiring=wires, note=note)
+    return show(maps, spelled, title=_name(opened), wiring=wires)
 
 
 def _live_page(opened: OpenRun, text: str) -> Viewer:

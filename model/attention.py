@@ -11,7 +11,7 @@ and value heads, each `d_head` wide; `d_model` is the width of the residual stre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from model.cache import LayerCache
 from model.config import ModelConfig
 from model.dropout import Dropout
-from model.held import HeldHeads
 from model.norm import RMSNorm
 from model.position import POSITIONS
 
@@ -199,11 +198,9 @@ class CausalSelfAttention(nn.Module):
     causal) and the dropout probability: the last of `attends`. `model.recording` adds others, which
     record the weights.
     `edits` change the context, one after the other (model/edits.py); there are none in training.
-
-    held_off: the heads whose context is a constant (model/held.py).
     """
 
-    def __init__(self, config: ModelConfig, held_off: Collection[int] = ()) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.d_head = d_head = config.d_head
         dropout = config.attention_dropout
@@ -220,7 +217,6 @@ class CausalSelfAttention(nn.Module):
             self.query_norm = RMSNorm(d_head, eps=config.norm_eps)
             self.key_norm = RMSNorm(d_head, eps=config.norm_eps)
         self.position = POSITIONS[config.position].heads(config)
-        self.hold: nn.Module = HeldHeads(held_off, d_head) if held_off else nn.Identity()
 
         self.attends: list[Attend] = [fused_attention]
         self.edits: list[Edit] = []
@@ -247,7 +243,7 @@ class CausalSelfAttention(nn.Module):
             key, value = cache.append(key, value)
 
         dropout = self.dropout if self.training else 0.0
-        context = self.hold(self.attend(query, key, value, mask, dropout))
+        context = self.attend(query, key, value, mask, dropout)
         for edit in self.edits:
             context = edit(context)
         return self.residual_dropout(self.output(join_heads(context)))

@@ -6,7 +6,7 @@ Promises: pre-norm blocks only (a norm acts on the input of a branch, never on t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 import torch.nn.functional as F
@@ -24,10 +24,10 @@ from model.norm import NORMS
 class Block(nn.Module):
     """x + attention(norm(x)), and then x + mlp(norm(x))."""
 
-    def __init__(self, config: ModelConfig, held_off: Collection[int] = ()) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.attention_norm = NORMS[config.norm](config)
-        self.attention = CausalSelfAttention(config, held_off)
+        self.attention = CausalSelfAttention(config)
         self.mlp_norm = NORMS[config.norm](config)
         self.mlp = MLPS[config.mlp](config)
 

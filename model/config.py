@@ -7,7 +7,6 @@ formats have.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -77,8 +76,6 @@ class ModelConfig:
     """How many of the newest tokens a token attends to, its own among them; None: to all."""
     logit_softcap: float | None = None
     """Logits are between -logit_softcap and logit_softcap; None: unbounded."""
-    hold_off: str | None = None
-    """Heads whose output is a constant, such as "L1H3,L0H1" (model/held.py); None: none."""
 
     def __post_init__(self) -> None:
         # Here, since the parts are built from a config.
@@ -106,11 +103,6 @@ class ModelConfig:
             check_range("logit_softcap", self.logit_softcap, above=0, most=1e6)
         check_range("rope_theta", self.rope_theta, above=1)
         check_range("norm_eps", self.norm_eps, above=0, below=1)
-        self._check_held_off()
-
-    def held_off(self, layer: int) -> list[int]:
-        """The heads of a layer that are held off."""
-        return [head for held_layer, head in heads_of(self.hold_off) if held_layer == layer]
 
     def n_weights(self, vocab_size: int) -> int:
         """A lower bound of the number of weights: those of the matrices of each layer, without key
@@ -142,16 +134,6 @@ class ModelConfig:
         if self.d_mlp is None:
             self.d_mlp = mlp_width(self.d_model)
 
-    def _check_held_off(self) -> None:
-        for layer, head in (heads := heads_of(self.hold_off)):
-            if layer >= self.n_layers or head >= self.n_heads:
-                raise ValueError(
-                    f"hold_off: the model has no L{layer}H{head}; give one from L0H0 to "
-                    f"L{self.n_layers - 1}H{self.n_heads - 1}"
-                )
-            if heads.count((layer, head)) > 1:
-                raise ValueError(f"hold_off: L{layer}H{head} is given twice; give it once")
-
     def _check_heads(self) -> None:
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
@@ -163,17 +145,6 @@ class ModelConfig:
                 f"d_head: {self.d_head} is odd, and rotary positions rotate pairs; "
                 "make d_head (or d_model / n_heads) even, or choose position=learned"
             )
-
-
-def heads_of(names: str | None) -> list[tuple[int, int]]:
-    """ "L1H3,L0H1" as (layer, head). Raises ValueError for what is not the name of a head."""
-    found = []
-    for name in names.split(",") if names is not None else ():
-        head = re.fullmatch(r"L(\d{1,4})H(\d{1,4})", name.strip())
-        if not head:
-            raise ValueError(f"hold_off: {name!r} is no head; give one such as L1H3, or L1H3,L0H1")
-        found.append((int(head[1]), int(head[2])))
-    return found
 
 
 def _divisors(number: int) -> str:

@@ -28,7 +28,10 @@ Part = tuple[int, int] | str
 
 @contextmanager
 def ablate(
-    model: nn.Module, heads: Iterable[tuple[int, int]], by: str, mlps: Iterable[int] = ()
+    model: nn.Module,
+    heads: Iterable[tuple[int, int]],
+    by: str | Mapping[Any, Tensor],
+    mlps: Iterable[int] = (),
 ) -> Iterator[None]:
     """Replace the output of some heads, given as (layer, head), before the output matrix, and what
     the MLPs of some layers add to the residual stream.
@@ -39,13 +42,24 @@ def ablate(
     by: "zero" replaces it by zeros (Michel et al. 2019, "Are Sixteen Heads Really Better than
         One?", section 2.3). "mean" replaces it by its mean over all sequences and positions of the
         same forward pass: later layers still get what the part always adds, and only lose what
-        depends on the token. The mean of a single token is its own output, so with a cache, which
-        reads token by token, only "zero" is useful.
+        depends on the token. The mean of a single token is its own output, so "mean" is of no use
+        with a cache, which reads token by token. Constants, by part as for `patch` but of its last
+        axis alone, such as {(0, 2): Float[Tensor, "d_head"]}, replace it at every token. They are
+        for training without a head, whose queries then get no gradients, nor do its keys and values
+        unless other heads share them.
 
     The model itself is switched, so no other thread may run it meanwhile.
 
-    Raises ValueError for another `by`, and for a head or layer that the model does not have.
+    Raises ValueError for another `by`, for a head or layer that the model does not have, and for a
+    head or an MLP without a constant.
     """
+    if not isinstance(by, str):
+        parts = [*heads, *(f"mlp {layer}" for layer in mlps)]
+        if missing := [part for part in parts if part not in by]:
+            raise ValueError(f"by: has no constant of {missing[0]}; give it one, or leave it out")
+        with edit(model, {part: by[part].expand_as for part in parts}):
+            yield
+        return
     check_choice("by", by, ("zero", "mean"))
     chosen: dict[int, list[int]] = defaultdict(list)
     for layer, head in heads:
@@ -53,8 +67,8 @@ def ablate(
         chosen[layer].append(head)
     with ExitStack() as stack:
         for layer, found in chosen.items():
-            edit = partial(_without, heads=found, by=by)
-            stack.enter_context(_edited(block_of(model, layer).attention, edit))
+            without = partial(_without, heads=found, by=by)
+            stack.enter_context(_edited(block_of(model, layer).attention, without))
         for layer in mlps:
             replaced = partial(_replaced_output, by=by)
             stack.enter_context(_hooked(block_of(model, layer).mlp, replaced))

@@ -80,7 +80,7 @@ def wiring(
       on sum_k u_k s_k. The preference is KL(a|u) + KL(u|a), so never below 0.) It is linear in what
       wrote the query, and in what wrote the keys.
     - value: of |o|^2, where o = sum_k a_k v_k is what the head gathers for a query: the parts of o
-      along o. Of a head that is held off or edited, what it would gather.
+      along o. Of a head that is edited, what it would gather.
 
     Both are summed over `queries` (None: all) before they are divided: a query without a preference
     has no weight. What matters in few queries, such as where a text repeats itself, can be lost in

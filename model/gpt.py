@@ -49,8 +49,7 @@ class GPT(nn.Module):
         self.token_embedding = nn.Embedding(vocab_size, config.d_model)
         self.position = POSITIONS[config.position].embeddings(config)
         self.embedding_dropout = Dropout(config.dropout)
-        layers = range(config.n_layers)
-        self.blocks = nn.ModuleList(Block(config, config.held_off(layer)) for layer in layers)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.final_norm = NORMS[config.norm](config)
         self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied_embeddings:
@@ -204,7 +203,7 @@ class GPT(nn.Module):
         """
         std, depth = 0.02, math.sqrt(2 * self.config.n_layers)
         for name, parameter in self.named_parameters():
-            if parameter.ndim == 1 and parameter.requires_grad:
+            if parameter.ndim == 1:
                 parameter.fill_(0 if name.endswith("bias") else 1)
         for name, module in self.named_modules():
             if isinstance(module, nn.Embedding | LearnedPosition):

@@ -34,11 +34,11 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
         Float[Tensor, "batch head query key"]; or "steps" for whole `AttentionSteps`.
 
     Tensors are detached; weights are those before dropout (rows sum to one), and the context is
-    that before an edit of the same layer, and of a head that is held off its constant. They stay in
-    the list afterwards. With a cache, `query` counts the new tokens and `key` all of them. Of
-    several recordings, only the one that was opened last is filled. The model itself is switched,
-    so no other thread may run it meanwhile. Of a model wrapped by torch.compile, record the
-    original: it runs eagerly, and the compiled code stays valid.
+    that before an edit of the same layer. They stay in the list afterwards. With a cache, `query`
+    counts the new tokens and `key` all of them. Of several recordings, only the one that was opened
+    last is filled. The model itself is switched, so no other thread may run it meanwhile. Of a
+    model wrapped by torch.compile, record the original: it runs eagerly, and the compiled code
+    stays valid.
 
     Raises ValueError for an unknown name.
     """
@@ -47,14 +47,13 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
         raise ValueError(f"keep: {keep!r} is unknown; choose one of {known}, or steps")
     records: list[Any] = []
 
-    def recorder(layer: int, hold: nn.Module) -> Attend:
+    def recorder(layer: int) -> Attend:
         def attend(
             query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float
         ) -> Tensor:
             if mask is None:
                 mask = causal_mask(query.shape[2], key.shape[2], query.device)
             steps = explicit_attention(query, key, value, mask, dropout)
-            steps = steps._replace(context=hold(steps.context))
             del records[layer:]  # left by an earlier forward pass
             if keep == "steps":
                 records.append(AttentionSteps(*(step.detach() for step in steps)))
@@ -65,7 +64,7 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
         return attend
 
     modules = [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
-    recorders = [recorder(layer, module.hold) for layer, module in enumerate(modules)]
+    recorders = [recorder(layer) for layer in range(len(modules))]
     for module, own in zip(modules, recorders, strict=True):
         module.attends.append(own)
     try:

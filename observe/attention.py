@@ -19,7 +19,6 @@ from torch import Tensor
 
 from data import Tokenizer
 from model import GPT, wiring_matrices
-from model.held import held_off_note
 from observe.context import RunContext
 from observe.figures import draw_heads, token_label
 from observe.heads import curves, maps_of
@@ -112,13 +111,12 @@ class AttentionMaps(Callback):
 
     def __init__(self, config: AttentionConfig, context: RunContext, measured: Measured) -> None:
         self.config, self.stopwatch = config, context.stopwatch
-        self.fork = context.config.step  # from which a branch goes on; None: the run is no branch
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         self.probe = Probe(context.writer, context.model, tokenizer, tokens, TAG)
         self.scores = measured.head_scores
 
     def on_start(self, trainer: Trainer) -> None:
-        if trainer.state.step in (0, self.fork):
+        if trainer.state.step == 0:
             self.on_step(trainer)
 
     def on_step(self, trainer: Trainer) -> None:
@@ -184,7 +182,6 @@ class Probe:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
-        self.note = held_off_note(model.config.hold_off)
         self.labels = image_labels(self.spelled)
 
     def log(
@@ -221,7 +218,6 @@ class Probe:
             measured=where,
             last_step=last_step,
             wiring=wiring,
-            note=self.note,
             counts={name: count for name, count in (counts or {}).items() if name in given},
         )
         for tag, image in draw_maps(self.tag, self.labels, maps) if images else ():

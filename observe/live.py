@@ -76,7 +76,7 @@ class LiveWeights(Callback):
         self._remove(step for step in self.steps() if step > trainer.state.step)
         with self.context.stopwatch:
             replace_text(self.folder / "model.json", json.dumps(described(self.context, [])) + "\n")
-        if trainer.state.step in (0, self.context.config.step):  # that from which a branch goes on
+        if trainer.state.step == 0:
             self.on_step(trainer)
 
     def on_step(self, trainer: Trainer) -> None:

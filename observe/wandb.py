@@ -66,7 +66,7 @@ class Wandb(Callback):
             self._give_up(error)
 
     def on_start(self, trainer: Trainer) -> None:
-        if trainer.state.step in (0, self.context.config.step):  # that from which a branch goes on
+        if trainer.state.step == 0:
             self.on_step(trainer)
 
     def on_step(self, trainer: Trainer) -> None:

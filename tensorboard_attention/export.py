@@ -21,7 +21,7 @@ STYLE = "style.css"
 NAMES = """
     dom colours broken maps source state controls grid viewport running files drawing picture table
     text words opening choice order panel scores headcurves wiring learned notes theme keys address
-    play save difference inspector compare branch app
+    play save difference inspector compare app
 """
 MODULES = [f"{name}.js" for name in NAMES.split()]
 # The browser refuses any request that the page makes.

@@ -1,7 +1,6 @@
 """What the Attention tab's server reads and keeps at most, whatever a log contains."""
 
 MOST_FOLDERS = 50_000  # folders and event files together
-MOST_CHECKPOINTS = 10_000  # of a run, with whatever lies beside them
 RECORD_BYTES = 64_000_000  # of one event; parsed, many empty parts can take 45 times as much
 MOST_STEPS = 10_000  # files of weights of a run that are looked at
 HEADER_BYTES = 4_000_000  # of JSON; parsed, it can take 25 times as much

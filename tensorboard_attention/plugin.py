@@ -4,10 +4,9 @@
                           last; versions {run: text}, where a run's version changes when its old
                           steps change; live [run], those with a live page; followed [run],
                           those that a page can follow; losses {run: text}, those with losses, where
-                          the text changes with them; checkpoints {run: {command, steps}}, those
-                          from which a run can branch off; problems {run: [text, ...]}, the first
-                          of what is not shown of runs, with or without steps, and why; notes
-                          [text], all of it; complete, false if some of the log is still to be read
+                          the text changes with them; problems {run: [text, ...]}, the first of
+                          what is not shown of runs, with or without steps, and why; notes [text],
+                          all of it; complete, false if some of the log is still to be read
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     live?run=             the live page of a run, with a policy that lets it request nothing
     follow?run=           the page that follows a run (following.py)
@@ -40,7 +39,6 @@ from werkzeug import Request, Response
 from werkzeug.wsgi import wrap_file
 
 from tensorboard_attention.apart import apart
-from tensorboard_attention.checkpoints import find_checkpoints
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.following import HEADERS as FOLLOWING
 from tensorboard_attention.following import follow_page, is_followed, read_weights, steps
@@ -58,7 +56,6 @@ LOOKS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "live": ("live.html", has_page),
     "followed": ("live", is_followed),
     "losses": ("losses.json", version),
-    "checkpoints": ("checkpoints", find_checkpoints),
 }
 
 

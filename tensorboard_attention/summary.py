@@ -3,15 +3,15 @@
 A summary holds all layers and heads of one probe at one step, as a tensor of two byte strings:
 
     header  JSON: version, tokens, keys (only of cross attention: the tokens that are attended to),
-            note (what is not shown as given, and what else is to be said), heads (number per
-            layer), causal, scores, meanings of the scores; by name of the score, its unit unless it
-            is a share, where it was measured, and counts (over how many queries); sentences: for
-            each layer and head its sentence, the example as [query, key] or null, and how much it
-            tells; roles: of each, in two or three words with a number, and the name of its score;
-            overview (one sentence on all heads); not_finite (layer and head of each head with
-            weights that are not finite); last_step, of the training, if it is known; wiring, if it
-            was given: way (0 query, 1 key, 2 value), layer and head, earlier layer and head (-1:
-            its MLP), and share of each edge, the strongest first. Older logs lack the last ten.
+            note (what is not shown as given), heads (number per layer), causal, scores, meanings of
+            the scores; by name of the score, its unit unless it is a share, where it was measured,
+            and counts (over how many queries); sentences: for each layer and head its sentence, the
+            example as [query, key] or null, and how much it tells; roles: of each, in two or three
+            words with a number, and the name of its score; overview (one sentence on all heads);
+            not_finite (layer and head of each head with weights that are not finite); last_step, of
+            the training, if it is known; wiring, if it was given: way (0 query, 1 key, 2 value),
+            layer and head, earlier layer and head (-1: its MLP), and share of each edge, the
+            strongest first. Older logs lack the last ten.
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -56,7 +56,6 @@ def add_attention(
     measured: Mapping[str, str] | str | None = None,
     last_step: int | None = None,
     wiring: Any = None,
-    note: str = "",
     counts: Mapping[str, int] | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
@@ -82,7 +81,6 @@ def add_attention(
         layer, head, earlier layer, head): shares in its queries, keys and values. The last axis may
         have one more, for the MLP of the earlier layer. The tab draws shares of at least WEAKEST,
         or at most -WEAKEST, as edges; those that are not of earlier layers do not count.
-    note: what else is to be said about these maps; the tab shows it above each.
     counts: over how many queries given scores are means, by name; shown beside them.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
@@ -90,7 +88,7 @@ def add_attention(
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
     summary = attention_summary(
-        tag, maps, tokens, scores, key_tokens, decode, measured, last_step, wiring, note, counts
+        tag, maps, tokens, scores, key_tokens, decode, measured, last_step, wiring, counts
     )
     writer._get_file_writer().add_summary(summary, step)
 
@@ -117,7 +115,6 @@ def encode(
     measured: Mapping[str, str] | str | None = None,
     last_step: int | None = None,
     wiring: Any = None,
-    note: str = "",
     counts: Mapping[str, int] | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
@@ -143,7 +140,7 @@ def encode(
         "version": VERSION,
         "tokens": texts[:MAX_TOKENS],
         **({"keys": keys[:MAX_TOKENS]} if is_cross else {}),
-        "note": f"{note} {changes}".strip(),
+        "note": changes,
         "heads": [len(weights) for weights in layers],
         "causal": causal,
         "scores": {

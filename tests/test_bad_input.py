@@ -284,18 +284,6 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
         ["checkpoints", "checkpoint=best", "one of them"],
     ),
     # Branches
-    ("train", ["branch=nowhere"], ["branch", "nowhere", "not a run"]),
-    ("train", ["branch={tiny}"], ["step", "6", "give an earlier step (3)", "trainer.max_steps"]),
-    ("train", ["branch={tiny}", "step=4"], ["step", "3, 6", "trainer.keep_checkpoints"]),
-    ("train", ["branch={tiny}", "step=3", "hold_off=L2H0"], ["hold_off", "L2H0", "L1H1"]),
-    ("train", ["branch={tiny}", "step=3", "hold_off=1.0"], ["hold_off", "1.0", "L1H3"]),
-    ("train", ["branch={tiny}", "step=3", "seed=2"], ["branch", "seed", "new run"]),
-    ("train", ["branch={tiny}", "resume={tiny}"], ["branch", "resume", "one of them"]),
-    ("train", ["branch={tiny}", "init_from={tiny}"], ["init_from", "branch", "one of them"]),
-    ("train", ["branch={tiny}", "step=3", "run_dir={tiny}"], ["run_dir", "exists"]),
-    ("train", ["resume={tiny}", "hold_off=L1H0"], ["hold_off", "resume", "leave one"]),
-    ("train", ["hold_off=L1H0"], ["hold_off", "branch=RUN"]),
-    ("train", ["model.hold_off=L1H0"], ["model.hold_off", "branch=RUN"]),
     ("train", ["trainer.device=tpu"], ["choose one of auto, cpu, cuda, mps"]),
 ]
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 from data.batches import UNSCORED
 from data.roles import AGAIN
@@ -85,6 +86,17 @@ def test_the_script_answers_for_a_run(
     said = capsys.readouterr().out
     assert "a name that occurs again costs" in said and "its queries read" in said
     assert "excess/names again, in bits per tale: " in said
+
+
+def test_a_run_trained_again_is_the_run(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one of its checkpoints on, bit for bit; and without a head another one."""
+    monkeypatch.chdir(tiny_run.parent.parent)
+    trained = load_file(tiny_run / "checkpoints/step-000006/model.safetensors")
+    again = dict(why["train_without"](tiny_run, 3, []).named_parameters())
+    assert all(torch.equal(again[name], weight) for name, weight in trained.items())
+    without = dict(why["train_without"](tiny_run, 3, [(1, 0)]).named_parameters())
+    name = "blocks.1.attention.output.weight"
+    assert not torch.equal(without[name], trained[name])
 
 
 @pytest.mark.long

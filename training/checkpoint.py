@@ -133,21 +133,6 @@ class Checkpoints:
             "another run"
         )
 
-    def at(self, step: int, setting: str) -> Path:
-        """The folder of the checkpoint of a step. Raises UserError, naming `setting`, if there is
-        none, or if it is damaged."""
-        run, steps = self.folder.parent, self.steps
-        if step not in steps:
-            has = f"only of {', '.join(map(str, steps))}" if steps else "none yet"
-            raise UserError(
-                f"{setting}: {run} has no checkpoint of step {step}, {has}; choose one of them, or "
-                "train with a smaller trainer.checkpoint_every and a larger "
-                "trainer.keep_checkpoints, which keep more"
-            )
-        if damage := find_damage(self._path(step), FILES):
-            raise UserError(f"{setting}: {damage}; choose another step")
-        return self._path(step)
-
     def intact(self) -> list[Path]:
         """The folders of the checkpoints up to the last, oldest first. Those that are damaged are
         left out, with a warning on standard error."""

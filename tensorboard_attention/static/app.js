@@ -17,7 +17,6 @@ import { SaveMenu, subject } from "./save.js";
 import { Compare, names } from "./compare.js";
 import { Player } from "./play.js";
 import { LiveLinks } from "./running.js";
-import { Branch } from "./branch.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
 const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
@@ -87,7 +86,6 @@ class App extends Inspector {
     this.compare = new Compare(this);
     this.links = new LiveLinks();
     this.copied = el("output", { class: "copied" });
-    this.branch = new Branch(this.copied);
     const copied = () => copyLink(this.host, this.address.link(true), this.copied);
     // The address of a file is of no use to others.
     const hidden = !this.host.location.protocol.startsWith("http");
@@ -102,7 +100,7 @@ class App extends Inspector {
           "div",
           { class: "line centred" },
           ...this.compare.parts,
-          ...[copy, this.branch.node, ...this.links.nodes, this.copied],
+          ...[copy, ...this.links.nodes, this.copied],
         ),
       ),
       this.compare.status,
@@ -183,7 +181,6 @@ class App extends Inspector {
   draw() {
     const { layer, head } = this.state;
     this.links.show(this.state.one.run, this.source);
-    this.branch.show(this.state, this.source.checkpoints, this.maps[0].header.last_step);
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
     this.drawHeads();
@@ -260,8 +257,8 @@ class App extends Inspector {
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
     const state = () => {
-      const { versions, live, followed, losses, checkpoints, problems } = this.source;
-      return [versions, live, followed, losses, checkpoints, problems];
+      const { versions, live, followed, losses, problems } = this.source;
+      return [versions, live, followed, losses, problems];
     };
     const known = JSON.stringify([this.runs, ...state()]);
     let lost = "";

@@ -147,26 +147,22 @@ export function options(select, values, chosen, texts = values) {
   select.value = chosen;
 }
 
-// Copies the address of the view.
-export function copyLink(host, hash, copied) {
+// Copies the address of the view and says so in `copied`; without permission for the clipboard, shows
+// it there.
+export async function copyLink(host, hash, copied) {
   const place = new URL(host.location.href);
   place.hash = hash;
+  const value = place.href;
   try {
-    host.history.replaceState(null, "", place.href);
+    host.history.replaceState(null, "", value);
   } catch {
     // Too often in a short time. The link is right nevertheless.
   }
-  return copyText(place.href, "Link to this view", copied);
-}
-
-// Copies a text and says so in `copied`; without permission for the clipboard, shows it there, with
-// this label.
-export async function copyText(value, label, copied, done = "copied") {
   try {
     await navigator.clipboard.writeText(value);
-    copied.replaceChildren(done);
+    copied.replaceChildren("copied");
   } catch {
-    const text = el("input", { readonly: true, value, "aria-label": label });
+    const text = el("input", { readonly: true, value, "aria-label": "Link to this view" });
     copied.replaceChildren(text);
     text.select();
   }

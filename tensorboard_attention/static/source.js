@@ -10,7 +10,6 @@ export class Logs {
   live = []; // runs that have a live page
   followed = []; // runs that a live page can follow
   losses = {}; // by run that has losses of tokens: a text that changes with them
-  checkpoints = {}; // by run that has any: their steps, and the command that branches off
   problems = {}; // by run, with or without steps: the first of what is not shown, and why
   notes = []; // all that is not shown, and why
   complete = true; // false if some of the log is still to be read
@@ -47,7 +46,6 @@ export class Logs {
 export class Embedded {
   follows = false;
   losses = {};
-  checkpoints = {};
   learned = async () => null;
   twins = async () => [];
   versions = {};

@@ -132,20 +132,6 @@ def test_all_columns_count_seeds() -> None:
     ]
 
 
-def test_branches_of_trunks_of_several_seeds_are_one_group() -> None:
-    rows = [
-        row(seed, 0.5, branch=branch and f"runs/{seed}", step=step, **{"model.hold_off": head})
-        for seed in (1, 2)
-        for branch, step, head in ((None, None, None), ("runs", 3, "L1H0"), ("runs", 3, "L1H1"))
-    ]
-    assert sorted(len(one.rows) for one in group(rows)) == [2, 2, 2]
-    labels = {one.label for one in group(rows)}
-    assert "step=3, hold_off=L1H0" in {
-        ", ".join(sorted(label.split(", "), reverse=True)) for label in labels
-    }
-    assert compare_by(rows[1:3] + rows[4:], "model.hold_off")[0].n_seeds == 2
-
-
 def test_seconds_to_a_loss_are_interpolated() -> None:
     curve = [{"val_bpb": bpb, "seconds": seconds} for bpb, seconds in ((3, 10), (2, 20), (1, 40))]
     assert [seconds_to(curve, bpb) for bpb in (4.0, 3.0, 2.5, 1.25, 0.5)] == [10, 10, 15, 35, None]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model import KVCache, ablate, fused_attention, record_attention
+from model import KVCache, ablate, cross_entropy, fused_attention, record_attention
 
 HEADS = [(0, 1), (1, 0), (1, 3)]
 
@@ -185,3 +185,41 @@ def test_what_the_model_does_not_have_is_refused(make_model, heads, mlps, by, re
         ablate(model, heads, by, mlps).__enter__()
     assert attends(model) == [fused_attention] * 2
     torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)
+
+
+def test_gradients_flow_past_constants(make_model, family):
+    """Loss and gradients are those of a model whose hooks put the constants in; the head's own
+    weights get none."""
+    model, tokens = make_model(**family), torch.randint(13, (3, 8))
+    width, shared = model.config.d_head, 4 // model.config.n_kv_heads
+    constants = {head: torch.randn(width) for head in HEADS}
+    constants["mlp 1"] = torch.randn(model.config.d_model)
+
+    def gradients():
+        model.zero_grad()
+        loss = cross_entropy(model(tokens), tokens.roll(-1, 1))
+        loss.backward()
+        named = {name: parameter.grad for name, parameter in model.named_parameters()}
+        return {"loss": loss, **named}
+
+    with ablate(model, HEADS, constants, mlps=[1]):
+        got = gradients()
+    for layer, head in HEADS:
+        assert not got[f"blocks.{layer}.attention.query.weight"][head * width :][:width].any()
+        for matrix in ("key", "value"):
+            gradient = got[f"blocks.{layer}.attention.{matrix}.weight"]
+            is_shared = gradient.unflatten(0, (-1, width))[head // shared].any()
+            assert is_shared == (shared > 1), "a shared key and value serve another head"
+    for head in HEADS:
+        replace_context(model, [head], lambda part, value=constants[head]: value.expand_as(part))
+    added = constants["mlp 1"].expand(3, 8, -1)
+    model.blocks[1].mlp.register_forward_hook(lambda _module, _inputs, _output: added)
+    expected = gradients()
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_head_without_a_constant_is_refused(make_model):
+    by = {(0, 1): torch.zeros(4)}
+    missing = pytest.raises(ValueError, match=r"no constant of \(1, 0\)")
+    with missing, ablate(make_model(), HEADS[:2], by):
+        pass

@@ -75,7 +75,6 @@ def test_capped_logits_and_their_loss(make_model, monkeypatch, part_bytes):
 
 OTHERS = {
     **{"norm": "new", "position": "new", "mlp": "relu2", "window": 4, "logit_softcap": 30.0},
-    "hold_off": "L0H1",
 }
 
 

@@ -41,11 +41,6 @@ from tests.conftest import small_config
         ("window", 0),
         ("logit_softcap", 0.0),
         ("logit_softcap", math.nan),
-        ("hold_off", ""),
-        ("hold_off", "L0"),
-        ("hold_off", "L2H0"),
-        ("hold_off", "L0H1,L0H4"),
-        ("hold_off", "L0H1,L0H1"),
     ],
 )
 def test_a_value_out_of_range_is_named(make_config, field, value):
