@@ -31,7 +31,7 @@ from observe.wandb import check_installed
 from training.checkpointing import Checkpointing
 from training.data import training_data
 from training.device import check_compiler, check_training_memory, choose_device, keep_freed_memory
-from training.distributed import FullCopy, join_ranks, leaving_ranks
+from training.distributed import join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard
 from training.metrics import Metrics
@@ -65,7 +65,7 @@ def train(settings: Settings) -> float | None:
         check_installed()
     keep_freed_memory()
     with join_ranks(choose_device(config.trainer.device)) as ranks:
-        ranks.check(config.trainer)
+        config.trainer.check_ranks(ranks.world_size)
         if config.trainer.compile:
             check_compiler(ranks.device)
         pretrained = ranks.broadcast(settings.find_pretrained_weights() if ranks.is_main else None)
@@ -88,46 +88,44 @@ def train(settings: Settings) -> float | None:
         data = training_data(dataset, config)
         if checkpoint:
             load_weights(model, checkpoint)
-        observed_model = ranks.full_copy(model, config.trainer.parallel)
         if config.trainer.activation_checkpointing:
             model.checkpoint_activations()
-        wrapped = ranks.parallelize(model, config.trainer.parallel)
+        model.to(ranks.device)
         optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
         if checkpoint:
             load_optimizer(optimizer, checkpoint)
         if ranks.is_main:
             record_start(settings, start, dataset, pretrained)
-        writer = Writer(observed_model, dataset.tokenizer, config.data.document_end)
+        writer = Writer(model, dataset.tokenizer, config.data.document_end)
         context = RunContext(
             folder=run.path,
             config=config,
             varied=varied(overridden()),
-            model=observed_model,
+            model=model,
             corpus=corpus,
             dataset=dataset,
             write_sample=lambda: writer.write(config.observe.samples),
             first_step=state.step,
-            has_page=is_possible(observed_model, dataset.tokenizer),
+            has_page=is_possible(model, dataset.tokenizer),
             gives_hints=is_first(HydraConfig.get()),
             is_in_sweep=is_in_sweep(HydraConfig.get()),
         )
-        observe, is_finetuned = config.observe, config.init_from is not None
+        is_finetuned = config.init_from is not None
         # A new run saves the weights of another, which may be deleted or trained on.
         saves_start = is_finetuned and state.step == 0
-        # The order matters: the guard counts the skipped steps before others read the state, a full
-        # copy is gathered before observers look, and a step is saved before it is evaluated.
+        # The order matters: the guard counts the skipped steps before others read the state,
+        # and a step is saved before it is evaluated.
         callbacks = [
             StopOnSignal(),
             NonFiniteGuard(),
             Metrics(data.token_bytes),
-            FullCopy(observed_model, observe.is_observed, observe.histograms.every),
-            *(build_observers(observe, context) if ranks.is_main else []),
+            *(build_observers(config.observe, context) if ranks.is_main else []),
             Checkpointing(run.checkpoints, saves_start),
             Evaluation(data.validation, data.final_validation, data.token_bytes, is_finetuned),
         ]
         trainer = Trainer(
             config.trainer,
-            wrapped,
+            ranks.wrap(model),
             optimizer,
             data.batches,
             state,

@@ -44,7 +44,7 @@ def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus | None, Dataset]
             config.cache_dir,
             config.model.context_length,
             trusted=settings.trusts_data,
-            say=ranks.say,
+            say=ranks.print_main,
         )
     )
 
@@ -65,7 +65,7 @@ def create_or_resume(settings: Settings, dataset: Dataset, ranks: Ranks) -> Star
         start = _create(settings, dataset, ranks)
     run, step = start.run, start.state.step
     if step == settings.config.trainer.max_steps and run.has_summary(step):
-        ranks.say(
+        ranks.print_main(
             f"{run.path} has already completed its {step} steps: nothing to do. "
             f"To train longer, set trainer.max_steps to more than {step}."
         )

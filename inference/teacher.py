@@ -78,5 +78,5 @@ def _open_model(run: Path, tokenizer: Tokenizer, context_length: int, ranks: Ran
             f"{SETTING}: {run} reads {opened.config.model.context_length} tokens at once; set "
             f"model.context_length={opened.config.model.context_length}, or give another run"
         )
-    ranks.say(printable(f"learning from {run}, step {opened.step}"))
+    ranks.print_main(printable(f"learning from {run}, step {opened.step}"))
     return opened.model.requires_grad_(False)

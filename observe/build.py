@@ -39,17 +39,6 @@ class ObserversConfig:
                 "observe.attention.every too, or leave live.every out"
             )
 
-    def is_observed(self, step: int, last: int) -> bool:
-        """Whether an observer reads the model after `step` steps of a run of `last` steps, beside
-        those that do at an evaluation or a checkpoint."""
-        maps, every = self.attention, self.histograms.every
-        has_weights = self.live.has_weights(step, last, maps)
-        has_histograms = every > 0 and step % every == 0
-        logs_maps = self.tensorboard or self.wandb
-        return (logs_maps and maps.reads_maps(step, last)) or (
-            self.tensorboard and (has_weights or has_histograms)
-        )
-
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
     """The observers, in the order in which they are called; the main process has them."""

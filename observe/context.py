@@ -31,7 +31,7 @@ class RunContext:
     config: its settings, as dataclasses.
     varied: the names of settings, or of groups, that the command line sets, and that differ within
         a sweep.
-    model: the model in training, or of a sharded one a full copy.
+    model: the model in training.
     write_sample: writes a text with `model`.
     first_step: completed steps at the start.
     has_page: look.py can write a page in which the model runs.

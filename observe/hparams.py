@@ -17,7 +17,7 @@ NAMES = (
     *("optimizer.lr", "model.n_layers", "model.d_model", "data.name", "seed"),
     *("model.", "tokenizer.", "optimizer.", "data.n_bytes", "trainer.max_steps"),
     *("trainer.batch_size", "trainer.grad_accumulation", "trainer.max_grad_norm"),
-    *("trainer.precision", "trainer.compile", "trainer.parallel"),
+    *("trainer.precision", "trainer.compile"),
 )
 
 

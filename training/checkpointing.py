@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from torch import Tensor
-
 from training.callback import Callback, EvalMetrics
-from training.checkpoint import Checkpoints
-from training.distributed import full_tensor
+from training.checkpoint import Checkpoints, TensorFiles
 from training.guard import diverged
 from training.trainer import Trainer
 from training.weights import MODEL, OPTIMIZER
@@ -22,8 +19,6 @@ class Checkpointing(Callback):
     for the next one that is not, or for the end.
 
     at_start: also before the first step that is taken.
-
-    All ranks gather the full tensors; the main process writes them.
     """
 
     def __init__(self, checkpoints: Checkpoints, at_start: bool = False) -> None:
@@ -60,15 +55,12 @@ class Checkpointing(Callback):
         for name, parameter in trainer.model.named_parameters():
             if not parameter.isfinite().all():
                 raise diverged(trainer, f"{name} has values that are not finite")
-        weights: dict[str, Tensor] = dict(trainer.model.named_parameters())
-        files = {MODEL: weights, OPTIMIZER: trainer.optimizer.state_tensors()}
-        is_main = trainer.ranks.is_main
-        tensors = {
-            file: {name: _full(tensor, is_main) for name, tensor in values.items()}
-            for file, values in files.items()
-        }
         self.saved_step, trainer.checkpoint_pending = trainer.state.step, False
-        if is_main:
+        if trainer.ranks.is_main:
+            tensors: TensorFiles = {
+                MODEL: dict(trainer.model.named_parameters()),
+                OPTIMIZER: trainer.optimizer.state_tensors(),
+            }
             path = self.checkpoints.save(tensors, trainer.state, is_best, *_kept(trainer))
             trainer.call("on_checkpoint", path)
 
@@ -77,8 +69,3 @@ def _kept(trainer: Trainer) -> tuple[int, int]:
     """How many checkpoints are kept, and of which steps: the multiples of this number."""
     config = trainer.config
     return config.keep_checkpoints, config.checkpoint_every or 1
-
-
-def _full(tensor: Tensor, is_kept: bool) -> Tensor:
-    full = full_tensor(tensor.detach())
-    return full.cpu() if is_kept else full.new_empty(0)

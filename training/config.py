@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from common.errors import check_choice, check_range
+from common.errors import UserError, check_choice, check_range
 from model.loss import LOSS_TERMS
 from training.device import PRECISIONS
-from training.distributed import PARALLEL
 
 
 @dataclass
@@ -32,7 +31,6 @@ class TrainerConfig:
     device: str  # checked by `choose_device`
     precision: str
     compile: bool
-    parallel: str
     peak_tflops: float | None
     activation_checkpointing: bool
 
@@ -56,9 +54,18 @@ class TrainerConfig:
         check_range("z_loss", self.z_loss, least=0)
         check_range("distillation", self.distillation, least=0)
         check_choice("precision", self.precision, PRECISIONS)
-        check_choice("parallel", self.parallel, PARALLEL)
         if self.peak_tflops is not None:
             check_range("peak_tflops", self.peak_tflops, above=0, most=1e9)
+
+    def check_ranks(self, world_size: int) -> None:
+        """Raise UserError if so many ranks cannot share a batch, which each of them splits into
+        `grad_accumulation` parts."""
+        parts = world_size * self.grad_accumulation
+        if self.batch_size % parts:
+            raise UserError(
+                f"trainer.batch_size: {self.batch_size} cannot be divided among {world_size} "
+                f"ranks in {self.grad_accumulation} parts; give a multiple of {parts}"
+            )
 
     @property
     def used_teacher(self) -> str | None:

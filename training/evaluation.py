@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -151,32 +151,27 @@ class Evaluation(Callback):
     def _measure(self, trainer: Trainer, batches: EvalBatches) -> Measurement | None:
         """The loss over `batches`, shared among the ranks; None after a signal to stop."""
         ranks, began = trainer.ranks, time.perf_counter()
-        # Under fsdp all ranks must call the model equally often: each evaluates all batches.
-        share = ranks.world_size if trainer.config.parallel == "ddp" else 1
         precision = autocast(ranks.device, trainer.config.precision)
-        mine = self._own_batches(trainer, batches, share)
+        mine = self._own_batches(trainer, batches)
         sums = measure(trainer.model, mine, self.token_bytes, ranks.device, precision)
         trainer.seconds_paused += time.perf_counter() - began
         if trainer.stop_signal:
             return None
-        if share > 1:
-            nats, tokens, n_bytes = ranks.sum([sums.nats, sums.tokens, sums.bytes])
-            sums = Measurement(nats, int(tokens), int(n_bytes))
-        elif ranks.world_size > 1:
-            sums = ranks.broadcast(sums)  # so that all decide alike which is the best
-        if not math.isfinite(sums.nats):
-            raise diverged(trainer, f"the validation loss is {sums.nats}")
-        return replace(sums, bits=batches.bits)
+        nats, tokens, n_bytes = ranks.sum([sums.nats, sums.tokens, sums.bytes])
+        if not math.isfinite(nats):
+            raise diverged(trainer, f"the validation loss is {nats}")
+        return Measurement(nats, int(tokens), int(n_bytes), batches.bits)
 
     def _own_batches(
-        self, trainer: Trainer, batches: EvalBatches, share: int
+        self, trainer: Trainer, batches: EvalBatches
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's batches, up to a signal to stop. All ranks report equally many: they look at
         the signals together."""
-        everything, total = iter(batches), math.ceil(len(batches) / share)
+        ranks, everything = trainer.ranks, iter(batches)
+        total = math.ceil(len(batches) / ranks.world_size)
         for done in range(1, total + 1):
-            group = list(islice(everything, share))
-            yield from group[trainer.ranks.rank % share :][:1]
+            group = list(islice(everything, ranks.world_size))
+            yield from group[ranks.rank :][:1]
             trainer.call("on_eval_batch", done, total)
             if trainer.stop_signal:
                 return

@@ -2,7 +2,7 @@
 
 Matrices of equal shape are orthogonalised as one stack. For a small model this takes half the time
 of `torch.optim.Muon`, which processes one matrix after the other and always in bfloat16; here only
-where a device does not emulate it. With several ranks, each orthogonalises all matrices.
+where a device does not emulate it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from training.device import fast_precision
-from training.distributed import full_tensor, local_tensor, shard_as
 
 # Of the quintic polynomial that is iterated to move singular values towards one (Jordan et al.
 # 2024, "Muon: An optimizer for hidden layers").
@@ -54,26 +53,23 @@ class Muon:
             wide = [update if update.shape == shape else update.mT for update in updates]
             for parameter, result in zip(parameters, orthogonalise(torch.stack(wide)), strict=True):
                 full = result if parameter.shape == shape else result.mT
-                weight = local_tensor(parameter)
-                weight.mul_(decay)
-                change = local_tensor(shard_as(full * is_finite, parameter))
-                weight.add_(change, alpha=-lr * 0.2 * math.sqrt(max(shape)))
+                parameter.mul_(decay)
+                parameter.add_(full * is_finite, alpha=-lr * 0.2 * math.sqrt(max(shape)))
 
     def _update(
         self, parameter: nn.Parameter, is_finite: Bool[Tensor, ""]
     ) -> Float[Tensor, "rows columns"]:
-        """The full matrix of the gradient with Nesterov momentum, in the dtype in which it is
-        orthogonalised: bfloat16 if the device computes it fast, else float32. (The squares of a
-        gradient can be too small for float16.)"""
+        """The gradient with Nesterov momentum, in the dtype in which it is orthogonalised: bfloat16
+        if the device computes it fast, else float32. (The squares of a gradient can be too small
+        for float16.)"""
         assert parameter.grad is not None
-        average = local_tensor(self.state[parameter]["momentum_buffer"])
+        average = self.state[parameter]["momentum_buffer"]
         # Without finite gradients, the average stays what it is.
-        gradient = local_tensor(parameter.grad).where(is_finite, average)
+        gradient = parameter.grad.where(is_finite, average)
         average.lerp_(gradient, 1 - self.momentum)
         is_fast = fast_precision(parameter.device).dtype == torch.bfloat16
-        update = torch.empty_like(parameter, dtype=torch.bfloat16 if is_fast else torch.float32)
-        local_tensor(update).copy_(gradient.lerp(average, self.momentum))
-        return full_tensor(update)
+        update = gradient.lerp(average, self.momentum)
+        return update.to(torch.bfloat16 if is_fast else torch.float32)
 
 
 def orthogonalise(

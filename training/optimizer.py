@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from common.errors import check_range
-from training.distributed import local_tensor
 from training.muon import Muon
 
 
@@ -116,10 +115,10 @@ class AdamW:
         nothing unless `is_finite`."""
         moving = [parameter for parameter in self.state if parameter.grad is not None]
         adamw(
-            [local_tensor(parameter) for parameter in moving],
-            [local_tensor(parameter.grad) for parameter in moving if parameter.grad is not None],
-            [local_tensor(self.state[parameter]["exp_avg"]) for parameter in moving],
-            [local_tensor(self.state[parameter]["exp_avg_sq"]) for parameter in moving],
+            [*moving],
+            [parameter.grad for parameter in moving if parameter.grad is not None],
+            [self.state[parameter]["exp_avg"] for parameter in moving],
+            [self.state[parameter]["exp_avg_sq"] for parameter in moving],
             max_exp_avg_sqs=[],
             state_steps=[self.state[parameter]["step"] for parameter in moving],
             fused=True,
@@ -152,12 +151,11 @@ class SGD:
         rate = self.lr * scale * is_finite
         for parameter, state in self.state.items():
             if parameter.grad is not None:
-                velocity = local_tensor(state["momentum_buffer"])
-                new = velocity * self.momentum + local_tensor(parameter.grad)
+                velocity = state["momentum_buffer"]
+                new = velocity * self.momentum + parameter.grad
                 velocity.copy_(new.where(is_finite, velocity))
-                weight = local_tensor(parameter)
-                weight.mul_(1 - rate * self.weight_decay)
-                weight.sub_(velocity * rate)
+                parameter.mul_(1 - rate * self.weight_decay)
+                parameter.sub_(velocity * rate)
 
 
 Rule = AdamW | Muon | SGD

@@ -22,7 +22,7 @@ from model.loss import UNSCORED
 from training.callback import Callback, Summary
 from training.config import TrainerConfig
 from training.device import autocast, choose_precision
-from training.distributed import Ranks, full_tensor
+from training.distributed import Ranks
 from training.loss_scale import LossScaler
 from training.optimizer import Optimizer
 from training.state import TrainState
@@ -40,7 +40,7 @@ Teacher = Callable[[Int[Tensor, "batch query"]], Float[Tensor, "batch query voca
 class Trainer:
     """Trains a model to `config.max_steps`.
 
-    parallel_model: as `Ranks.parallelize` returns it. With several ranks every rank has a trainer.
+    parallel: as `Ranks.wrap` returns it. With several ranks every rank has a trainer.
     seed: that of dropout.
     teacher: what gives the probabilities that the loss term `distillation` is about.
     """
@@ -55,7 +55,7 @@ class Trainer:
     def __init__(
         self,
         config: TrainerConfig,
-        parallel_model: nn.Module,
+        parallel: nn.Module,
         optimizer: Optimizer,
         batches: BatchOfStep,
         state: TrainState,
@@ -67,9 +67,9 @@ class Trainer:
         self.config, self.optimizer, self.batches = config, optimizer, batches
         self.state, self.seed, self.ranks = state, seed, ranks or Ranks()
         self.callbacks, self.teacher = list(callbacks), teacher
-        self.parallel_model = parallel_model
-        self.model: nn.Module = getattr(parallel_model, "module", parallel_model)  # without DDP
-        self.forward = torch.compile(parallel_model) if config.compile else parallel_model
+        self.parallel = parallel
+        self.model: nn.Module = getattr(parallel, "module", parallel)  # without DDP
+        self.forward = torch.compile(parallel) if config.compile else parallel
         self.precision = choose_precision(self.ranks.device, config.precision, self.model)
         self.autocast = autocast(self.ranks.device, config.precision, self.model)
         self.scaler = LossScaler(state, self.precision.dtype)
@@ -123,8 +123,8 @@ class Trainer:
         count = (targets != UNSCORED).sum() / ranks.world_size  # on the host
         losses = torch.zeros(1 + len(self.terms), device=ranks.device)
         for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
-            ranks.set_gradient_sync(self.parallel_model, i == config.grad_accumulation)
-            with self.autocast:
+            is_last = i == config.grad_accumulation
+            with ranks.gradient_sync(self.parallel, is_last), self.autocast:
                 minimised, micro_losses = self.forward(
                     x,
                     targets=y,
@@ -137,9 +137,8 @@ class Trainer:
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
         self.targets = targets
         self.scaler.unscale(self.model.parameters())
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         self.loss, *self.loss_terms = ranks.mean(losses).unbind()
-        self.grad_norm = full_tensor(norm)
         self.is_finite = (self.loss + self.grad_norm).isfinite()
         self.call("on_gradients")
         self.lr = self.optimizer.step(state.step, self.is_finite)

@@ -12,7 +12,6 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from training.distributed import shard_as
 from training.optimizer import Optimizer
 from training.stored import readable
 
@@ -58,11 +57,11 @@ def _load(file: Path, tensors: Mapping[str, Tensor]) -> None:
             what = "missing" if name in tensors else "not expected"
             raise ValueError(f"{name:.80} is {what}")
         for name, tensor in tensors.items():
-            full = read_tensor(path, name)
+            value = read_tensor(path, name)
             if name == LEARNED_POSITIONS:
-                full = full[: len(tensor)]
-            if full.shape != tensor.shape:
+                value = value[: len(tensor)]
+            if value.shape != tensor.shape:
                 raise ValueError(
-                    f"{name} has the shape {[*full.shape]} instead of {[*tensor.shape]}"
+                    f"{name} has the shape {[*value.shape]} instead of {[*tensor.shape]}"
                 )
-            tensor.copy_(shard_as(full.to(tensor.device), tensor))
+            tensor.copy_(value)

@@ -35,7 +35,7 @@ from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
 from training.device import Precision, autocast, check_training_memory
-from training.distributed import FullCopy, Ranks
+from training.distributed import Ranks
 from training.evaluation import Evaluation, measure
 from training.guard import Diverged, NonFiniteGuard, largest_activations
 from training.metrics import Metrics
@@ -65,7 +65,6 @@ CONFIG = TrainerConfig(
     device="cpu",
     precision="fp32",
     compile=False,
-    parallel="ddp",
     peak_tflops=None,
     activation_checkpointing=False,
 )
@@ -816,29 +815,6 @@ def test_what_starts_also_ends(tmp_path: Path) -> None:
         made.fit()
     assert diary.events == [("start", 0), ("end", 0)]
     assert signal.getsignal(signal.SIGTERM) == handler
-
-
-def test_a_full_copy_is_that_of_the_model_where_observers_look(tmp_path: Path) -> None:
-    """At checkpoints (every 3 steps, at 1 on request), and every 4 steps with gradients."""
-    equal: list[bool] = []
-    gradients: list[bool] = []
-
-    class Compares(Callback):
-        def on_gradients(self, trainer: Trainer) -> None:
-            gradients.append(copied.token_embedding.weight.grad is not None)
-
-        def on_step(self, trainer: Trainer) -> None:
-            pairs = zip(copied.parameters(), trainer.model.parameters(), strict=True)
-            equal.append(all(torch.equal(*pair) for pair in pairs))
-
-    config = replace(CONFIG, max_steps=7, eval_every=0, checkpoint_every=3)
-    made, _ = trainer(tmp_path, config, observers=[Sends(signal.SIGUSR1, 1)])
-    assert isinstance(made.model, GPT)
-    copied = copy.deepcopy(made.model)
-    made.callbacks[3:3] = [FullCopy(copied, lambda step, _: step == 4, 4), Compares()]
-    fit(made)
-    assert equal == [True, False, True, True, False, True, True]
-    assert gradients == [False, False, False, True, True, True, True]  # the copy keeps its last
 
 
 def test_the_predictions_of_a_teacher_take_memory() -> None:
