@@ -42,7 +42,6 @@ from data.tokens import document_starts
 from inference import (
     OpenRun,
     each_checkpoint,
-    note_on_documents,
     open_run,
 )
 from inference.results import open_log
@@ -84,8 +83,6 @@ def main(cfg: DictConfig) -> None:
 def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     """Write the page in which the model runs."""
     weights, tokenizer = config.weights or "float16", opened.tokenizer
-    if opened.config.model.document_mask:
-        print(note_on_documents("the page"), file=sys.stderr)
     check_model(opened.config.model)
     check_tokenizer(tokenizer)
     check_size(opened.model.n_parameters, 1, weights)
@@ -134,7 +131,7 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
     seed = stored.get("seed")
     if stored.get("init_from") is None and type(seed) is int and 0 <= seed < 2**63:
         model = opened.model
-        first = initial_model(model.config, model.vocab_size, seed, model.eos_id)
+        first = initial_model(model.config, model.vocab_size, seed)
         yield 0, first.to(next(opened.model.parameters()).device)
     for each in each_checkpoint(opened):
         yield each.step, each.model

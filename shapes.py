@@ -30,7 +30,7 @@ from configs.cli import run_script
 from configs.schema import ShapesConfig, build
 from inference.opening import find_run, read_config
 from model import GPT, ModelConfig, record_attention
-from model.attention import CausalSelfAttention, window_mask
+from model.attention import CausalSelfAttention
 from model.block import Block
 from model.position import Rotary
 from training.device import check_memory
@@ -64,12 +64,9 @@ class Step(NamedTuple):
 def walk(
     attention: CausalSelfAttention,
     x: Float[Tensor, "batch token d_model"],
-    window: int | None = None,
 ) -> list[Step]:
-    """Run `x` through the module and return every tensor, in the order of computation. A token
-    attends to the newest `window` tokens (None: to all up to itself)."""
-    mask = None if window is None else window_mask(x.shape[1], x.shape[1], window)[None, None]
-    masked = "later keys" if mask is None else "later keys and those before the window"
+    """Run `x` through the module and return every tensor, in the order of computation."""
+    masked = "later keys" if attention.window is None else "later keys and those before the window"
     seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of each layer, by name
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
@@ -78,7 +75,7 @@ def walk(
     hooks = [layer.register_forward_hook(watch(name)) for name, layer in attention.named_children()]
     try:
         with record_attention(attention, keep="steps") as layers:
-            output = attention(x, mask=mask)
+            output = attention(x)
     finally:
         for hook in hooks:
             hook.remove()
@@ -125,12 +122,12 @@ def print_walk(config: ModelConfig) -> None:
     positions = config.context_length * config.d_head  # of their table
     needed = 4 * (config.n_weights(256) + positions)
     check_memory(needed, torch.device("cpu"), "it", "or model.context_length")
-    model = GPT(config, vocab_size=256, eos_id=0).eval()  # no byte of TEXTS is 0
+    model = GPT(config, vocab_size=256).eval()
     tokens = torch.tensor([list(text) for text in TEXTS])[:, : config.context_length]
     block = model.blocks[0]
     assert isinstance(block, Block)
     x = model.position(model.token_embedding(tokens), 0)
-    steps = walk(block.attention, block.attention_norm(x), config.window)
+    steps = walk(block.attention, block.attention_norm(x))
 
     table = full_width_table("step", "shape", "formula", "axes")
     for step in steps:

@@ -18,7 +18,6 @@ FREE = (
     "model.dropout",
     "model.attention_dropout",
     "model.context_length",
-    "model.document_mask",
 )
 
 

@@ -21,7 +21,6 @@ from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tokenizer import end_token, first_token_of, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
 from inference import OpenRun, open_run
-from inference.opening import note_on_documents
 from model.hugging_face import ARCHITECTURES, family
 from training.weights import MODEL, write_tensors
 
@@ -47,13 +46,10 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             (folder / "README.md").write_text(card, encoding="utf-8")
     except ValueError as error:
         raise UserError(str(error)) from error
-    lines = [
-        f"Wrote {target}: {ARCHITECTURES[family(model)]}, from {opened.checkpoint}. In Python:",
-        f"  AutoModelForCausalLM.from_pretrained({str(target)!r})",
-    ]
-    if model.document_mask:
-        lines.append(note_on_documents("transformers"))
-    return "\n".join(lines)
+    return (
+        f"Wrote {target}: {ARCHITECTURES[family(model)]}, from {opened.checkpoint}. In Python:\n"
+        f"  AutoModelForCausalLM.from_pretrained({str(target)!r})"
+    )
 
 
 def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
@@ -87,8 +83,6 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
             f"note: llama.cpp cuts text for this tokenizer with its pattern {cut.name}, the most "
             "similar that it has; some texts give other tokens there"
         )
-    if model.document_mask:
-        lines.append(note_on_documents("llama.cpp"))
     return "\n".join(lines)
 
 

@@ -94,7 +94,7 @@ def read_weights(
 
 def _parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, torch.Size]:
     with torch.device("meta"):  # takes no memory
-        model = GPT(config, vocab_size, eos_id=0)  # no weight depends on the id
+        model = GPT(config, vocab_size)
     return {name: parameter.shape for name, parameter in model.named_parameters()}
 
 

@@ -5,7 +5,6 @@ from inference.opening import (
     OpenRun,
     each_checkpoint,
     new_model,
-    note_on_documents,
     open_run,
 )
 from inference.results import results
@@ -18,7 +17,6 @@ __all__ = [
     "each_checkpoint",
     "generate",
     "new_model",
-    "note_on_documents",
     "open_run",
     "results",
     "sampling_probabilities",

@@ -111,14 +111,6 @@ class OpenRun:
         return Writer(self.model, self.tokenizer, self.config.document_end).write(sampling)
 
 
-def note_on_documents(where: str) -> str:
-    """What to say of a model with `document_mask` in another program, which has no such mask."""
-    return (
-        f"note: {where} does not know model.document_mask; there, tokens also attend to what comes "
-        "before a token that ends a document"
-    )
-
-
 def open_run(
     path: str | Path = "runs/latest",
     checkpoint: str = "best",
@@ -160,12 +152,8 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
 
 
 def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
-    """A model with new weights for the tokens of a tokenizer. Raises UserError if the model needs a
-    token that ends a document, and there is none."""
-    try:
-        return GPT(config, tokenizer.vocab_size, next(iter(tokenizer.eos_ids), None))
-    except ValueError as error:
-        raise UserError(f"model.{error}") from error
+    """A model with new weights for the tokens of a tokenizer."""
+    return GPT(config, tokenizer.vocab_size)
 
 
 def load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> GPT:

@@ -10,12 +10,10 @@ import torch
 from model import GPT, ModelConfig
 
 
-def initial_model(
-    config: ModelConfig, vocab_size: int, seed: int, eos_id: int | None = None
-) -> GPT:
+def initial_model(config: ModelConfig, vocab_size: int, seed: int) -> GPT:
     """The model with which train.py begins a run of this seed; sets torch's random state."""
     torch.manual_seed(seed)
-    return GPT(config, vocab_size, eos_id).eval()
+    return GPT(config, vocab_size).eval()
 
 
 def values_of(model: GPT) -> dict[str, np.ndarray]:

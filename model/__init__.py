@@ -6,7 +6,6 @@ Promises: tensors of token ids in, tensors out. Knows nothing of text, training 
 from model.attention import (
     AttentionSteps,
     causal_mask,
-    document_mask,
     explicit_attention,
     fused_attention,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "ablate_each_head",
     "causal_mask",
     "cross_entropy",
-    "document_mask",
     "edit",
     "evaluating",
     "explain_score",

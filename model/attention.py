@@ -52,20 +52,6 @@ def causal_mask(
     return torch.ones(query, key, dtype=torch.bool, device=device).tril(key - query)
 
 
-def document_mask(ends: Bool[Tensor, "batch key"], query: int) -> Bool[Tensor, "batch 1 query key"]:
-    """Which keys each of the last `query` tokens may attend to (True): its own token and earlier
-    ones of the same document.
-
-    `ends` marks the tokens that end a document, which are its last ones: the document of a token is
-    the number of marks before it.
-
-    Raises as `causal_mask` does.
-    """
-    document = ends.cumsum(1) - ends.long()
-    same = document[:, -query:, None] == document[:, None, :]
-    return (same & causal_mask(query, ends.shape[1], ends.device))[:, None]
-
-
 def window_mask(
     query: int, key: int, window: int, device: torch.device | str = "cpu"
 ) -> Bool[Tensor, "query key"]:
@@ -203,6 +189,7 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.d_head = d_head = config.d_head
+        self.window = config.window
         dropout = config.attention_dropout
         self.dropout = config.dropout if dropout is None else dropout
         self.query = nn.Linear(config.d_model, config.n_heads * d_head, bias=config.bias)
@@ -229,7 +216,6 @@ class CausalSelfAttention(nn.Module):
         self,
         x: Float[Tensor, "batch query d_model"],
         cache: LayerCache | None = None,
-        mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         start = 0 if cache is None else cache.length
 
@@ -242,6 +228,9 @@ class CausalSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
 
+        mask = None  # causal
+        if self.window is not None:
+            mask = window_mask(query.shape[2], key.shape[2], self.window, x.device)
         dropout = self.dropout if self.training else 0.0
         context = self.attend(query, key, value, mask, dropout)
         for edit in self.edits:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from common.errors import check_range
@@ -35,9 +35,8 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "batch query d_model"],
         cache: LayerCache | None = None,
-        mask: Bool[Tensor, "_batch 1 query key"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        x = x + self.attention(self.attention_norm(x), cache, mask)
+        x = x + self.attention(self.attention_norm(x), cache)
         return x + self.mlp(self.mlp_norm(x))
 
 

@@ -7,7 +7,7 @@ Knows nothing of how the tokens are chosen or of what happens when the window is
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from model.config import ModelConfig
@@ -44,8 +44,7 @@ class LayerCache:
 
 
 class KVCache:
-    """One `LayerCache` per layer, for `batch` sequences of equal length; and which tokens end a
-    document."""
+    """One `LayerCache` per layer, for `batch` sequences of equal length."""
 
     def __init__(
         self,
@@ -62,23 +61,14 @@ class KVCache:
             )
             for _ in range(config.n_layers)
         ]
-        self.ends = torch.zeros(shape[:2], device=device, dtype=torch.bool)
 
     @property
     def length(self) -> int:
         """How many tokens are stored."""
         return self.layers[0].length
 
-    def append_ends(self, ends: Bool[Tensor, "batch new"]) -> Bool[Tensor, "batch key"]:
-        """Store which of the tokens that the layers will append end a document, and return a view
-        of all of them."""
-        end = self.length + ends.shape[1]
-        self.ends[:, self.length : end] = ends
-        return self.ends[:, :end]
-
     def repeat(self, times: int) -> None:
         """Repeat every sequence `times` times in a row."""
-        self.ends = self.ends.repeat_interleave(times, dim=0)
         for layer in self.layers:
             layer.key, layer.value = (
                 tensor.repeat_interleave(times, dim=0) for tensor in (layer.key, layer.value)

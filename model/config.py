@@ -22,7 +22,6 @@ KNOWN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("n_layers", "n_heads", "d_model", "context_length", "n_kv_heads"), ANY),
     **dict.fromkeys(("d_head", "d_mlp", "qk_norm", "bias", "tied_embeddings"), ANY),
     **dict.fromkeys(("rope_theta", "norm_eps", "dropout", "attention_dropout"), ANY),
-    "document_mask": ANY,  # with a note
     "norm": ("layernorm", "rmsnorm"),
     "position": ("learned", "rotary"),
     "mlp": ("gelu", "swiglu"),
@@ -70,8 +69,6 @@ class ModelConfig:
     attention_dropout: float | None = None
     """Dropout probability of attention weights; None: dropout. Zero is faster, since PyTorch's
     fused kernels for CPUs do not support dropout."""
-    document_mask: bool = False
-    """Tokens attend only to tokens of their own document within the window."""
     window: int | None = None
     """How many of the newest tokens a token attends to, its own among them; None: to all."""
     logit_softcap: float | None = None

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.attention import CausalSelfAttention, document_mask, window_mask
+from model.attention import CausalSelfAttention
 from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
@@ -30,22 +30,12 @@ EMBEDDING_STD = 0.5
 
 
 class GPT(nn.Module):
-    """A decoder-only transformer over `vocab_size` tokens.
+    """A decoder-only transformer over `vocab_size` tokens."""
 
-    eos_id: the token that ends a document; only `config.document_mask` needs it, and raises
-        ValueError without it.
-    """
-
-    def __init__(self, config: ModelConfig, vocab_size: int, eos_id: int | None = None) -> None:
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
-        if config.document_mask and eos_id is None:
-            raise ValueError(
-                "document_mask: the tokenizer has no token that ends a document; give false, or "
-                "choose another tokenizer"
-            )
         self.config = config
         self.vocab_size = vocab_size
-        self.eos_id = eos_id
         self.token_embedding = nn.Embedding(vocab_size, config.d_model)
         self.position = POSITIONS[config.position].embeddings(config)
         self.embedding_dropout = Dropout(config.dropout)
@@ -124,26 +114,9 @@ class GPT(nn.Module):
                 f"context_length={self.config.context_length}; give fewer"
             )
         x = self.embed(tokens, start)
-        mask = self.mask(tokens, cache)
         for index, block in enumerate(self.blocks):
-            x = block(x, None if cache is None else cache.layers[index], mask)
+            x = block(x, None if cache is None else cache.layers[index])
         return self.final_norm(x)
-
-    def mask(
-        self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
-    ) -> Bool[Tensor, "_batch 1 query key"] | None:
-        """Which keys the tokens may attend to (True), in all blocks; None: those up to their own
-        place."""
-        mask, n_query = None, tokens.shape[1]
-        if self.config.document_mask:
-            assert self.eos_id is not None
-            ends = torch.eq(tokens, self.eos_id)
-            mask = document_mask(ends if cache is None else cache.append_ends(ends), n_query)
-        if self.config.window is not None:
-            n_key = n_query + (0 if cache is None else cache.length)
-            window = window_mask(n_query, n_key, self.config.window, tokens.device)
-            mask = window[None, None] if mask is None else mask & window
-        return mask
 
     def embed(
         self, tokens: Int[Tensor, "batch query"], start: int = 0

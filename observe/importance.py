@@ -70,16 +70,10 @@ def losses(
         pairs = zip(model.final_norm(x).split(1), targets.split(1), strict=True)
         return torch.stack([model.loss(one, y, "sum") for one, y in pairs])
 
-    mask = model.mask(inputs)
-
     def apply(
         block: nn.Module, streams: Float[Tensor, "copy batch query d_model"]
     ) -> Float[Tensor, "copy batch query d_model"]:
-        if mask is None:
-            masks = None
-        else:  # that of a window may be (1, 1, query, key), for all sequences
-            masks = mask.expand(len(inputs), *mask.shape[1:]).repeat(len(streams), 1, 1, 1)
-        return block(streams.flatten(0, 1), None, masks).unflatten(0, (len(streams), -1))
+        return block(streams.flatten(0, 1)).unflatten(0, (len(streams), -1))
 
     # The residual stream of the model, and then those without one head each, of the layers so far.
     streams = model.embed(inputs)[None]

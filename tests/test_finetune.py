@@ -17,10 +17,8 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from common.files import replace_link
-from data import Tokenizer
 from exchange.weights import read_tensors
 from inference import open_run
-from model import record_attention
 from tests.conftest import ROOT, begin, command, files, finish, metrics, succeed
 from tests.test_strangers import configure, rewrite
 
@@ -351,31 +349,3 @@ def test_the_experiment_and_what_overrides_it(here: Path) -> None:
     assert stored["optimizer"]["lr"] == 7e-4
     assert stored["optimizer"]["warmup_steps"] == experiment["optimizer"]["warmup_steps"]
     assert stored["trainer"]["batch_size"] == experiment["trainer"]["batch_size"]
-
-
-def test_attention_stays_within_documents(here: Path) -> None:
-    """The base gets a tokenizer whose documents end with a line."""
-    folder = here / "runs/base/tokenizer"
-    Tokenizer.load(folder).with_special_ids(None, True, (10,)).save(folder)
-    settings = (*FINETUNE, "trainer.max_steps=20", "trainer.checkpoint_every=10")
-    given = ("init_from=runs/base", "model.document_mask=true", "run_dir=run")
-    succeed("train", *settings, *given, cwd=here)
-    succeed("train", "resume=run", "trainer.max_steps=30", cwd=here)
-    opened = open_run(here / "run", "last")
-    with torch.no_grad(), record_attention(opened.model) as maps:
-        opened.model(torch.tensor([opened.tokenizer.encode("ab\ncd")]))
-    for weights in maps:
-        assert (weights[:, :, 3:, :3] == 0).all() and (weights[:, :, 2, :3] > 0).all()
-    note = "does not know model.document_mask; there, tokens also attend to what comes before"
-    assert note in succeed("convert", "source=run", "to=folder", cwd=here)
-    look = command("look", "run=run", "html=page.html", cwd=here)
-    assert look.returncode == 0 and f"note: the page {note}" in look.stderr
-
-
-def test_a_tokenizer_without_a_token_that_ends_documents_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("Once there was a hen. It sang.\n" * 2000)
-    mask = ("tokenizer=byte", "model.document_mask=true")
-    done = command("train", *TEXT, *mask, *MODEL, *TRAINER, "run_dir=run", cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith("error: model.document_mask: the tokenizer has no token that")
-    assert not (tmp_path / "run").exists()

@@ -50,8 +50,8 @@ def test_the_steps_match_the_module(choices):
 
 
 def test_keys_before_the_window_are_masked():
-    attention = CausalSelfAttention(preset("model", "nano", **SIZES))
-    steps = {step.name: step for step in walk(attention, torch.randn(3, 7, 24), 2)}
+    attention = CausalSelfAttention(preset("model", "nano", **SIZES, window=2))
+    steps = {step.name: step for step in walk(attention, torch.randn(3, 7, 24))}
     expected = torch.tensor([[j in (i - 1, i) for j in range(7)] for i in range(7)])
     assert torch.equal(steps["weights"].tensor > 0, expected.expand_as(steps["weights"].tensor))
     assert steps["masked"].formula == "scaled; later keys and those before the window: -inf"

@@ -51,11 +51,9 @@ def make_config() -> Callable[..., ModelConfig]:
 def make_model(make_config: Callable[..., ModelConfig]) -> Callable[..., GPT]:
     """Build a small model in which every parameter is random, including biases and norms."""
 
-    def make(
-        vocab_size: int = 13, seed: int = 0, end: int | None = None, **settings: object
-    ) -> GPT:
+    def make(vocab_size: int = 13, seed: int = 0, **settings: object) -> GPT:
         torch.manual_seed(seed)
-        model = GPT(make_config(**settings), vocab_size, end)
+        model = GPT(make_config(**settings), vocab_size)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_(mean=1.0 if parameter.dim() == 1 else 0.0, std=0.4)

@@ -3,6 +3,8 @@ unchanged."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -192,7 +194,7 @@ def test_gradients_flow_past_constants(make_model, family):
     weights get none."""
     model, tokens = make_model(**family), torch.randint(13, (3, 8))
     width, shared = model.config.d_head, 4 // model.config.n_kv_heads
-    constants = {head: torch.randn(width) for head in HEADS}
+    constants: dict[Any, torch.Tensor] = {head: torch.randn(width) for head in HEADS}
     constants["mlp 1"] = torch.randn(model.config.d_model)
 
     def gradients():
@@ -210,8 +212,8 @@ def test_gradients_flow_past_constants(make_model, family):
             gradient = got[f"blocks.{layer}.attention.{matrix}.weight"]
             is_shared = gradient.unflatten(0, (-1, width))[head // shared].any()
             assert is_shared == (shared > 1), "a shared key and value serve another head"
-    for head in HEADS:
-        replace_context(model, [head], lambda part, value=constants[head]: value.expand_as(part))
+    for place in HEADS:
+        replace_context(model, [place], lambda part, value=constants[place]: value.expand_as(part))
     added = constants["mlp 1"].expand(3, 8, -1)
     model.blocks[1].mlp.register_forward_hook(lambda _module, _inputs, _output: added)
     expected = gradients()

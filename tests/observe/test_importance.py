@@ -15,19 +15,17 @@ from configs.schema import preset
 from data import Dataset, open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
-from model import GPT, causal_mask
+from model import GPT
 from model.block import Block
 from observe import importance as importance_module
 from observe.importance import FEWEST, MOST, held_out, importance
 from tests.conftest import small_config
 from tests.observe.conftest import run_context
 
-END = 7
-
 
 def model(context_length: int, **choices: object) -> GPT:
     torch.manual_seed(0)
-    gpt = GPT(small_config(3, 2, 12, context_length, d_head=4, **choices), 256, END)
+    gpt = GPT(small_config(3, 2, 12, context_length, d_head=4, **choices), 256)
     with torch.no_grad():
         for parameter in gpt.parameters():
             parameter.normal_(std=0.3)
@@ -35,18 +33,13 @@ def model(context_length: int, **choices: object) -> GPT:
 
 
 @pytest.mark.parametrize("copies", [1, 2, 16])
-@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"document_mask": True}, "window"])
+@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"window": 3}])
 def test_importance_is_that_of_hooks_that_replace_the_output_of_one_head(
-    choices: dict[str, Any] | str, copies: int, monkeypatch: pytest.MonkeyPatch
+    choices: dict[str, Any], copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importance_module, "COPIES", copies)
-    if isinstance(choices, str):  # one mask for all sequences, as a model of one's own may have
-        window = causal_mask(9, 9).triu(-2)
-        monkeypatch.setattr(GPT, "mask", lambda *_: window[None, None])
-        choices = {}
     gpt = model(16, **choices, dropout=0.5).train()
     inputs, targets = torch.randint(256, (2, 4, 9))
-    inputs[:, 4] = END
     targets[0, :3] = -100  # not scored
     before = {name: each.clone() for name, each in gpt.state_dict().items()}
     found = importance(gpt, (inputs, targets))
