@@ -5,7 +5,6 @@ Promises: pre-norm blocks only (a norm acts on the input of a branch, never on t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -65,11 +64,6 @@ class PlainMLP(nn.Module):
         self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
         self.residual_dropout = Dropout(config.dropout)
 
-    @staticmethod
-    def default_width(d_model: int) -> int:
-        """4 d_model (Vaswani et al. 2017)."""
-        return 4 * d_model
-
     def forward(
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
@@ -98,20 +92,10 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
         self.residual_dropout = Dropout(config.dropout)
 
-    @staticmethod
-    def default_width(d_model: int) -> int:
-        """8/3 d_model, since there are three matrices instead of two (Shazeer 2020), rounded up to
-        a multiple of 32."""
-        return 32 * math.ceil(8 * d_model / 96)
-
     def forward(
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
         return self.residual_dropout(self.down(F.silu(self.gate(x)) * self.up(x)))
 
 
-MLPS: dict[str, type[PlainMLP] | type[SwiGLU]] = {
-    "gelu": GeluMLP,
-    "relu2": SquaredReluMLP,
-    "swiglu": SwiGLU,
-}
+MLPS = {"gelu": GeluMLP, "relu2": SquaredReluMLP, "swiglu": SwiGLU}

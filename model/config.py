@@ -7,7 +7,7 @@ formats have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,12 @@ from common.errors import check_choice, check_range
 MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typo
 MAX_SIZE = 10**9
 MAX_CONTEXT = 1 << 20  # the weights of a model with rotary positions do not bound it
+# The names of parts. The tables NORMS, POSITIONS and MLPS, beside the code, have an entry for each.
+CHOICES = {
+    "norm": ("layernorm", "rmsnorm"),
+    "position": ("learned", "rotary"),
+    "mlp": ("gelu", "relu2", "swiglu"),
+}
 ANY = ()
 # What the other implementations of the model know: Hugging Face transformers, GGUF, the live page.
 KNOWN: dict[str, tuple[str, ...]] = {
@@ -53,7 +59,7 @@ class ModelConfig:
     d_head: Derived
     """Width of one head; None: d_model / n_heads."""
     d_mlp: Derived
-    """Hidden width of the MLP; None: the `default_width` of its class."""
+    """Hidden width of the MLP; None: `_mlp_width`."""
     dropout: float
     norm: str
     position: str
@@ -75,19 +81,13 @@ class ModelConfig:
     """Logits are between -logit_softcap and logit_softcap; None: unbounded."""
 
     def __post_init__(self) -> None:
-        # Here, since the parts are built from a config.
-        from model.block import MLPS
-        from model.norm import NORMS
-        from model.position import POSITIONS
-
         for name in ("n_layers", "n_heads", "d_model", "context_length"):
             check_range(name, getattr(self, name), 1, MAX_SIZE)
         check_range("n_layers", self.n_layers, most=MAX_LAYERS)
         check_range("context_length", self.context_length, most=MAX_CONTEXT)
-        check_choice("norm", self.norm, NORMS)
-        check_choice("position", self.position, POSITIONS)
-        check_choice("mlp", self.mlp, MLPS)
-        self._derive_sizes(MLPS[self.mlp].default_width)
+        for name, known in CHOICES.items():
+            check_choice(name, getattr(self, name), known)
+        self._derive_sizes()
         for name in ("n_kv_heads", "d_head", "d_mlp"):
             check_range(name, getattr(self, name), 1, 3 * MAX_SIZE)
         self._check_heads()
@@ -118,7 +118,7 @@ class ModelConfig:
                     f"model.{field.name}: {value} is unknown to {where}; it knows only {names}"
                 )
 
-    def _derive_sizes(self, mlp_width: Callable[[int], int]) -> None:
+    def _derive_sizes(self) -> None:
         if self.n_kv_heads is None:
             self.n_kv_heads = self.n_heads
         if self.d_head is None:
@@ -129,7 +129,12 @@ class ModelConfig:
                 )
             self.d_head = self.d_model // self.n_heads
         if self.d_mlp is None:
-            self.d_mlp = mlp_width(self.d_model)
+            self.d_mlp = self._mlp_width()
+
+    def _mlp_width(self) -> int:
+        """4 d_model (Vaswani et al. 2017); for swiglu 8/3 d_model, since it has three matrices
+        instead of two (Shazeer 2020), rounded up to a multiple of 32."""
+        return 32 * math.ceil(8 * self.d_model / 96) if self.mlp == "swiglu" else 4 * self.d_model
 
     def _check_heads(self) -> None:
         if self.n_heads % self.n_kv_heads:

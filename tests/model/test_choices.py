@@ -3,6 +3,7 @@ implementations of the model do not know is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 import pytest
@@ -11,8 +12,11 @@ import torch
 from common.errors import UserError
 from live.page import check_model
 from model import KVCache, ModelConfig, cross_entropy, linear_cross_entropy, loss, record_attention
-from model.config import ANY, KNOWN
+from model.block import MLPS
+from model.config import ANY, CHOICES, KNOWN
 from model.hugging_face import family as family_of
+from model.norm import NORMS
+from model.position import POSITIONS
 from tests.conftest import small_config
 
 TOKENS = torch.randint(13, (3, 8), generator=torch.Generator().manual_seed(1))
@@ -64,6 +68,11 @@ def test_capped_logits_and_their_loss(make_model, monkeypatch, part_bytes):
     gradients = [torch.autograd.grad(value, (hidden, weight)) for value in both]
     for ours, reference in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, reference)
+
+
+def test_every_choice_has_its_code():
+    tables: dict[str, Mapping[str, object]] = {"norm": NORMS, "position": POSITIONS, "mlp": MLPS}
+    assert {name: tuple(table) for name, table in tables.items()} == CHOICES
 
 
 OTHERS = {
