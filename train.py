@@ -11,7 +11,6 @@ if __name__ == "__main__":
 import logging
 import math
 import sys
-from functools import partial
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -23,7 +22,6 @@ from configs.settings import Settings, open_settings
 from configs.start import create_or_resume, load_data, record_start
 from configs.sweep import is_first, is_in_sweep, named_output, varied
 from inference import Writer, new_model
-from inference.teacher import open_teacher
 from live.page import is_possible
 from observe.build import build_observers
 from observe.context import RunContext
@@ -74,16 +72,10 @@ def train(settings: Settings) -> float | None:
         corpus, dataset = load_data(settings, ranks)
         torch.manual_seed(config.seed)
         model = model or new_model(config.model, dataset.tokenizer)
-        path, length = config.trainer.used_teacher, config.model.context_length
-        new_teacher = partial(open_teacher, path, dataset.tokenizer, length, ranks)
-        # What is wrong with it is said before a run is created; a finished run does not need it.
-        teacher = None if settings.resumed else new_teacher()
         start = create_or_resume(settings, dataset, ranks)
         if start is None:
             assert settings.resumed
             return settings.resumed.val_bpb
-        if settings.resumed:
-            teacher = new_teacher()
         run, state, checkpoint = start
         data = training_data(dataset, config)
         if checkpoint:
@@ -132,7 +124,6 @@ def train(settings: Settings) -> float | None:
             config.seed,
             ranks,
             callbacks,
-            teacher,
         )
         with run.in_place():
             summary = trainer.fit()

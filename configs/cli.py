@@ -359,10 +359,10 @@ def overridden() -> list[str]:
 
 
 def _settled(argument: str) -> str:
-    """An argument of a sweep, with `runs/latest` as the run to start from or to learn from replaced
-    by the folder of that run: each run of the sweep becomes the latest."""
+    """An argument of a sweep, with `runs/latest` as the run to start from replaced by the folder of
+    that run: each run of the sweep becomes the latest."""
     setting = setting_name(argument)
-    if setting not in ("init_from", "trainer.teacher"):
+    if setting != "init_from":
         return argument
 
     def folder(match: re.Match[str]) -> str:

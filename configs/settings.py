@@ -21,7 +21,6 @@ from data import Tokenizer, TokenizerConfig
 from data.sources import is_url
 from data.tokenizer import IMPORTED
 from inference.pretrained import Pretrained, open_pretrained
-from inference.teacher import find_teacher
 from model import GPT
 from training.run import RUNS, Run, check_new
 from training.stored import flat, read_settings
@@ -87,8 +86,6 @@ def open_settings(cfg: DictConfig) -> Settings:
     path = cfg.data.get("path")
     if isinstance(path, str) and path not in ("", "-") and not is_url(path):
         cfg.data.path = literal(_lasting_path(cfg.data.path))
-    if cfg.trainer.teacher is not None:
-        cfg.trainer.teacher = literal(_lasting_path(find_teacher(cfg.trainer.teacher)))
     if cfg.data.name == "shakespeare" and cfg.data.path is not None:
         for name in ("data.url", "data.cache_dir"):
             if name in overridden():

@@ -7,7 +7,7 @@ random state and the config. Knows nothing of text, of training or of sampling.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -21,7 +21,7 @@ from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.dropout import Dropout
-from model.loss import linear_losses, softcap
+from model.loss import linear_cross_entropy, softcap
 from model.norm import NORMS
 from model.position import POSITIONS, LearnedPosition
 
@@ -52,24 +52,14 @@ class GPT(nn.Module):
         cache: KVCache | None = None,
         targets: Int[Tensor, "batch query"] | None = None,
         reduction: str = "mean",
-        terms: Mapping[str, float] | None = None,
-        soft_targets: Float[Tensor, "batch query vocab"] | None = None,
-    ) -> (
-        Float[Tensor, "batch query vocab"]
-        | Float[Tensor, ""]
-        | tuple[Float[Tensor, ""], Float[Tensor, " loss"]]
-    ):
+    ) -> Float[Tensor, "batch query vocab"] | Float[Tensor, ""]:
         """Logits of the next token at every position; raises as `hidden` does.
 
-        With `targets`, the loss of these tokens, and with `terms` too, both results of
-        `linear_losses`: in less memory than from the logits.
+        With `targets`, the loss of these tokens, as `linear_cross_entropy` returns it: in less
+        memory than from the logits.
         """
         hidden = self.hidden(tokens, cache)
-        if targets is None:
-            return self.logits(hidden)
-        if terms is None:
-            return self.loss(hidden, targets, reduction)
-        return self.losses(hidden, targets, terms, reduction, soft_targets)
+        return self.logits(hidden) if targets is None else self.loss(hidden, targets, reduction)
 
     def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes vocab"]:
         """The logits of what `hidden` returns."""
@@ -82,19 +72,8 @@ class GPT(nn.Module):
         reduction: str = "mean",
     ) -> Float[Tensor, ""]:
         """The loss of what `hidden` returns."""
-        return self.losses(hidden, targets, {}, reduction)[0]
-
-    def losses(
-        self,
-        hidden: Float[Tensor, "batch query d_model"],
-        targets: Int[Tensor, "batch query"],
-        terms: Mapping[str, float],
-        reduction: str = "mean",
-        soft_targets: Float[Tensor, "batch query vocab"] | None = None,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
-        """The loss of what `hidden` returns with `terms`, and each apart, as `linear_losses`."""
         weight, cap = self.unembedding.weight, self.config.logit_softcap
-        return linear_losses(hidden, weight, targets, terms, reduction, cap, soft_targets)
+        return linear_cross_entropy(hidden, weight, targets, reduction, cap)
 
     def hidden(
         self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None

@@ -1,4 +1,4 @@
-"""The loss of the next token, from logits or from what they are computed from, and terms beside it.
+"""The loss of the next token, from logits or from what they are computed from.
 
 Promises: nats, computed in float32 whatever the dtype of the logits. Except in compiled code, the
 logits of a large batch are not in memory as a whole: with a vocabulary of 50,000 tokens, they would
@@ -7,7 +7,6 @@ be most of what a training step needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -33,35 +32,6 @@ def cross_entropy(
     return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction=reduction)
 
 
-def z_loss(
-    logits: Float[Tensor, "*axes vocab"], targets: Int[Tensor, "*axes"], _soft_targets: object
-) -> Float[Tensor, ""]:
-    """The sum of log(Z)^2 over the scored tokens, where Z normalises the softmax: it keeps the
-    logits from drifting (Chowdhery et al. 2022, PaLM, section 5)."""
-    log_z = logits.float().logsumexp(-1)
-    return log_z.square().where(targets != UNSCORED, 0).sum()
-
-
-def distillation(
-    logits: Float[Tensor, "*axes vocab"],
-    targets: Int[Tensor, "*axes"],
-    soft_targets: Float[Tensor, "*axes vocab"] | None,
-) -> Float[Tensor, ""]:
-    """The sum of the cross-entropy with a teacher's predictions over the scored tokens (Hinton et
-    al. 2015, "Distilling the Knowledge in a Neural Network", section 2, at temperature 1)."""
-    assert soft_targets is not None
-    flat, soft = logits.flatten(0, -2).float(), soft_targets.flatten(0, -2)
-    losses = F.cross_entropy(flat, soft, reduction="none")
-    return losses.where(targets.flatten() != UNSCORED, 0).sum()
-
-
-# What can be added to the loss in training, as the sum over the scored tokens: functions of logits,
-# targets, and the soft targets if there are any. The weight of a term is the setting
-# `trainer.<name>`.
-LossTerm = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-LOSS_TERMS: dict[str, LossTerm] = {"z_loss": z_loss, "distillation": distillation}
-
-
 def softcap(logits: Float[Tensor, "*axes"], cap: float | None) -> Float[Tensor, "*axes"]:
     """cap tanh(logits / cap), between -cap and cap (Gemma 2, Riviere et al. 2024, section 2); None:
     the logits themselves."""
@@ -75,23 +45,9 @@ def linear_cross_entropy(
     reduction: str = "mean",
     cap: float | None = None,
 ) -> Float[Tensor, ""]:
-    """`cross_entropy` of the logits `softcap(hidden @ weight.T, cap)`; as `linear_losses`."""
-    return linear_losses(hidden, weight, targets, {}, reduction, cap)[0]
+    """`cross_entropy` of the logits `softcap(hidden @ weight.T, cap)`.
 
-
-def linear_losses(
-    hidden: Float[Tensor, "batch query d_model"],
-    weight: Float[Tensor, "vocab d_model"],
-    targets: Int[Tensor, "batch query"],
-    terms: Mapping[str, float],
-    reduction: str = "mean",
-    cap: float | None = None,
-    soft_targets: Float[Tensor, "batch query vocab"] | None = None,
-) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
-    """What is minimised: the loss plus the `terms` (names of `LOSS_TERMS`) times their weights; and
-    apart, without gradients, the loss and each of the terms.
-
-    Of many logits, they are computed in parts of `PART_BYTES`, together with the gradient, which
+    Of many logits, it is computed in parts of `PART_BYTES`, together with its gradient, which
     cannot be differentiated again or by torch.func. Compiled code has no parts: the compiler keeps
     all logits, in the dtype of the product, and fuses the rest of the loss.
 
@@ -107,69 +63,53 @@ def linear_losses(
             f"targets: are {targets.dtype} of shape {tuple(targets.shape)}; give torch.int64 of "
             f"shape {tuple(hidden.shape[:-1])}"
         )
-
-    def sums(
-        hidden: Tensor, weight: Tensor, targets: Tensor, soft_targets: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        logits = softcap(F.linear(hidden, weight), cap)
-        minimised = cross_entropy(logits, targets, "sum")
-        apart = [minimised.detach()]
-        for name, factor in terms.items():
-            term = LOSS_TERMS[name](logits, targets, soft_targets)
-            minimised = minimised + factor * term
-            apart.append(term.detach())
-        return minimised, torch.stack(apart)
-
     rows = max(1, PART_BYTES // (4 * len(weight)))
     if is_compiling() or targets.numel() <= rows:
-        minimised, apart = sums(hidden, weight, targets, soft_targets)
+        loss = cross_entropy(softcap(F.linear(hidden, weight), cap), targets, "sum")
     else:
-        flat, has_gradients = hidden.flatten(0, 1), torch.is_grad_enabled()
-        soft = None if soft_targets is None else soft_targets.flatten(0, 1)
-        minimised, apart = _InParts.apply(
-            sums, flat, weight, targets.flatten(), soft, rows, has_gradients
-        )
-    count = 1 if reduction == "sum" else (targets != UNSCORED).sum()
-    return minimised / count, apart / count
+        tokens = hidden.flatten(0, 1), weight, targets.flatten()
+        loss = _InParts.apply(*tokens, cap, rows, torch.is_grad_enabled())
+    return loss if reduction == "sum" else loss / (targets != UNSCORED).sum()
 
 
 class _InParts(torch.autograd.Function):
-    """The results of `sums` over all tokens, from `rows` of them at a time, and the gradients of
-    the first result, which autograd computes for each part. Sums over parts are in float32."""
+    """The summed loss of all tokens, from `rows` of them at a time, and its gradients, which
+    autograd computes for each part. Sums over parts are in float32.
+
+    The gradients are computed in the forward pass, while the logits of a part are there.
+    `torch.utils.checkpoint` would be shorter, but computes the logits again in the backward pass:
+    four matrix products instead of three, which takes 6% longer for GPT-2 (benchmarks/NOTES.md).
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        sums: Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]],
         hidden: Float[Tensor, "token d_model"],
         weight: Float[Tensor, "vocab d_model"],
         targets: Int[Tensor, " token"],
-        soft_targets: Float[Tensor, "token vocab"] | None,
+        cap: float | None,
         rows: int,
         has_gradients: bool,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, " loss"]]:
+    ) -> Float[Tensor, ""]:
         weight = weight.detach().requires_grad_(has_gradients)
         of_hidden = []
         of_weight = torch.zeros_like(weight, dtype=torch.float32, requires_grad=False)
-        minimised, apart = torch.zeros(2, device=hidden.device)
-        parts = hidden.split(rows)
-        softs = [None] * len(parts) if soft_targets is None else soft_targets.split(rows)
-        for x, target, soft in zip(parts, targets.split(rows), softs, strict=True):
+        loss = torch.zeros((), device=hidden.device)
+        for x, target in zip(hidden.split(rows), targets.split(rows), strict=True):
             x = x.detach().requires_grad_(has_gradients)
             with torch.set_grad_enabled(has_gradients):
-                part, part_apart = sums(x, weight, target, soft)
-            minimised, apart = minimised + part.detach(), apart + part_apart
+                part = cross_entropy(softcap(F.linear(x, weight), cap), target, "sum")
+            loss += part.detach()
             if has_gradients:
                 of_x, of_w = torch.autograd.grad(part, (x, weight))
                 of_hidden.append(of_x)
                 of_weight += of_w
-        ctx.mark_non_differentiable(apart)
         if has_gradients:
             ctx.save_for_backward(torch.cat(of_hidden), of_weight.to(weight.dtype))
-        return minimised, apart
+        return loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Float[Tensor, ""], _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
         of_hidden, of_weight = (gradient * scale for gradient in ctx.saved_tensors)
-        return None, of_hidden, of_weight, None, None, None, None
+        return of_hidden, of_weight, None, None, None, None

@@ -38,9 +38,7 @@ class MetricsFile(Callback):
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
         speed = speeds(trainer, self.context.model, metrics.tokens_per_second)
-        values = asdict(metrics)
-        terms = values.pop("loss_terms")
-        self._append(trainer.state.step, {**values, **terms, **speed})
+        self._append(trainer.state.step, {**asdict(metrics), **speed})
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step

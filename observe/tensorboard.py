@@ -82,7 +82,6 @@ def step_scalars(context: RunContext, trainer: Trainer, metrics: StepMetrics) ->
         "optimizer/lr": metrics.lr,
         "optimizer/grad_norm": metrics.grad_norm,
         "speed/tokens_per_second": metrics.tokens_per_second,
-        **{f"loss_terms/{name}": value for name, value in metrics.loss_terms.items()},
         **{f"speed/{name}": value for name, value in speed.items()},
     }
 

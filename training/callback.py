@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 class StepMetrics:
     """The measurements of one step.
 
-    Losses are those of the step's batch, per token in nats and per byte in bits; `lr` is the
-    learning rate of `optimizer.lr`; `grad_norm` the norm of the gradients before clipping; `tokens`
-    how many were trained on so far; `tokens_per_second` the rate since the last measurement;
-    `loss_terms` what is added to the loss, before it is weighted, per token.
+    Losses are those of the step's batch, per token in nats and per byte in bits: of what the
+    trainer's `loss` returns. `lr` is the learning rate of `optimizer.lr`; `grad_norm` the norm of
+    the gradients before clipping; `tokens` how many were trained on so far; `tokens_per_second` the
+    rate since the last measurement.
     """
 
     train_loss: float
@@ -26,7 +26,6 @@ class StepMetrics:
     grad_norm: float
     tokens: int
     tokens_per_second: float
-    loss_terms: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

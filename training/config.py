@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 from common.errors import UserError, check_choice, check_range
-from model.loss import LOSS_TERMS
 from training.device import PRECISIONS
 
 
@@ -24,9 +23,6 @@ class TrainerConfig:
     log_every: int
     grad_accumulation: int
     max_grad_norm: float
-    z_loss: float
-    teacher: str | None
-    distillation: float
     max_bad_steps: int
     device: str  # checked by `choose_device`
     precision: str
@@ -51,8 +47,6 @@ class TrainerConfig:
                 f"batch_size={self.batch_size}; choose a divisor"
             )
         check_range("max_grad_norm", self.max_grad_norm, above=0)
-        check_range("z_loss", self.z_loss, least=0)
-        check_range("distillation", self.distillation, least=0)
         check_choice("precision", self.precision, PRECISIONS)
         if self.peak_tflops is not None:
             check_range("peak_tflops", self.peak_tflops, above=0, most=1e9)
@@ -66,19 +60,6 @@ class TrainerConfig:
                 f"trainer.batch_size: {self.batch_size} cannot be divided among {world_size} "
                 f"ranks in {self.grad_accumulation} parts; give a multiple of {parts}"
             )
-
-    @property
-    def used_teacher(self) -> str | None:
-        """`teacher`, unless what it predicts has no weight."""
-        return self.teacher if self.distillation else None
-
-    @property
-    def loss_terms(self) -> dict[str, float]:
-        """The weights of the terms that are added to the loss, by their names in `LOSS_TERMS`."""
-        weights = {name: getattr(self, name) for name in LOSS_TERMS}
-        if self.used_teacher is None:
-            del weights["distillation"]
-        return {name: weight for name, weight in weights.items() if weight}
 
     def scored_tokens(self, tokens_per_step: int) -> int | None:
         """How many tokens an evaluation during training scores; None: all.

@@ -85,21 +85,17 @@ def check_training_memory(
 
     Counts a lower bound for a rank: weights, gradients and one optimizer state per weight; the
     token ids of a batch; and for its share of one part of a batch, the inputs of blocks and the
-    logits that are in memory at once, and the probabilities of a teacher. The text, which can take
-    minutes, is not read yet: without a `vocab_size`, 256 tokens are assumed.
+    logits that are in memory at once. The text, which can take minutes, is not read yet: without a
+    `vocab_size`, 256 tokens are assumed.
     """
     vocab_size = vocab_size or 256
     tokens = trainer.batch_size * model.context_length
     part = tokens / trainer.grad_accumulation / ranks.world_size
     logits = min(part * vocab_size, PART_BYTES / 4)
-    if trainer.used_teacher:
-        logits += part * vocab_size
     activations = part * model.d_model * model.n_layers + logits
     needed = 4 * (3 * model.n_weights(vocab_size) + activations)
     needed += 16 * tokens  # inputs and targets, int64
     smaller = "trainer.batch_size or model.context_length, a larger trainer.grad_accumulation"
-    if trainer.used_teacher:
-        smaller += ", or trainer.teacher=null"
     check_memory(int(needed), ranks.device, "training", smaller)
 
 

@@ -38,7 +38,7 @@ class NonFiniteGuard(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         config = trainer.config
-        self._unread.append(torch.stack([trainer.loss, trainer.grad_norm]))
+        self._unread.append(torch.stack([trainer.train_loss, trainer.grad_norm]))
         limit = min(MAX_UNREAD, config.max_bad_steps - trainer.state.bad_in_a_row)
         intervals = (config.log_every, config.eval_every, config.checkpoint_every)
         is_due = trainer.checkpoint_pending or any(map(trainer.is_due, intervals))

@@ -31,7 +31,8 @@ class Metrics(Callback):
         state = trainer.state
         is_due = trainer.is_due(trainer.config.log_every) and not state.bad_in_a_row
         # A number that is read is one that the device has computed.
-        loss, grad_norm = (x.item() if is_due else 0.0 for x in (trainer.loss, trainer.grad_norm))
+        measured = (trainer.train_loss, trainer.grad_norm)
+        loss, grad_norm = (x.item() if is_due else 0.0 for x in measured)
         now = time.perf_counter() - trainer.seconds_paused
         state.seconds = now - self.began
         if not is_due:
@@ -41,6 +42,5 @@ class Metrics(Callback):
         scored = trainer.targets[trainer.targets != UNSCORED]
         n_bytes = int(self.token_bytes[scored].sum())
         bpb = loss * scored.numel() / math.log(2) / max(n_bytes, 1)  # of end tokens only
-        terms = dict(zip(trainer.terms, (x.item() for x in trainer.loss_terms), strict=True))
-        metrics = StepMetrics(loss, bpb, trainer.lr, grad_norm, state.tokens, rate, terms)
+        metrics = StepMetrics(loss, bpb, trainer.lr, grad_norm, state.tokens, rate)
         trainer.call("on_metrics", metrics)

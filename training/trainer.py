@@ -33,8 +33,16 @@ log.addHandler(logging.NullHandler())  # until a run has a log file
 # Maps the number of completed steps to the inputs and targets of the next step.
 BatchOfStep = Callable[[int], tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]
 
-# Maps tokens to the probabilities of every token after each of them: (batch, query, vocab).
-Teacher = Callable[[Int[Tensor, "batch query"]], Float[Tensor, "batch query vocab"]]
+# Maps a model, the inputs and the targets of a part of a batch to what is minimised, summed over
+# the targets that are scored: those that are not -100.
+Loss = Callable[[nn.Module, Int[Tensor, "batch query"], Int[Tensor, "batch query"]], Tensor]
+
+
+def next_token_loss(
+    model: nn.Module, inputs: Int[Tensor, "batch query"], targets: Int[Tensor, "batch query"]
+) -> Float[Tensor, ""]:
+    """The sum over the scored targets of the cross-entropy, in nats."""
+    return model(inputs, targets=targets, reduction="sum")
 
 
 class Trainer:
@@ -42,11 +50,12 @@ class Trainer:
 
     parallel: as `Ranks.wrap` returns it. With several ranks every rank has a trainer.
     seed: that of dropout.
-    teacher: what gives the probabilities that the loss term `distillation` is about.
+    loss: what is minimised: a sum over the scored targets of a part of the batch. The trainer
+        divides it by their number in the whole batch, so that neither `grad_accumulation` nor the
+        number of ranks changes the result. With `config.compile`, it is compiled.
     """
 
-    loss: Float[Tensor, ""]  # of the last step, over all ranks
-    loss_terms: list[Float[Tensor, ""]]  # the same of what `terms` add to the loss
+    train_loss: Float[Tensor, ""]  # of the last step: of a scored target, over all ranks
     grad_norm: Float[Tensor, ""]  # before clipping
     is_finite: Bool[Tensor, ""]  # both are; otherwise the step changed nothing
     lr: float
@@ -62,18 +71,16 @@ class Trainer:
         seed: int,
         ranks: Ranks | None = None,
         callbacks: Sequence[Callback] = (),
-        teacher: Teacher | None = None,
+        loss: Loss = next_token_loss,
     ) -> None:
         self.config, self.optimizer, self.batches = config, optimizer, batches
         self.state, self.seed, self.ranks = state, seed, ranks or Ranks()
-        self.callbacks, self.teacher = list(callbacks), teacher
-        self.parallel = parallel
+        self.callbacks, self.parallel = list(callbacks), parallel
         self.model: nn.Module = getattr(parallel, "module", parallel)  # without DDP
-        self.forward = torch.compile(parallel) if config.compile else parallel
+        self.loss = torch.compile(loss) if config.compile else loss
         self.precision = choose_precision(self.ranks.device, config.precision, self.model)
         self.autocast = autocast(self.ranks.device, config.precision, self.model)
         self.scaler = LossScaler(state, self.precision.dtype)
-        self.terms = config.loss_terms
         self.stop_signal = 0  # a number ends the loop after the step
         self.checkpoint_pending = False  # one is due, or was requested by a signal
         self.seconds_paused = 0.0  # in evaluations
@@ -121,25 +128,19 @@ class Trainer:
         # Of the whole batch, so that each target counts the same, wherever it is. Gradients are
         # averaged over ranks, so that each has its share of the count.
         count = (targets != UNSCORED).sum() / ranks.world_size  # on the host
-        losses = torch.zeros(1 + len(self.terms), device=ranks.device)
+        total = torch.zeros((), device=ranks.device)
         for i, (x, y) in enumerate(zip(*micro_batches, strict=True), 1):
             is_last = i == config.grad_accumulation
             with ranks.gradient_sync(self.parallel, is_last), self.autocast:
-                minimised, micro_losses = self.forward(
-                    x,
-                    targets=y,
-                    reduction="sum",
-                    terms=self.terms,
-                    soft_targets=self.teacher(x) if self.teacher else None,
-                )
-            self.scaler.scale(minimised / count).backward()
-            losses += micro_losses / count
+                loss = self.loss(self.parallel, x, y) / count
+            self.scaler.scale(loss).backward()
+            total += loss.detach()
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
         self.targets = targets
         self.scaler.unscale(self.model.parameters())
         self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        self.loss, *self.loss_terms = ranks.mean(losses).unbind()
-        self.is_finite = (self.loss + self.grad_norm).isfinite()
+        self.train_loss = ranks.mean(total)
+        self.is_finite = (self.train_loss + self.grad_norm).isfinite()
         self.call("on_gradients")
         self.lr = self.optimizer.step(state.step, self.is_finite)
         self.scaler.update(self.is_finite)

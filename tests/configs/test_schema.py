@@ -87,8 +87,6 @@ LIMITS = {
     "shakespeare_fast": (810_000, 1_100_000),
     "shakespeare_bytes": (810_000, 1_100_000),
     "shakespeare_best": (10_650_000, 11_100_000),
-    "shakespeare_teacher": (10_650_000, 11_100_000),
-    "shakespeare_long": (10_650_000, 11_100_000),
     "shakespeare_gpu": (10_650_000, 11_100_000),
 }
 

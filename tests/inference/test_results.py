@@ -221,7 +221,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
 
 def test_runs_without_a_newer_setting_or_on_another_text(tiny_run: Path, tmp_path: Path) -> None:
     for seed, changes in enumerate(
-        ({"-": "  z_loss: 0\n"}, {}, {"n_bytes: 60000": "n_bytes: 70000"})
+        ({"-": "  compile: false\n"}, {}, {"n_bytes: 60000": "n_bytes: 70000"})
     ):
         seeded(tiny_run, tmp_path, seed, True, 1.0)
         file = tmp_path / f"True,seed={seed}" / "config.yaml"
@@ -231,7 +231,7 @@ def test_runs_without_a_newer_setting_or_on_another_text(tiny_run: Path, tmp_pat
         file.write_text(text)
     done = command("compare", ".", cwd=tmp_path)
     assert "note: data.n_bytes: the runs were not scored on the same text" in done.stderr
-    assert "z_loss" not in done.stdout and "n_bytes=60000" in done.stdout
+    assert "compile" not in done.stdout and "n_bytes=60000" in done.stdout
     done = command("compare", ".", "by=model.qk_norm,seed", cwd=tmp_path)
     assert "by: takes one setting" in done.stderr
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import GPT, cross_entropy, linear_cross_entropy, loss
-from model.loss import linear_losses
 from tests.conftest import ROOT, begin, every_compiled_device, finish, small_config
 
 N, WIDTH = 37, 16
@@ -60,40 +59,6 @@ def test_values_and_gradients_are_those_of_the_logits(
         found.append((value, *torch.autograd.grad(3 * value, leaves)))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_term_beside_the_loss(parts: bool, reduction: str) -> None:
-    """The weighted log(Z)^2 is added to the loss that is minimised; both are also returned."""
-    hidden, weight, targets = draw(19)
-    leaves = (hidden.requires_grad_(), weight.requires_grad_())
-    found, apart = linear_losses(*leaves, targets, {"z_loss": 0.3}, reduction)
-    logits = (hidden @ weight.T)[targets != -100]
-    log_z = logits.exp().sum(-1).log().square()
-    term = log_z.mean() if reduction == "mean" else log_z.sum()
-    loss = F.cross_entropy(logits, targets[targets != -100], reduction=reduction)
-    torch.testing.assert_close(apart, torch.stack([loss, term]))
-    expected = loss + 0.3 * term
-    torch.testing.assert_close(found, expected)
-    gradients = (torch.autograd.grad(3 * value, leaves) for value in (found, expected))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_distillation(parts: bool) -> None:
-    """The cross-entropy with a teacher's probabilities, by its definition."""
-    hidden, weight, targets = draw(19)
-    leaves = (hidden.requires_grad_(), weight.requires_grad_())
-    soft = torch.rand(*targets.shape, 19).softmax(-1)
-    found, apart = linear_losses(*leaves, targets, {"distillation": 0.3}, soft_targets=soft)
-    is_scored = targets != -100
-    log_q = (hidden @ weight.T).log_softmax(-1)[is_scored]
-    loss = -log_q[torch.arange(len(log_q)), targets[is_scored]].mean()
-    term = -(soft[is_scored] * log_q).sum(-1).mean()
-    torch.testing.assert_close(apart, torch.stack([loss, term]))
-    gradients = (torch.autograd.grad(value, leaves) for value in (found, loss + 0.3 * term))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_products_in_bfloat16_have_a_loss_in_float32(parts: bool) -> None:

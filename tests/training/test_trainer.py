@@ -34,7 +34,7 @@ from training.callback import Callback, EvalMetrics, StepMetrics, Summary
 from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
-from training.device import Precision, autocast, check_training_memory
+from training.device import Precision, autocast
 from training.distributed import Ranks
 from training.evaluation import Evaluation, measure
 from training.guard import Diverged, NonFiniteGuard, largest_activations
@@ -42,7 +42,7 @@ from training.metrics import Metrics
 from training.optimizer import Optimizer, OptimizerConfig
 from training.signals import StopOnSignal
 from training.state import EVALUATED, TrainState, load_state
-from training.trainer import BatchOfStep, Teacher, Trainer
+from training.trainer import BatchOfStep, Loss, Trainer, next_token_loss
 from training.weights import load_optimizer, load_weights
 
 VOCAB, CONTEXT = 13, 8
@@ -58,9 +58,6 @@ CONFIG = TrainerConfig(
     log_every=2,
     grad_accumulation=1,
     max_grad_norm=1.0,
-    z_loss=0.0,
-    teacher=None,
-    distillation=0.5,
     max_bad_steps=2,
     device="cpu",
     precision="fp32",
@@ -124,7 +121,7 @@ def trainer(
     optimizer: OptimizerConfig = ADAMW,
     device: str = "cpu",
     has_weights: bool = False,
-    teacher: Teacher | None = None,
+    loss: Loss = next_token_loss,
 ) -> tuple[Trainer, Diary]:
     """A trainer with the callbacks of train.py, and with a diary as the first observer."""
     torch.manual_seed(0)
@@ -150,13 +147,15 @@ def trainer(
     ]
     batches = Batches(tokens(), config.batch_size, CONTEXT, seed=5)
     ranks = Ranks(torch.device(device))
-    return Trainer(config, model, updates, batches, state, 5, ranks, callbacks, teacher), diary
+    return Trainer(config, model, updates, batches, state, 5, ranks, callbacks, loss), diary
 
 
-def new_teacher() -> Teacher:
-    torch.manual_seed(1)
-    model = GPT(small_config(1, 2, 8, CONTEXT), VOCAB).eval().requires_grad_(False)
-    return lambda tokens: model(tokens).softmax(dim=-1)
+def smoothed_loss(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss with smoothed labels (Szegedy et al. 2016, section 7)."""
+    logits = model(inputs).flatten(0, 1)
+    return nn.functional.cross_entropy(
+        logits, targets.flatten(), label_smoothing=0.3, reduction="sum"
+    )
 
 
 def fit(made: Trainer) -> Summary:
@@ -171,7 +170,7 @@ def poison(made: Trainer, steps: Container[int]) -> None:
     def spoil(module: nn.Module, arguments: object, output: Any) -> Any:
         if not module.training or made.state.step + 1 not in steps:
             return output
-        return tuple(each * math.nan for each in output)
+        return output * math.nan
 
     made.model.register_forward_hook(spoil)
 
@@ -192,14 +191,13 @@ def weights(made: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
 
 
-@pytest.mark.parametrize("term_name", [None, "z_loss", "distillation"])
-def test_the_loop_matches_an_explicit_loop(term_name: str | None, tmp_path: Path) -> None:
-    z_loss, teacher = 0.5 if term_name == "z_loss" else 0.0, new_teacher()
-    if term_name == "distillation":
-        config = replace(CONFIG, teacher="a run", grad_accumulation=2)
-        made, diary = trainer(tmp_path, config, teacher=teacher)
-    else:
-        made, diary = trainer(tmp_path, replace(CONFIG, z_loss=z_loss))
+@pytest.mark.parametrize(("smoothing", "parts"), [(0.0, 1), (0.3, 1), (0.3, 2)])
+def test_the_loop_matches_an_explicit_loop(tmp_path: Path, smoothing: float, parts: int) -> None:
+    """With the model's own loss, and with one that the user gives; with fewer targets from row to
+    row, so that the parts of a batch have different numbers of them."""
+    loss = smoothed_loss if smoothing else next_token_loss
+    made, diary = trainer(tmp_path, replace(CONFIG, grad_accumulation=parts), loss=loss)
+    batch = made.batches = unevenly(made.batches)
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT), VOCAB)
     groups = [
@@ -207,37 +205,33 @@ def test_the_loop_matches_an_explicit_loop(term_name: str | None, tmp_path: Path
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
     ]
     plain = torch.optim.AdamW(groups, betas=(0.9, 0.95))
-    batch = Batches(tokens(), 4, CONTEXT, seed=5)
-    losses, norms, terms = [], [], []
+    losses, norms = [], []
     for step in range(1, 7):
         inputs, targets = batch(step - 1)
-        logits = model(inputs)
-        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets)
-        term = logits.exp().sum(-1).log().square().mean()
-        if term_name == "distillation":
-            term = -(teacher(inputs) * logits.log_softmax(-1)).sum(-1).mean()
-        (loss + (0.5 if term_name else 0.0) * term).backward()
+        scored = targets != UNSCORED
+        log_probabilities = model(inputs).log_softmax(-1)[scored]
+        true = torch.nn.functional.one_hot(targets[scored], VOCAB)
+        wanted = (1 - smoothing) * true + smoothing / VOCAB
+        minimised = -(wanted * log_probabilities).sum(-1).mean()
+        minimised.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         for group in plain.param_groups:
             group["lr"] = 1e-2 * (7 - step) / 6
         plain.step()
         plain.zero_grad()
-        losses.append(loss.item())
-        terms.append(term.item())
+        losses.append(minimised.item())
     made.fit()
     for name, tensor in weights(made).items():
         torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-6)
     for step, metrics in diary.metrics.items():
         assert metrics.train_loss == pytest.approx(losses[step - 1], rel=1e-5)
-        expected_term = pytest.approx(terms[step - 1], rel=1e-4)
-        expected_terms = {term_name: expected_term} if term_name else {}
-        assert metrics.loss_terms == expected_terms
         assert metrics.grad_norm == pytest.approx(norms[step - 1], rel=1e-4)
         assert metrics.lr == pytest.approx(1e-2 * (7 - step) / 6)
         assert metrics.tokens == step * 4 * CONTEXT
         _, targets = batch(step - 1)
-        bits = losses[step - 1] * targets.numel() / math.log(2)
-        n_bytes = sum(1 if token == 0 else 2 for token in targets.flatten().tolist())
+        counted = targets[targets != UNSCORED].tolist()
+        bits = losses[step - 1] * len(counted) / math.log(2)
+        n_bytes = sum(1 if token == 0 else 2 for token in counted)
         assert metrics.train_bpb == pytest.approx(bits / n_bytes, rel=1e-5)
 
 
@@ -817,15 +811,6 @@ def test_what_starts_also_ends(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
-def test_the_predictions_of_a_teacher_take_memory() -> None:
-    """100,000 tokens with 10 million probabilities each. The loss itself is computed in parts."""
-    model, vocab_size = small_config(1, 2, 8, 100), 10_000_000
-    alone = replace(CONFIG, batch_size=1000)
-    check_training_memory(model, alone, vocab_size, Ranks())
-    unused = replace(alone, teacher="a run", distillation=0.0)
-    check_training_memory(model, unused, vocab_size, Ranks())
-    with pytest.raises(UserError, match=r"training needs at least 4,0.* GB.*teacher=null"):
-        check_training_memory(model, replace(alone, teacher="a run"), vocab_size, Ranks())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
