@@ -131,16 +131,21 @@ class Shape(NamedTuple):
     d_model: int
 
 
-def configure(shape: Shape, *settings: str) -> TrainConfig:
-    """The config of a run with these settings and a model of this shape, vocabulary aside."""
-    from hydra import compose, initialize_config_dir
+def compose(*settings: str) -> TrainConfig:
+    """The config of a run of train.py with these settings."""
+    import hydra
 
     from configs.schema import TrainConfig, build, register
 
-    sizes = [f"model.{name}={n}" for name, n in shape._asdict().items() if name != "vocab_size"]
     register()
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return build(compose("train", [*settings, *sizes]), TrainConfig)
+    with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return build(hydra.compose("train", [*settings]), TrainConfig)
+
+
+def configure(shape: Shape, *settings: str) -> TrainConfig:
+    """The config of a run with these settings and a model of this shape, vocabulary aside."""
+    sizes = [f"model.{name}={n}" for name, n in shape._asdict().items() if name != "vocab_size"]
+    return compose(*settings, *sizes)
 
 
 def nanogpt(checkout: Path, shape: Shape) -> Any:
