@@ -3,10 +3,7 @@ data.path=...`. `train.py data=text data.path=corpus/` reads them."""
 
 from __future__ import annotations
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
+import common.startup  # noqa: F401  # isort: skip
 
 import sys
 from pathlib import Path

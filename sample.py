@@ -6,10 +6,6 @@ import common.startup  # noqa: F401  # isort: skip
 
 import io
 import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
-
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -145,7 +141,7 @@ def interact(writer: Writer, config: SampleConfig) -> None:
     def show(config: SampleConfig) -> None:
         try:
             write(writer, config)
-        except KeyboardInterrupt:  # stops this text; at the prompt, it ends the program
+        except KeyboardInterrupt:
             print()
 
     if config.prompt:
@@ -153,7 +149,7 @@ def interact(writer: Writer, config: SampleConfig) -> None:
     while True:
         try:
             prompt = text_of(io.BytesIO(as_utf8(input("> ")).encode()))
-        except EOFError:
+        except (EOFError, KeyboardInterrupt):
             print()
             return
         except UnicodeError:

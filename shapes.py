@@ -8,11 +8,6 @@ from __future__ import annotations
 
 import common.startup  # noqa: F401  # isort: skip
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports, which take a second or two
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

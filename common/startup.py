@@ -12,14 +12,19 @@ within a step.
 A stream that is closed (`2>&-`) has no object in Python, and its number would be that of the next
 file that is opened: it leads nowhere instead.
 
+Ctrl-C ends a script at once, as SIGTERM does, also during its imports; notebooks and programs that
+import the project keep Python's exception.
+
 Without a working folder, or without enough memory for themselves, torch's libraries end the process
 with messages of their own.
 """
 
 import gc
 import os
+import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 LEAST_MEMORY = 900_000_000  # bytes of address space, which torch takes without a model
 
@@ -32,6 +37,11 @@ for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
 
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+main = getattr(sys.modules["__main__"], "__file__", None) or ""
+is_script = Path(main).parent == Path(__file__).parent.parent
+if is_script and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
     os.getcwd()  # noqa: PTH109 (pathlib is not needed here)

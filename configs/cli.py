@@ -8,7 +8,6 @@ other exception is a bug and keeps its traceback.
 from __future__ import annotations
 
 import argparse
-import atexit
 import gc
 import io
 import os
@@ -16,13 +15,11 @@ import platform
 import re
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import hydra
@@ -83,7 +80,6 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     # After a stop, the helpers of a joblib sweep remove what is left, and need not warn of it.
     warnings = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, warnings))
-    threading.excepthook = _end_thread
 
     @wraps(main)
     def job(config: DictConfig) -> object:
@@ -93,7 +89,6 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
             return main(config)
 
     with one_line_errors(name):
-        exit_on_signals()  # in the block, which turns an interrupt into a word
         accept_any_text()
         given, overrides = split(sys.argv[1:])
         if "version" in given:
@@ -101,6 +96,8 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
             return
         sys.argv[1:] = read_arguments(sys.argv[1:], name)
         accept_any_help()
+        if "--multirun" in sys.argv:
+            interrupt_on_signals()
         run = hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")
         if "help" not in given:
             run(job)()
@@ -111,42 +108,11 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
         print(explain(text.getvalue(), name, groups[0] if groups else None))
 
 
-def exit_on_signals() -> None:
-    """From now on, the first SIGINT, SIGTERM or SIGHUP raises an exception, so that unfinished
-    files are removed and the process ends in one word; the second ends it at once. SIGUSR1 is
-    ignored. Ranks of several end at the first: they may wait for each other where Python handles no
-    signals."""
-    if hasattr(signal, "SIGUSR1"):
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    if "LOCAL_RANK" in os.environ:
-        return
-    received: list[int] = []
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        if received:
-            os._exit(128 + number)
-        received.append(number)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        print("\nstopped", file=sys.stderr)
-        sys.exit(128 + number)  # as shells report a death by signal
-
-    def send_again(ignored: sys.UnraisableHookArgs) -> None:
-        # Python ignores what is raised in a destructor or in a callback of a weak reference.
-        if not isinstance(ignored.exc_value, (KeyboardInterrupt, SystemExit)):
-            sys.__unraisablehook__(ignored)
-            return
-        number, *_ = received or [signal.SIGINT]
-        received.clear()
-        threading.Timer(0.05, os.kill, [os.getpid(), number]).start()
-
-    sys.unraisablehook = send_again
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # of which `nohup` ignores one
-        number = getattr(signal, name, None)
-        if number and signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, leave)
-            # Nobody catches an exception while the interpreter shuts down.
-            atexit.register(signal.signal, number, signal.SIG_DFL)
+def interrupt_on_signals() -> None:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that a launcher ends its workers, too."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def accept_any_help() -> None:
@@ -190,12 +156,6 @@ def version() -> str:
     return f"glassgpt {own}, torch {torch.__version__}, Python {platform.python_version()}"
 
 
-def _end_thread(end: threading.ExceptHookArgs) -> None:
-    """A full disk ends the thread that writes events; the main thread reports it in one line."""
-    if not isinstance(end.exc_value, OSError):
-        threading.__excepthook__(end)
-
-
 @contextmanager
 def one_line_errors(script: str = "train") -> Iterator[None]:
     """Ends the process with status 2 and one line on standard error for a user's mistake."""
@@ -210,10 +170,6 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
         # The reader of our output has closed it, as in `sample.py | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        # Such as argparse, which fails where it cleans up after an interrupt.
-        if isinstance(error.__context__, KeyboardInterrupt):
-            print("\nstopped", file=sys.stderr)
-            sys.exit(130)
         names = ("MemoryError", "OutOfMemoryError")
         is_memory = any(kind.__name__ in names for kind in type(error).__mro__)
         if is_memory or re.search(NO_MEMORY, str(error)):
@@ -238,7 +194,6 @@ def fail(message: str) -> NoReturn:
     if os.environ.get("LOCAL_RANK", "0") != "0":
         # Most mistakes are those of all ranks. The first one of the node reports them, and torchrun
         # then ends this one.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(RANK_SECONDS)
     with suppress(OSError):  # standard error is a full disk, or nobody reads it any more
         print("error: " + printable(" ".join(message.split())), file=sys.stderr)

@@ -132,7 +132,6 @@ class Terminal(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         step, summary = trainer.state.step, trainer.summary
-        self.console.is_closing = True
         self.bar.update(self.task, completed=step)
         if self.live or not self.context.is_in_sweep:
             self.bar.stop()  # also ends the line if there is no bar
@@ -167,8 +166,6 @@ class Terminal(Callback):
 class RunConsole(Console):
     """Prints text as `errors.print` does; on a terminal, Rich wraps its lines."""
 
-    is_closing = False  # the run has ended: it need not be stopped
-
     def show_cursor(self, show: bool = True) -> bool:
         """Never hide the cursor: a process that is killed could not show it again."""
         return False
@@ -191,8 +188,9 @@ class RunConsole(Console):
         """Nobody reads the output any more (`| head -1`, a killed `tee`): stop as for SIGHUP, and
         discard what is printed later."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-        if not self.is_closing:
-            signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
+        number = getattr(signal, "SIGHUP", signal.SIGTERM)
+        if callable(signal.getsignal(number)):  # otherwise the run is ending, or ignores it
+            signal.raise_signal(number)
 
 
 def duration(seconds: float) -> str:
