@@ -1,7 +1,7 @@
 """Convert a run to a Hugging Face folder or to GGUF, or such a folder to a run.
 
-    python convert.py source=runs/latest to=storyteller/
-    python convert.py source=runs/latest to=storyteller.gguf
+    python convert.py source=latest to=storyteller/
+    python convert.py source=latest to=storyteller.gguf
     python convert.py source=path/to/gpt2 to=runs/gpt2
 
 The direction follows from what `source` and `to` are. Nothing is overwritten.
@@ -24,7 +24,7 @@ from configs.schema import ConvertConfig, build
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
-from training.run import FROM_HUB, RUNS, is_on_hub
+from training.run import find_run, is_latest
 
 
 def main(cfg: DictConfig) -> None:
@@ -57,10 +57,9 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
         source = fetch(config.source)
     if not (source / "config.json").is_file():
         what = "does not exist" if not source.exists() else "has no config.yaml and no config.json"
-        on_hub = f"; from the Hugging Face hub: {FROM_HUB}" if is_on_hub(config.source) else ""
         raise UserError(
-            f"source: {source} {what}; give the folder of a run, or one that transformers "
-            f"saved{on_hub}"
+            f"source: {source} {what}; give the folder of a run, one that transformers saved, or a "
+            "name on the Hugging Face hub, such as openai-community/gpt2"
         )
     if config.checkpoint is not None:
         raise UserError(f"checkpoint: {source} is no run and has one model; leave checkpoint out")
@@ -72,8 +71,8 @@ def check_paths(config: ConvertConfig) -> tuple[Path, Path]:
     """The paths `source` and `to`. Raises UserError if `to` exists or cannot be created."""
     check_path("source", config.source)
     check_path("to", config.to)
-    source, target = Path(config.source).expanduser(), Path(config.to).expanduser()
-    if real_path(target) == real_path(RUNS / "latest"):
+    source, target = find_run(Path(config.source).expanduser()), Path(config.to).expanduser()
+    if is_latest(target):
         raise UserError(f"to: {target} is reserved for the newest run; give another one")
     if os.path.lexists(target):
         raise UserError(f"to: {target} exists; give another one, or move it")

@@ -1,4 +1,4 @@
-"""Open a run and measure its loss over a whole split: `python evaluate.py run=runs/latest`.
+"""Open a run and measure its loss over a whole split: `python evaluate.py run=latest`.
 
 Every token is scored exactly once, except the first of a text without separate documents. A tale is
 read from its beginning.

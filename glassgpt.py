@@ -2,7 +2,7 @@
 
     import glassgpt
 
-    run = glassgpt.open_run("runs/latest")
+    run = glassgpt.open_run("latest")
     print(run.sample("Once"))
 
 Raises ImportError if a file or folder of the same name as one of the project's packages, such as

@@ -1,8 +1,8 @@
 """Show the attention of a trained model over any text, or as it formed in training.
 
-    python look.py run=runs/latest html=storyteller.html
-    python look.py run=runs/latest text="Once there was a hen." html=hen.html
-    python look.py run=runs/latest html=forming.html steps=all
+    python look.py run=latest html=storyteller.html
+    python look.py run=latest text="Once there was a hen." html=hen.html
+    python look.py run=latest html=forming.html steps=all
 
 Without a text, a page is written in which the model itself runs; with steps=all, one of the maps
 that the run logged. The maps and scores of a text are added to the run's log, where TensorBoard
@@ -51,6 +51,7 @@ from observe.context import open_events
 from tensorboard_attention import encode, page
 from training.device import choose_device
 from training.evaluation import measure
+from training.run import is_latest
 from training.stored import read_settings
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
@@ -60,7 +61,7 @@ MEASURED = 1e11  # multiplications and additions for the losses in a page
 def main(cfg: DictConfig) -> None:
     config = build(cfg, LookConfig)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
-    page_file = None if config.html is None else new_page(config.html, config.run, opened)
+    page_file = None if config.html is None else new_page(config.html, opened)
     if config.is_live:
         assert page_file
         write_live_page(page_file, opened, config)
@@ -253,11 +254,11 @@ def about(opened: OpenRun) -> str:
     return "; ".join(parts)
 
 
-def new_page(html: str, run: str, opened: OpenRun) -> Path:
+def new_page(html: str, opened: OpenRun) -> Path:
     """The file of a page. Raises UserError for mistakes that would otherwise fail only after the
     log was written."""
     path = Path(html)
-    if real_path(path.parent) == real_path(Path(run)):  # such as runs/latest, which has only links
+    if is_latest(path.parent):
         path = opened.run.path / path.name
     if not path.parent.is_dir():
         raise UserError(f"html: {path.parent} is not a folder; give another one")

@@ -1,4 +1,4 @@
-"""Open a run and write text with it: `python sample.py run=runs/latest prompt="Once"`."""
+"""Open a run and write text with it: `python sample.py run=latest prompt="Once"`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import common.startup  # noqa: F401  # isort: skip
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -23,12 +22,13 @@ from torch import Tensor, nn
 from common.errors import UserError
 from configs.cli import run_script
 from configs.schema import ShapesConfig, build
-from inference.opening import find_run, read_config
+from inference.opening import read_config
 from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
 from model.block import Block
 from model.position import Rotary
 from training.device import check_memory
+from training.run import Run
 
 WIDTH = 100
 TEXTS = (b"the cat sat down", b"a dog ran to her")
@@ -151,7 +151,7 @@ def main(cfg: DictConfig) -> None:
         return
     if any(override.startswith("model") for override in HydraConfig.get().overrides.task):
         raise UserError("model: is that of the run; leave out model or run")
-    print_walk(read_config(find_run(Path(config.run), "run")).model)
+    print_walk(read_config(Run.open(config.run, "run")).model)
 
 
 if __name__ == "__main__":

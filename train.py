@@ -108,7 +108,7 @@ def train(settings: Settings) -> float | None:
             NonFiniteGuard(),
             Metrics(data.token_bytes),
             *(build_observers(config.observe, context) if ranks.is_main else []),
-            Checkpointing(run.checkpoints, saves_start),
+            Checkpointing(run.checkpoints, saves_start, run.check_in_place),
             Evaluation(data.validation, data.final_validation, data.token_bytes, is_finetuned),
         ]
         trainer = Trainer(

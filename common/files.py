@@ -1,4 +1,4 @@
-"""Reading files that may be anything; checksums; replacing files, links and folders.
+"""Reading files that may be anything; checksums; replacing files and folders.
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
 existed before can have some old and some new files. What a killed process left beside it, under a
@@ -88,14 +88,17 @@ def find_damage(folder: Path, names: Collection[str]) -> str | None:
     except (OSError, ValueError):
         return damaged
     expected = {name: digest for digest, _, name in lines}
-    if expected.keys() != set(names):
-        return damaged
-    for name in names:
+    return find_change(folder, expected) if expected.keys() == set(names) else damaged
+
+
+def find_change(folder: Path, sums: Mapping[str, str]) -> str | None:
+    """What is wrong with files in a folder whose SHA-256 are known by name, or None."""
+    for name, digest in sums.items():
         path = folder / name
         if not path.is_file():
             return f"{path} is missing, or is not a file"
         try:
-            if sha256(path) != expected[name]:
+            if sha256(path) != digest:
                 return f"{path} is damaged (its checksum differs)"
         except OSError as error:
             return f"{path} cannot be read ({error.strerror})"
@@ -174,15 +177,6 @@ def _parents(path: Path) -> Iterator[None]:
         raise
 
 
-def replace_link(link: Path, target: str | Path) -> None:
-    """Point a symbolic link to `target`. Raises OSError if a folder is in its place."""
-    if os.name == "nt":
-        raise OSError(errno.ENOTSUP, "Windows cannot replace symbolic links to folders", str(link))
-    with _temporary(link) as temporary:
-        temporary.symlink_to(target)
-        temporary.replace(link)
-
-
 @contextmanager
 def replace_folder(folder: Path, is_new: bool = False) -> Iterator[Path]:
     """Yield a new temporary folder beside `folder`, and rename it to `folder` at the end.
@@ -204,6 +198,9 @@ def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
     if os.path.lexists(folder) and not folder.is_dir() and not is_new:  # not what it should be
         remove(folder)
     try:
+        if is_new and os.name == "nt":  # where a rename does not replace an empty folder
+            with suppress(OSError):
+                folder.rmdir()
         temporary.rename(folder)
     except OSError:
         if is_new and os.path.lexists(folder):

@@ -163,7 +163,6 @@ def _continued_sweep(settings: Settings, cfg: DictConfig) -> Settings:
 def _resumed_settings(run: Run, composed: DictConfig, is_auto: bool, has_data: bool) -> Settings:
     """The settings of a run to resume, checked. One that was killed before its first checkpoint
     starts again from where it started."""
-    run.check_places()
     config = build(composed, TrainConfig)
     pretrained = None
     if config.init_from is not None and not run.checkpoints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -100,7 +99,7 @@ def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Sta
             refusal = error  # such as a read-only disk, which does not matter to a finished run
         if run.checkpoints:
             found = str(run.checkpoints.find("last", "resume"))
-        elif os.path.lexists(run.checkpoints.folder / "last") or run.summary_file.exists():
+        elif run.checkpoints.has_best or run.summary_file.exists():
             raise UserError(
                 f"resume: {run.checkpoints.folder} has lost its checkpoints; put one back, or "
                 "start a new run"
@@ -132,7 +131,6 @@ def record_start(
     if pretrained and not start.checkpoint:
         _report_pretrained(settings, dataset, pretrained)
     run.store_settings(settings.yaml)
-    run.point_latest()
 
 
 def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> None:

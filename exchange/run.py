@@ -95,7 +95,7 @@ def write_run(
         (folder / "tokenizer").mkdir()
         tokenizer.save(folder / "tokenizer")
         tensors: dict[str, Mapping[str, Tensor]] = {MODEL: weights, OPTIMIZER: {}}
-        Checkpoints(folder / "checkpoints").save(tensors, TrainState(), is_best=True, keep=1)
+        Checkpoints(folder / "checkpoints").save(tensors, TrainState(best_step=0), keep=1)
         text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
         (folder / "config.yaml").write_text(text, encoding="utf-8")
         for path in folder.rglob("*"):

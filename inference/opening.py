@@ -6,7 +6,6 @@ Only the settings of the data and the model are read: no other setting can preve
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from common.errors import UserError, check_choice, print
+from common.errors import UserError, check_choice
 from data import CORPORA, CorpusConfig, Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
@@ -112,17 +111,18 @@ class OpenRun:
 
 
 def open_run(
-    path: str | Path = "runs/latest",
+    path: str | Path = "latest",
     checkpoint: str = "best",
     device: torch.device | str = "cpu",
     setting: str = "run",
 ) -> OpenRun:
-    """Open the run in the folder `path` with its checkpoint `checkpoint`, "best" or "last".
+    """Open the run in the folder `path`, or the `latest` (see `training.run.find_run`), with its
+    checkpoint `checkpoint`, "best" or "last".
 
-    `runs/latest` may be another run than the newest: see `find_run`. Raises UserError, naming
+    Raises UserError, naming
     `setting`, if a part of the run is missing or damaged.
     """
-    run = find_run(Path(path), setting)
+    run = Run.open(str(path), setting)
     config = read_config(run)
     tokenizer = Tokenizer.load(run.tokenizer_folder)
     while True:
@@ -167,24 +167,6 @@ def load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> G
     model = new_model(config, tokenizer)
     load_weights(model, checkpoint)
     return model
-
-
-def find_run(path: Path, setting: str) -> Run:
-    """The run at `path`; for `runs/latest`, the newest that has been evaluated, or else the newest
-    that has a checkpoint, with a note. Raises UserError, naming `setting`, if there is none."""
-    run = Run.open(str(path), setting)
-    if path.name != "latest" or run.checkpoints.has_best:
-        return run
-    stored = [*path.parent.glob("*/config.yaml"), *path.parent.glob("*/*/config.yaml")]  # of sweeps
-    stored.sort(key=lambda file: file.stat().st_mtime, reverse=True)
-    others = [Run(file.parent) for file in stored if file.parent != path]
-    evaluated = (other for other in others if other.checkpoints.has_best)
-    saved = (other for other in (run, *others) if other.checkpoints)
-    found = next(evaluated, None) or next(saved, run)
-    if found.path != run.path:
-        lacks = "has not been evaluated yet" if run.checkpoints else "has no checkpoint yet"
-        print(f"note: {run.path} {lacks}; using {found.path}", file=sys.stderr)
-    return found
 
 
 def read_config(run: Run) -> RunConfig:

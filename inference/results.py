@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from common.errors import UserError, print, printable
 from common.files import read_json, read_text
-from training.run import Run
+from training.run import Run, find_run
 from training.stored import flat, read_settings
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """The folders of the runs in the folders `paths`, finished or not, each once. Raises UserError
     for a path without any."""
     found: dict[Path, Path] = {}
-    for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
+    for path in map(find_run, [paths] if isinstance(paths, str | Path) else paths):
         configs = [path / "config.yaml"] if (path / "config.yaml").exists() else _below(path)
         if not configs:
             raise UserError(f"runs: {path} contains no run; give folders of runs")
@@ -92,12 +92,10 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
 
 def _below(path: Path) -> list[Path]:
     """The settings of all runs below a folder, but for those in hidden folders, such as an import
-    that was killed. runs/latest is one of them by another name."""
+    that was killed."""
     found = {file: file.relative_to(path).parts for file in path.rglob("config.yaml")}
     return sorted(
-        file
-        for file, parts in found.items()
-        if "latest" not in parts and not any(part.startswith(".") for part in parts)
+        file for file, parts in found.items() if not any(part.startswith(".") for part in parts)
     )
 
 

@@ -10,6 +10,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import common.startup  # noqa: F401  # isort: skip
 
+import hashlib
 import importlib
 import io
 import json
@@ -252,14 +253,38 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     ]
 
 
+def last_checkpoint(run: Path) -> Path:
+    """The folder of the last checkpoint of a run."""
+    return max((run / "checkpoints").glob("step-*"))
+
+
+def has_checkpoint(run: Path) -> bool:
+    return any((run / "checkpoints").glob("step-*"))
+
+
+def seal(checkpoint: Path, **changes: Any) -> None:
+    """Write state.json of a checkpoint anew, with some changes, and with the checksums of what the
+    checkpoint now has."""
+    state = json.loads((checkpoint / "state.json").read_text())
+    del state["sha256"]
+    state.update(changes)
+    sums = {
+        name: hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()
+        for name in ("model.safetensors", "optimizer.safetensors")
+    }
+    rest = json.dumps([state, sums], sort_keys=True).encode()
+    sums["state.json"] = hashlib.sha256(rest).hexdigest()
+    (checkpoint / "state.json").write_text(json.dumps({**state, "sha256": sums}))
+
+
 def last_step(run: Path) -> int:
     """The step of the last checkpoint of a run."""
-    return json.loads((run / "checkpoints/last/state.json").read_text())["step"]
+    return json.loads((last_checkpoint(run) / "state.json").read_text())["step"]
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one tiny trained run, which `runs/latest` points to."""
+    """A folder with one tiny trained run, which is the `latest`."""
     folder = tmp_path_factory.mktemp("a folder with spaces")
     output = succeed("train", *TINY, cwd=folder)
     (folder / "output.txt").write_text(output)
@@ -269,7 +294,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tiny: Path) -> Path:
     """The directory of the run in `tiny`."""
-    (run,) = (path for path in (tiny / "runs").iterdir() if path.name != "latest")
+    (run,) = (tiny / "runs").iterdir()
     return run
 
 

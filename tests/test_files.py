@@ -14,7 +14,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from common.files import fsync, new_file, replace_folder, replace_link, replace_text
+from common.files import fsync, new_file, replace_folder, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -67,21 +67,6 @@ def test_a_refusal_names_the_file_and_not_a_temporary_one(tmp_path: Path) -> Non
     with pytest.raises(IsADirectoryError) as refused:
         replace_text(tmp_path / "file", "")
     assert refused.value.filename == str(tmp_path / "file")
-
-
-def test_a_link_replaces_a_link_and_no_folder(tmp_path: Path) -> None:
-    link = tmp_path / "last"
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        replace_link(link, name)
-        assert link.is_symlink() and link.resolve() == (tmp_path / name).resolve()
-    link.unlink()
-    link.mkdir()
-    (link / "copied").touch()
-    with pytest.raises(OSError):
-        replace_link(link, "one")
-    assert (link / "copied").is_file()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "one", "two"]
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:

@@ -16,10 +16,19 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from common.files import replace_link
 from exchange.weights import read_tensors
 from inference import open_run
-from tests.conftest import ROOT, begin, command, files, finish, metrics, succeed
+from tests.conftest import (
+    ROOT,
+    begin,
+    command,
+    files,
+    finish,
+    has_checkpoint,
+    last_checkpoint,
+    metrics,
+    succeed,
+)
 from tests.test_strangers import configure, rewrite
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
@@ -58,8 +67,9 @@ def here(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "here", symlinks=True))
 
 
-def weights(run: Path, checkpoint: str = "last") -> dict[str, torch.Tensor]:
-    folder = run / "checkpoints" / checkpoint
+def weights(run: Path, checkpoint: str | None = None) -> dict[str, torch.Tensor]:
+    """Those of the last checkpoint, or of another one."""
+    folder = run / "checkpoints" / checkpoint if checkpoint else last_checkpoint(run)
     return read_tensors(folder / "model.safetensors")
 
 
@@ -200,8 +210,7 @@ def test_the_newest_good_checkpoint_is_used(here: Path) -> None:
     settings = ("trainer.max_steps=310", "trainer.checkpoint_every=0")
     older = weights(here / "runs/base")
     succeed("train", "resume=runs/base", *settings, cwd=here)
-    (here / "runs/base/checkpoints/last/model.safetensors").write_bytes(b"x")
-    (here / "runs/base/checkpoints/best").unlink()
+    (last_checkpoint(here / "runs/base") / "model.safetensors").write_bytes(b"x")
     done = command(
         *("train", "init_from=runs/base", *FINETUNE, "trainer.max_steps=1", "run_dir=fine"),
         cwd=here,
@@ -242,7 +251,7 @@ def test_a_run_that_is_killed_before_its_first_step_begins_with_the_same_weights
     )
     finish(begin(str(ROOT / "train.py"), *settings, "run_dir=whole", cwd=here))
     process = begin(str(ROOT / "train.py"), *settings, "run_dir=cut", cwd=here)
-    while process.poll() is None and not (here / "cut/checkpoints/last").exists():
+    while process.poll() is None and not has_checkpoint(here / "cut"):
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
@@ -252,7 +261,7 @@ def test_a_run_that_is_killed_before_its_first_step_begins_with_the_same_weights
     assert metrics(here / "cut")[0]["step"] == 0 and "val_loss" in metrics(here / "cut")[0]
     for each in ("model", "optimizer"):
         one, other = (
-            (here / run / f"checkpoints/last/{each}.safetensors").read_bytes()
+            (last_checkpoint(here / run) / f"{each}.safetensors").read_bytes()
             for run in ("whole", "cut")
         )
         assert one == other
@@ -286,7 +295,6 @@ def test_a_run_that_was_killed_before_its_first_step_repeats_its_evaluation(here
     succeed("train", *settings, "run_dir=cut", cwd=here)
     for checkpoint in (here / "cut/checkpoints").glob("step-00000[12]"):
         shutil.rmtree(checkpoint)
-    replace_link(here / "cut/checkpoints/last", "step-000000")
     succeed("train", "resume=cut", cwd=here)
     events = EventAccumulator(str(here / "cut")).Reload()
     assert [each.step for each in events.Scalars("loss/val")] == [0, 2]

@@ -11,12 +11,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY_MODEL, begin, command, finish, last_step, metrics, succeed
+from tests.conftest import (
+    ROOT,
+    TINY_MODEL,
+    begin,
+    command,
+    finish,
+    has_checkpoint,
+    last_step,
+    metrics,
+    succeed,
+)
+from training.checkpoint import Checkpoints
 
 STEPS = 300
 LONG = (
@@ -72,7 +84,9 @@ def assert_same(run: Path, whole: Path) -> int:
     compared = 0
     for name in ("model.safetensors", "optimizer.safetensors"):
         for which in ("last", "best"):
-            mine, theirs = (each / "checkpoints" / which / name for each in (run, whole))
+            mine, theirs = (
+                Checkpoints(each / "checkpoints").find(which, "run") / name for each in (run, whole)
+            )
             assert mine.read_bytes() == theirs.read_bytes(), f"{which} {name}"
             compared += mine.stat().st_size
     assert metrics(run) == metrics(whole)
@@ -198,7 +212,7 @@ def test_a_run_that_is_moved_or_deleted_while_it_is_trained_ends_in_one_line(
     tmp_path: Path, what: str
 ) -> None:
     process = start(*TINY_MODEL, *LONG, "trainer.max_steps=99999", "run_dir=run", cwd=tmp_path)
-    assert wait_for((tmp_path / "run/checkpoints/last").exists, process)
+    assert wait_for(partial(has_checkpoint, tmp_path / "run"), process)
     (tmp_path / "run").rename(tmp_path / "elsewhere")
     if what == "deleted":
         shutil.rmtree(tmp_path / "elsewhere")
@@ -238,7 +252,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path, second: str) -> None:
 
 def test_a_run_in_training_is_locked(tmp_path: Path) -> None:
     process = start(*LONG, "run_dir=run", "trainer.max_steps=100000", cwd=tmp_path)
-    assert wait_for((tmp_path / "run/checkpoints/last").exists, process)
+    assert wait_for(partial(has_checkpoint, tmp_path / "run"), process)
     second = command("train", "resume=run", cwd=tmp_path)
     assert second.returncode == 2
     assert "another process is training run" in second.stderr and second.stderr.count("\n") == 1

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY, command, files, succeed
+from tests.conftest import ROOT, TINY, command, files, last_step, succeed
 
 TEXT = "Käse 🧀 und Brot 🍞: „gut“.\n\n"
 PROMPT = "Käse 🧀"
@@ -143,25 +143,23 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def assert_trains_elsewhere(here: Path, elsewhere: Path, reason: str) -> None:
+def assert_trains_elsewhere(here: Path, elsewhere: Path) -> None:
     places = (f"run_dir={elsewhere}/run", f"cache_dir={elsewhere}/cache")
     done = command("train", *TINY, *places, cwd=here)
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("warning: runs/latest: ") and reason in line
+    assert done.returncode == 0 and done.stderr == "", done.stderr
     assert (elsewhere / "run/summary.json").exists()
 
 
 @pytest.mark.long
 def test_a_read_only_folder_can_be_worked_in(read_only: Path, tmp_path: Path) -> None:
-    assert_trains_elsewhere(read_only, tmp_path, "Read-only file system")
+    assert_trains_elsewhere(read_only, tmp_path)
     run, cache = f"run={tmp_path}/run", f"cache_dir={tmp_path}/cache"
     assert succeed("sample", run, "max_new_tokens=5", cwd=read_only)
     assert succeed("evaluate", run, cache, cwd=read_only)
     assert succeed("look", run, "text=A hen", f"html={tmp_path}/page.html", cwd=read_only)
     resume = (f"resume={tmp_path}/run", "trainer.max_steps=8", cache)
     done = command("train", *resume, cwd=read_only)
-    assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 0 and done.stderr == "", done.stderr
     done = command("train", *TINY, cache, cwd=read_only)
     assert done.returncode == 2 and done.stderr.startswith("error: runs"), done.stderr
     assert done.stderr.count("\n") == 1
@@ -176,7 +174,7 @@ def test_runs_that_cannot_be_written_do_not_matter_elsewhere(tmp_path: Path, run
     else:
         (here / "runs").symlink_to("nowhere")
     before = files(here)
-    assert_trains_elsewhere(here, tmp_path, "cannot be pointed to")
+    assert_trains_elsewhere(here, tmp_path)
     assert files(here) == before
     done = command("train", *TINY, cwd=here)
     assert done.returncode == 2 and done.stderr.startswith("error: runs: is not a folder")
@@ -199,16 +197,9 @@ def test_a_disk_without_links_and_what_else_windows_lacks(tmp_path: Path) -> Non
     for number, each in enumerate((settings, ("resume=run", "trainer.max_steps=9"))):
         done = command("train", *each, cwd=tmp_path, **path)
         assert done.returncode == 0, done.stderr
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("warning: runs/latest: ") and "not permitted" in line
-        last = (tmp_path / "run/checkpoints/last").read_text()
-        assert last == ("step-000006", "step-000009")[number]
+        assert done.stderr == "" and last_step(tmp_path / "run") == (6, 9)[number]
     for which in ("last", "best"):
         assert succeed("sample", "run=run", f"checkpoint={which}", "max_new_tokens=5", cwd=tmp_path)
     asked = ("run=run", "interactive=true", "max_new_tokens=5")
     done = command("sample", *asked, cwd=tmp_path, stdin="Once\n", **path)
     assert done.returncode == 0 and done.stdout.count("> ") == 2, done.stderr
-    # On a disk with links they are used again.
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    succeed("train", "resume=copy", "trainer.max_steps=12", cwd=tmp_path)
-    assert (tmp_path / "copy/checkpoints/last").is_symlink()

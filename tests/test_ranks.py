@@ -14,7 +14,17 @@ from pathlib import Path
 import filelock
 import pytest
 
-from tests.conftest import ROOT, TINY_MODEL, begin, finish, last_step, metrics, succeed, torchrun
+from tests.conftest import (
+    ROOT,
+    TINY_MODEL,
+    begin,
+    finish,
+    has_checkpoint,
+    last_step,
+    metrics,
+    succeed,
+    torchrun,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -100,7 +110,7 @@ def test_the_job_ends_when_a_rank_dies(tmp_path: Path) -> None:
     settings = (*SETTINGS, "trainer.max_steps=100000", "run_dir=run")
     process = torchrun(2, TRAIN, *settings, cwd=tmp_path)
     run = tmp_path / "run"
-    while process.poll() is None and not (run / "checkpoints/last").exists():
+    while process.poll() is None and not has_checkpoint(run):
         time.sleep(0.01)
     os.kill(children(process)[-1], signal.SIGKILL)
     began = time.monotonic()

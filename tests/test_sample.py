@@ -27,7 +27,6 @@ from inference import SamplingConfig, Writer, open_run
 from model import GPT, record_attention
 from sample import colour, show_attention
 from tests.conftest import ROOT, TINY, command, small_config, succeed
-from training.run import Run
 
 LONG = ("max_new_tokens=60", "temperature=1")
 
@@ -194,28 +193,31 @@ def test_the_best_latest_run_is_opened(
     """The newest that has been evaluated, or else that has a checkpoint, with a note."""
     monkeypatch.chdir(tmp_path)
     few = "max_new_tokens=5"
-    shutil.copytree(run, "runs/stopped", symlinks=True)
-    Path("runs/stopped/checkpoints/best").unlink()
-    Run.open("runs/stopped", "run").point_latest()
+
+    def copy(name: str, started: float) -> None:
+        shutil.copytree(run, f"runs/{name}")
+        data = json.loads((run / "data.json").read_text())
+        Path(f"runs/{name}/data.json").write_text(json.dumps({**data, "started": started}))
+
+    copy("stopped", 3.0)
+    Path("runs/stopped/checkpoints/best.json").unlink()
     named = command("sample", "run=runs/stopped", few, cwd=tmp_path)
     latest = command("sample", few, cwd=tmp_path)
     note = "has no best checkpoint yet; using step-000006"
     assert named.stderr == f"note: runs/stopped {note}\nruns/stopped, step 6\n"
     assert "runs/stopped, step 6" in latest.stderr and latest.stdout == named.stdout
 
-    for name in ("whole", "older"):
-        shutil.copytree(run, f"runs/{name}", symlinks=True)
-    os.utime("runs/older/config.yaml", (1, 1))
+    copy("sweep/whole", 2.0)
+    copy("older", 1.0)
     done = command("sample", few, cwd=tmp_path)
-    note = "note: runs/stopped has not been evaluated yet; using runs/whole\n"
-    assert done.stderr == f"{note}runs/whole, step 6\n"
+    note = "note: runs/stopped has not been evaluated yet; using runs/sweep/whole\n"
+    assert done.stderr == f"{note}runs/sweep/whole, step 6\n"
 
-    shutil.copytree(run, "runs/new", symlinks=True)
+    copy("new", 4.0)
     shutil.rmtree("runs/new/checkpoints")
-    Run.open("runs/new", "run").point_latest()
     again = command("sample", few, cwd=tmp_path)
-    note = "note: runs/new has no checkpoint yet; using runs/whole\n"
-    assert again.stderr == f"{note}runs/whole, step 6\n" and again.stdout == done.stdout
+    note = "note: runs/new has no checkpoint yet; using runs/sweep/whole\n"
+    assert again.stderr == f"{note}runs/sweep/whole, step 6\n" and again.stdout == done.stdout
     assert command("evaluate", cwd=tmp_path).stderr == note
     named = command("sample", "run=runs/new", cwd=tmp_path)
     assert named.returncode == 2 and "no checkpoint yet" in named.stderr

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, TINY, begin, heed_signals, succeed
+from tests.conftest import ROOT, TINY, begin, heed_signals, last_checkpoint, succeed
 from tests.conftest import metrics as lines
 from tests.test_interrupted import LONG, start, wait_for
 
@@ -114,7 +114,7 @@ def test_a_signal_to_one_rank_stops_all_after_the_step(tmp_path: Path) -> None:
     assert main.returncode == other.returncode == 143
     (step,) = re.findall(r"stopped by SIGTERM after step (\d+)\. To continue", errors)
     assert lines(run)[-1]["step"] == int(step)
-    assert (run / "checkpoints/last").resolve().name == f"step-{int(step):06d}"
+    assert last_checkpoint(run).name == f"step-{int(step):06d}"
 
 
 @pytest.mark.long

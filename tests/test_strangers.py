@@ -27,7 +27,7 @@ from common.files import write_sums
 from data.shards import Shard
 from data.tokens import dataset_sha256
 from inference import open_run
-from tests.conftest import TINY, command, files, succeed
+from tests.conftest import TINY, command, files, last_checkpoint, seal, succeed
 from training import checkpoint
 
 SCRIPTS = {
@@ -80,7 +80,7 @@ def rewrite(
         tensors = safetensors.torch.load_file(folder / name)
         change(tensors)
         safetensors.torch.save_file(tensors, folder / name)
-        write_sums(folder, checkpoint.FILES)
+        seal(folder)
 
 
 @pytest.mark.parametrize("script", ["train", "look", "evaluate"])
@@ -97,14 +97,13 @@ def test_a_run_with_a_link_is_refused(here: Path, script: str, name: str) -> Non
     assert_refused(here, script, name, "is a link")
 
 
-@pytest.mark.parametrize("name", ["run", "latest"])
-def test_no_other_run_is_written_to(here: Path, name: str) -> None:
-    theirs = here / "theirs" / name
+def test_no_other_run_is_written_to(here: Path) -> None:
+    theirs = here / "theirs/run"
     shutil.copytree(here / "run", theirs, symlinks=True)
     (theirs / "config.yaml").unlink()
     (theirs / "config.yaml").symlink_to(here / "run/config.yaml")
     for script in ("train", "look"):
-        settings = [each.replace("=run", f"=theirs/{name}") for each in SCRIPTS[script]]
+        settings = [each.replace("=run", "=theirs/run") for each in SCRIPTS[script]]
         before = files(here)
         done = command(script, *settings, cwd=here)
         assert done.returncode == 2 and "is a link" in done.stderr
@@ -142,7 +141,7 @@ def test_files_that_are_no_files(here: Path, name: str, make: Callable[[Path], N
 
 
 @pytest.mark.parametrize("make", [pipe, loop])
-@pytest.mark.parametrize("name", [*checkpoint.FILES, "SHA256SUMS"])
+@pytest.mark.parametrize("name", [*checkpoint.FILES, checkpoint.STATE])
 def test_checkpoints_whose_files_are_no_files(
     here: Path, name: str, make: Callable[[Path], None]
 ) -> None:
@@ -177,11 +176,10 @@ def test_events_that_are_a_pipe(here: Path) -> None:
 def test_a_state_that_cannot_be(here: Path, state: object) -> None:
     for step in (3, 6):
         folder = here / f"run/checkpoints/step-00000{step}"
-        (folder / checkpoint.EVALUATED).unlink(missing_ok=True)
-        file = folder / checkpoint.STATE
-        stored = json.loads(file.read_text())
-        file.write_text(json.dumps({**stored, **state}) if isinstance(state, dict) else str(state))
-        write_sums(folder, checkpoint.FILES)
+        if isinstance(state, dict):
+            seal(folder, **state)
+        else:
+            (folder / checkpoint.STATE).write_text(str(state))
     assert_not_opened(here, checkpoint.STATE)
     if state in ({"step": -5}, "[" * 100_000):
         assert_refused(here, "train", checkpoint.STATE)
@@ -279,17 +277,14 @@ def test_an_optimizer_state_that_is_not_finite_numbers(here: Path, kind: str) ->
 
 def test_a_run_that_has_taken_no_time(here: Path) -> None:
     for folder in (here / "run/checkpoints").glob("step-*"):
-        state = json.loads((folder / "state.json").read_text())
-        (folder / "state.json").write_text(json.dumps({**state, "seconds": 0}))
-        (folder / "evaluated.json").unlink(missing_ok=True)
-        write_sums(folder, checkpoint.FILES)
+        seal(folder, seconds=0)
     (here / "run/summary.json").unlink()
     succeed("train", "resume=run", cwd=here)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "evaluated.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
 def test_a_folder_in_place_of_a_file_of_a_checkpoint(here: Path, name: str) -> None:
-    file = here / "run/checkpoints/last" / name
+    file = last_checkpoint(here / "run") / name
     file.unlink()
     file.mkdir()
     succeed("train", "resume=run", "trainer.max_steps=8", cwd=here)
@@ -356,7 +351,7 @@ def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path)
         mine = (f"data.path={source}", "data=shakespeare", f"data.sha256={sha256}")
         succeed("train", *SCRIPTS["train"], *mine, cwd=tmp_path)
         succeed("evaluate", *SCRIPTS["evaluate"], *mine, cwd=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"input.txt", "run", "runs", ".cache"}
+    assert {path.name for path in tmp_path.iterdir()} == {"input.txt", "run", ".cache"}
 
 
 def test_a_terabyte_of_tales_needs_the_users_word(here: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,15 +16,13 @@ from tensorboard.util.tensor_util import make_ndarray
 from inference import results
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.scaling import scaling
-from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, succeed
+from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, last_checkpoint, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
 
 
 def runs(folder: Path) -> list[Path]:
-    return sorted(
-        path.parent for path in folder.rglob("summary.json") if "latest" not in path.parts
-    )
+    return sorted(path.parent for path in folder.rglob("summary.json"))
 
 
 @pytest.mark.long
@@ -182,17 +181,15 @@ def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_p
     assert not any("Sample" in line or line.startswith("step ") for line in lines)
     for run in ("sweep/0_seed=1", "sweep/1_seed=2"):
         assert sum(line.endswith(f": {run}") for line in lines) == 1  # its result
-    expected = (stopped / "checkpoints/last/model.safetensors").read_bytes()
+    expected = (last_checkpoint(stopped) / "model.safetensors").read_bytes()
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
     # As if the sweep had been killed after step 3 of its second run.
     (stopped / "summary.json").unlink()
-    for name in ("best", "last"):
-        (stopped / "checkpoints" / name).unlink()
-        (stopped / "checkpoints" / name).symlink_to("step-000003")
+    shutil.rmtree(stopped / "checkpoints/step-000006")
     again = succeed(*sweep, cwd=tmp_path)
     assert "sweep/0_seed=1 has already completed its 6 steps" in again
     assert "continuing sweep/1_seed=2 from step 3" in again
-    assert (stopped / "checkpoints/last/model.safetensors").read_bytes() == expected
+    assert (last_checkpoint(stopped) / "model.safetensors").read_bytes() == expected
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert again.splitlines()[-3].split()[:8] == lines[-3].split()[:8]  # the table, but for times
     other = command(*sweep, "optimizer.lr=0.001", cwd=tmp_path)

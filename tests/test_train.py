@@ -18,7 +18,17 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY, begin, command, files, finish, metrics, succeed
+from tests.conftest import (
+    ROOT,
+    TINY,
+    begin,
+    command,
+    files,
+    finish,
+    last_checkpoint,
+    metrics,
+    succeed,
+)
 
 
 def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
@@ -43,7 +53,6 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
         "overrides.yaml",
     }
     assert len(list(tiny_run.glob("events.out.tfevents.*"))) == 1
-    assert (tiny / "runs/latest/summary.json").samefile(tiny_run / "summary.json")
     overrides = yaml.safe_load((tiny_run / ".hydra/overrides.yaml").read_text())
     assert [override.replace("'", "") for override in overrides] == list(TINY)
     assert "validation loss" in (tiny_run / "train.log").read_text()
@@ -53,7 +62,7 @@ def test_the_summary(tiny: Path, tiny_run: Path) -> None:
     summary = json.loads((tiny_run / "summary.json").read_text())
     assert summary["steps"] == 6
     assert summary["tokens"] == 6 * 4 * 32
-    weights = load_file(tiny_run / "checkpoints/last/model.safetensors")
+    weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")
     assert summary["parameters"] == sum(tensor.size for tensor in weights.values())
     last = [line for line in metrics(tiny_run) if "val_loss" in line][-1]
     assert last["step"] == 6
@@ -92,8 +101,8 @@ def test_the_same_settings_give_the_same_weights(
     succeed("train", *TINY, *settings, "run_dir=run", cwd=tmp_path)
     run = tmp_path / "run"
     for name in ("model", "optimizer"):
-        again = (run / f"checkpoints/last/{name}.safetensors").read_bytes()
-        assert again == (tiny_run / f"checkpoints/last/{name}.safetensors").read_bytes()
+        again = (last_checkpoint(run) / f"{name}.safetensors").read_bytes()
+        assert again == (last_checkpoint(tiny_run) / f"{name}.safetensors").read_bytes()
     events = EventAccumulator(str(run)).Reload()
     assert bool(events.Tags()["histograms"]) == (tensorboard == "true")
     assert (run / "plugins").exists() == (tensorboard == "true")
@@ -110,10 +119,11 @@ def test_resume(tiny_run: Path, tmp_path: Path) -> None:
     # Without a decay, the learning rate does not depend on max_steps.
     flat = [*TINY, "optimizer.decay_fraction=0"]
     succeed("train", *flat, cwd=tmp_path)
-    six = (tmp_path / "runs/latest/checkpoints/last/model.safetensors").read_bytes()
+    (whole,) = (tmp_path / "runs").iterdir()
+    six = (last_checkpoint(whole) / "model.safetensors").read_bytes()
     succeed("train", *flat, "trainer.max_steps=3", "run_dir=cut", cwd=tmp_path)
     before = files(tmp_path / "cut")
-    succeed("train", "resume=runs/latest", "trainer.max_steps=6", cwd=tmp_path)
+    succeed("train", "resume=cut", "trainer.max_steps=6", cwd=tmp_path)
     after = files(tmp_path / "cut")
     assert after["checkpoints/step-000006/model.safetensors"] == six
     for name in ("config.yaml", ".hydra/config.yaml", ".hydra/overrides.yaml"):
@@ -139,7 +149,8 @@ def test_training_on_a_text_file(tmp_path: Path) -> None:
     (tmp_path / name).write_text("Ein Käse ist kein Keks. 🧀\n" * 300)
     settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
     succeed("train", "data=text", f"data.path={name}", "tokenizer=byte", *settings, cwd=tmp_path)
-    summary = json.loads((tmp_path / "runs/latest/summary.json").read_text())
+    (run,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((run / "summary.json").read_text())
     assert summary["floor_bpb"] is None
     assert summary["val_bpb"] == pytest.approx(summary["val_loss"] / 0.6931472, rel=1e-6)
 
@@ -231,13 +242,12 @@ def test_a_sweep_cannot_continue_one_run(tmp_path: Path) -> None:
 def test_an_experiment_and_a_finetuned_run_continue(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Once there was a hen. It sang.\n" * 2000)
     succeed("train", *TINY, "run_dir=base", cwd=tmp_path)
-    base = ("experiment=finetune", "init_from=runs/latest", "data=text", "data.path=notes.txt")
+    base = ("experiment=finetune", "init_from=base", "data=text", "data.path=notes.txt")
     auto = (*base, "resume=auto", "run_dir=run", "trainer.max_steps=4", "trainer.batch_size=4")
     assert "starting from" in succeed("train", *auto, cwd=tmp_path)
-    # By now, runs/latest is the run itself.
     output = succeed("train", *auto, "trainer.max_steps=6", cwd=tmp_path)
     assert "continuing run from step 4\n" in output and "starting from" not in output
-    done = command("train", *auto, "init_from=base", "trainer.max_steps=8", cwd=tmp_path)
+    done = command("train", *auto, "init_from=run", "trainer.max_steps=8", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith("error: init_from: run was not started")
 
 
@@ -357,4 +367,5 @@ def test_the_best_loss_is_of_the_tokens_that_evaluations_now_score(
     best = min(losses, key=lambda step: losses[step])
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["best_val_loss"] == losses[best]
-    assert (tmp_path / "run/checkpoints/best").resolve().name == f"step-{best:06d}"
+    stored = json.loads((tmp_path / "run/checkpoints/best.json").read_text())
+    assert stored == {"step": best}

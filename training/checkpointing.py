@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from training.callback import Callback, EvalMetrics
 from training.checkpoint import Checkpoints, TensorFiles
@@ -19,10 +20,16 @@ class Checkpointing(Callback):
     for the next one that is not, or for the end.
 
     at_start: also before the first step that is taken.
+    check: called before each write; raises UserError if the run is no longer in its place.
     """
 
-    def __init__(self, checkpoints: Checkpoints, at_start: bool = False) -> None:
-        self.checkpoints, self.at_start = checkpoints, at_start
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        at_start: bool = False,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.checkpoints, self.at_start, self.check = checkpoints, at_start, check
 
     def on_start(self, trainer: Trainer) -> None:
         self.saved_step = trainer.state.step
@@ -41,17 +48,17 @@ class Checkpointing(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         state = trainer.state
-        is_best = state.best_step == state.step
-        if self.saved_step != state.step and is_best:
-            self._save(trainer, is_best)
+        if self.saved_step != state.step and state.best_step == state.step:
+            self._save(trainer)
         elif self.saved_step == state.step and trainer.ranks.is_main:
-            self.checkpoints.add_evaluation(state, is_best, *_kept(trainer))
+            self.check()
+            self.checkpoints.add_evaluation(state, *_kept(trainer))
 
     def on_stop(self, trainer: Trainer) -> None:
         if self.saved_step != trainer.state.step:
             self._save(trainer)
 
-    def _save(self, trainer: Trainer, is_best: bool = False) -> None:
+    def _save(self, trainer: Trainer) -> None:
         for name, parameter in trainer.model.named_parameters():
             if not parameter.isfinite().all():
                 raise diverged(trainer, f"{name} has values that are not finite")
@@ -61,7 +68,8 @@ class Checkpointing(Callback):
                 MODEL: dict(trainer.model.named_parameters()),
                 OPTIMIZER: trainer.optimizer.state_tensors(),
             }
-            path = self.checkpoints.save(tensors, trainer.state, is_best, *_kept(trainer))
+            self.check()
+            path = self.checkpoints.save(tensors, trainer.state, *_kept(trainer))
             trainer.call("on_checkpoint", path)
 
 

@@ -8,7 +8,7 @@
     losses.json      losses of tokens, for TensorBoard's Attention tab
     live/            weights at logged steps, for its live page
     summary.json     the result
-    data.json        a checksum of the tokens, to detect a changed text
+    data.json        when the run was started; a checksum of the tokens, to detect a changed text
     code.json        the commit of the clone that trained it, if that was a clone
     tokenizer/       the complete tokenizer: opening a run needs no network
     checkpoints/     see training/checkpoint.py
@@ -18,8 +18,8 @@
     wandb/           files of Weights & Biases, if requested, and in wandb_id the name of its run
     lock             held by the process that trains
 
-A folder with a config.yaml is a run: that file is written last. Knows nothing of what the settings
-mean.
+A folder with a config.yaml is a run. It is made under another name and renamed when it is whole,
+and it holds no links. Knows nothing of what the settings mean.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shlex
-import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -45,38 +44,19 @@ import yaml
 from common.errors import UserError, check_path, print
 from common.files import (
     fsync,
-    is_temporary,
     naming,
     read_json,
     read_text,
     real_path,
-    replace_link,
+    replace_folder,
     replace_text,
 )
 from training.callback import Summary
 from training.checkpoint import Checkpoints
 from training.stored import flat
 
-RUNS = Path("runs")
-FROM_HUB = "python convert.py source=openai-community/gpt2 to=runs/gpt2"
-FILES = (
-    "config.yaml",
-    "resumed.yaml",
-    "data.json",
-    "code.json",
-    "train.log",
-    "metrics.jsonl",
-    "losses.json",
-    "summary.json",
-)
-FOLDERS = (".hydra", "tokenizer", "checkpoints", "profile")
-RARE = ("resumed.yaml", "code.json", "profile")  # which some runs never have
-# What else is written, by observers too: patterns of files, and folders.
-MORE_FILES = (
-    *("lock", "wandb_id", "events.out.tfevents.*", "checkpoints/written.json", "tokenizer/*"),
-    *("live/model.json", "live/[0-9]*.bin", "plugins/*_projector/*"),
-)
-MORE_FOLDERS = ("live", "plugins", "plugins/*_projector", "wandb")
+RUNS, LATEST = Path("runs"), "latest"
+PATTERNS = ("[!.]*/config.yaml", "[!.]*/[!.]*/config.yaml")  # of runs, and of those of sweeps
 
 
 class Run:
@@ -90,12 +70,10 @@ class Run:
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
         self.code_file = path / "code.json"
-        self._lock = filelock.FileLock(path / "lock")
-        self._locked_folder = _LockedFolder(path)
-        self.check_in_place = self._locked_folder.check
         self.tokenizer_folder = path / "tokenizer"
-        # Not a method of this object: a cycle of references would keep the lock.
-        self.checkpoints = Checkpoints(path / "checkpoints", self._locked_folder.check)
+        self.checkpoints = Checkpoints(path / "checkpoints")
+        self._lock = filelock.FileLock(path / "lock")
+        self._held: os.stat_result | None = None
 
     @classmethod
     def create(
@@ -112,87 +90,68 @@ class Run:
         `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts;
         `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` writes into a
         folder; `code` is the text of code.json. The new run is locked.
+
+        Raises UserError if another process has just created a run there, or if the disk refuses.
         """
-        run = cls(_make_directory(path))
-        run.lock("run_dir")
-        if run.config_file.exists():  # made by another process since the checks
-            raise UserError(
-                f"run_dir: another process has just created {run.path}; choose another folder"
-            )
-        for left in (run.path / ".hydra", run.tokenizer_folder):
-            shutil.rmtree(left, ignore_errors=True)
-        checksum = json.dumps({"tokens_sha256": tokens_sha256}) + "\n"
-        run.data_file.write_text(checksum, encoding="utf-8")
+        started = {"started": time.time(), "tokens_sha256": tokens_sha256}
+        texts = {f".hydra/{name}": text for name, text in hydra.items()}
+        texts |= {"data.json": json.dumps(started) + "\n", "config.yaml": config}
         if code is not None:
-            run.code_file.write_text(code, encoding="utf-8")
-        (run.path / ".hydra").mkdir()
-        for name, text in hydra.items():
-            (run.path / ".hydra" / name).write_text(text, encoding="utf-8")
-        run.tokenizer_folder.mkdir()
-        save_tokenizer(run.tokenizer_folder)
-        for entry in run.path.rglob("*"):
-            fsync(entry)
-        replace_text(run.config_file, config)
-        return run
+            texts["code.json"] = code
+        for target in _new_folders() if path is None else [Path(path)]:
+            try:
+                # Through a link of the user's to an empty folder.
+                with replace_folder(real_path(target), is_new=True) as folder:
+                    (folder / ".hydra").mkdir()
+                    for name, text in texts.items():
+                        (folder / name).write_text(text, encoding="utf-8")
+                    (folder / "tokenizer").mkdir()
+                    save_tokenizer(folder / "tokenizer")
+                    for entry in folder.rglob("*"):
+                        fsync(entry)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UserError(
+                    f"run_dir: {target} cannot be created ({error.strerror}); choose another"
+                ) from error
+            run = cls(target)
+            run.lock("run_dir")
+            return run
+        raise UserError(f"run_dir: another process has just created {path}; choose another folder")
 
     @classmethod
     def open(cls, path: str, setting: str) -> Run:
-        """The run at `path`. Raises UserError, naming `setting`, if there is none, or if it has
-        links that a run does not have."""
+        """The run at `path`, which can be `latest`. Raises UserError, naming `setting`, if there is
+        none, or if it has links or pipes: so nothing outside of the folder is read or written, and
+        nothing is waited for."""
         check_path(setting, path)
-        config_file = Path(path) / "config.yaml"
-        folder, linked = real_path(Path(path)), real_path(config_file).parent
-        # runs/latest is a folder of links: find the run itself. In a folder of somebody else, links
-        # to other runs are not followed.
-        is_own = folder == real_path(RUNS / "latest")
-        if folder.name == "latest" and (is_own or linked.is_relative_to(folder.parent)):
-            folder = linked
-        here = Path.cwd()
+        folder, here = real_path(find_run(path)), Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
-        if not config_file.is_file():
-            advice = "give the folder of a run, or make one with python train.py"
-            if (Path(path) / "config.json").is_file():
-                source = shlex.quote(str(path))
-                advice = f"convert it first: python convert.py source={source} to=runs/NAME"
-            elif is_on_hub(path):
-                advice = f"convert a model of the Hugging Face hub first, such as with {FROM_HUB}"
-            raise UserError(f"{setting}: {path} is not a run (it has no config.yaml); {advice}")
-        run._check_contents(setting)
+        if not run.config_file.is_file():
+            raise UserError(
+                f"{setting}: {path} is not a run (it has no config.yaml); give the folder of a "
+                "run, make one with python train.py, or convert a model of transformers first: "
+                "python convert.py source=MODEL to=runs/NAME"
+            )
+        for parent, folders, files in os.walk(run.path):
+            for entry in (Path(parent, name) for name in (*folders, *files)):
+                with suppress(FileNotFoundError):  # it was deleted meanwhile
+                    mode = entry.lstat().st_mode
+                    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                        what = "a link" if stat.S_ISLNK(mode) else "no file or folder"
+                        raise UserError(
+                            f"{setting}: {entry} is {what}, which a run does not have; move it, or "
+                            "give another run"
+                        )
         return run
 
-    def _check_contents(self, setting: str) -> None:
-        """Raises UserError, naming `setting`, for a link other than `last` and `best` to the run's
-        own checkpoints, and for what is neither a file nor a folder: so nothing outside of the
-        folder is read or written, and nothing is waited for."""
-        checkpoints = self.checkpoints.folder
-        for folder, folders, files in os.walk(self.path):
-            for path in (Path(folder, name) for name in (*folders, *files)):
-                with suppress(FileNotFoundError):  # it was deleted meanwhile
-                    mode = path.lstat().st_mode
-                    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-                        continue
-                    is_link = stat.S_ISLNK(mode)
-                    # Also while one of them is replaced, under its temporary name.
-                    if is_link and path.parent == checkpoints and _is_name(path.readlink()):
-                        continue
-                    what = f"a link to {path.readlink()}" if is_link else "no file or folder"
-                    raise UserError(
-                        f"{setting}: {path} is {what}, which a run does not have; move it, or "
-                        "give another run"
-                    )
-
-    def check_places(self) -> None:
-        """Raise UserError if a folder is where training writes a file, or the reverse, and OSError
-        for a folder that may not be read, which would seem empty."""
-        for patterns, is_wrong, found, wanted in (
-            ((*FILES, *MORE_FILES), Path.is_dir, "a folder", "a file"),
-            ((*FOLDERS, *MORE_FOLDERS), Path.is_file, "a file", "a folder"),
-        ):
-            for path in (path for pattern in patterns for path in self.path.glob(pattern)):
-                if is_wrong(path):
-                    raise UserError(f"{path}: is {found}, where a run has {wanted}; move it")
-                if path.is_dir():
-                    os.scandir(path).close()
+    @property
+    def started(self) -> float | None:
+        """When the run was created, in seconds since 1970; None for one that was converted."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return float(read_json(self.data_file)["started"])
+        return None
 
     @property
     def newest_settings_file(self) -> Path:
@@ -227,16 +186,31 @@ class Run:
             raise UserError(
                 f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
-        self._locked_folder.remember()
+        self._held = (self.path / "lock").stat()
+
+    def check_in_place(self) -> None:
+        """Raise UserError if the lock file at its path is not the one that this process holds: the
+        run was moved or deleted, and perhaps another one has taken its place."""
+        if self._held is None:
+            return
+        try:
+            is_in_place = os.path.samestat(self._held, (self.path / "lock").stat())
+        except OSError:
+            is_in_place = False
+        if not is_in_place:
+            raise UserError(
+                f"{self.path}: was deleted, moved, renamed or replaced while it was trained, which "
+                "ends here; if it was moved, continue from its last checkpoint with resume=NEW"
+            )
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """If the block raises because the run is no longer in its place, raise what
-        `check_in_place` does. An OSError that names no file names the run."""
+        """If the disk refuses something in the block since the run is no longer in its place, raise
+        what `check_in_place` does. An OSError that names no file names the run."""
         try:
             with naming(self.path):
                 yield
-        except (UserError, OSError):
+        except OSError:
             self.check_in_place()
             raise
 
@@ -250,40 +224,6 @@ class Run:
             raise UserError(
                 f"{setting}: the text that {self.path} was trained on has changed; "
                 "restore it, or start a new run with the new text"
-            )
-
-    def point_latest(self) -> None:
-        """Make `runs/latest` a folder of links to the files of this run, or say why it is not.
-
-        All but the TensorBoard events: with a link to the whole folder, `tensorboard --logdir runs`
-        would show the run twice. Only links are replaced: a copy of a run, or a link to one, is
-        the user's.
-        """
-        latest = RUNS / "latest"
-        if real_path(latest) == real_path(self.path):
-            return
-        entries = [latest / name for name in (*FILES, *FOLDERS)]
-        is_taken = latest.is_symlink() or (os.path.lexists(latest) and not latest.is_dir())
-        if is_taken or any(os.path.lexists(entry) and not entry.is_symlink() for entry in entries):
-            print(
-                f"note: {latest} stays as it is, since this program did not make it, and does not "
-                f"lead to {self.path}; move it, and the next run is the latest again",
-                file=sys.stderr,
-            )
-            return
-        try:
-            latest.mkdir(parents=True, exist_ok=True)
-            for entry in entries:
-                target = real_path(self.path) / entry.name
-                if entry.name in RARE and not target.exists():
-                    entry.unlink(missing_ok=True)
-                else:
-                    replace_link(entry, os.path.relpath(target, real_path(latest)))
-        except OSError as error:
-            print(
-                f"warning: {latest}: cannot be pointed to {self.path} ({error.strerror}); "
-                "use the folder itself",
-                file=sys.stderr,
             )
 
     def start_log(self) -> None:
@@ -329,42 +269,40 @@ class Run:
         replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
 
 
-class _LockedFolder:
-    """The folder of a run at its path, as this process has locked it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._locked: os.stat_result | None = None
-
-    def remember(self) -> None:
-        self._locked = (self.path / "lock").stat()
-
-    def check(self) -> None:
-        """Raise UserError if the folder that this process locked is no longer at its path: it was
-        deleted or moved, or another one, which nobody locked, has taken its place."""
-        if self._locked is None:
-            return
-        try:
-            is_in_place = os.path.samestat(self._locked, (self.path / "lock").stat())
-        except OSError:
-            is_in_place = False
-        if not (is_in_place and (self.path / "config.yaml").exists()):
-            raise UserError(
-                f"{self.path}: was deleted, moved, renamed or replaced while it was trained, which "
-                "ends here; if it was moved, continue from its last checkpoint with resume=NEW"
-            )
-
-
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         raise  # a full disk is reported once, not with a traceback for each line
 
 
-def is_on_hub(path: str) -> bool:
-    """Whether a path that does not exist can be meant as a name on the Hugging Face hub."""
-    owner = path.partition("/")[0]
-    is_name = re.fullmatch(r"(distil)?gpt2(-\w+)?|[\w.-]+/[\w.-]+", path, re.ASCII) is not None
-    return is_name and owner != RUNS.name and not os.path.lexists(owner)
+def is_latest(path: str | Path) -> bool:
+    """Whether a path is the word for the run that was started last, `latest` or `runs/latest`. What
+    a user calls so is a path like others."""
+    path = Path(path)
+    is_word = path == Path(LATEST) or (path.name == LATEST and path.parent.name == RUNS.name)
+    return is_word and not os.path.lexists(path)
+
+
+def find_run(path: str | Path) -> Path:
+    """The folder of a run: `path` itself, unless it is `latest`. That is the run under `runs/`, or
+    in a sweep there, that was started last and has been evaluated, or else has a checkpoint; with a
+    note if it is not the newest of all. Without any run, it is `path` too."""
+    path = Path(path)
+    if not is_latest(path):
+        return path
+    folder = RUNS if path == Path(LATEST) else path.parent
+    found = (run.parent for pattern in PATTERNS for run in folder.glob(pattern))
+    started = {folder: time for folder in found if (time := Run(folder).started) is not None}
+    if not started:
+        return path
+    runs = [Run(folder) for folder in sorted(started, key=lambda folder: (started[folder], folder))]
+    *_, newest = runs
+    evaluated = [run for run in runs if run.checkpoints.has_best]
+    saved = [run for run in runs if run.checkpoints]
+    *_, latest = evaluated or saved or runs
+    if latest is not newest:
+        lacks = "has not been evaluated yet" if newest.checkpoints else "has no checkpoint yet"
+        print(f"note: {newest.path} {lacks}; using {latest.path}", file=sys.stderr)
+    return latest.path
 
 
 def check_new(path: str | None) -> None:
@@ -376,14 +314,11 @@ def check_new(path: str | None) -> None:
         return
     check_path("run_dir", path)
     target = Path(path)
-    if _is_half_made(target):
-        Run(target).check_places()
-        return
     try:
         path.encode()
     except UnicodeEncodeError:
         raise UserError(f"run_dir: {path} is not UTF-8; choose another folder") from None
-    if not path or real_path(target) in (real_path(RUNS), real_path(RUNS / "latest")):
+    if is_latest(path) or real_path(target) == real_path(RUNS):
         raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         is_run = (target / "config.yaml").is_file()
@@ -394,33 +329,7 @@ def check_new(path: str | None) -> None:
         raise UserError(f"run_dir: {parent} is not a writable folder; choose another")
 
 
-def _is_name(path: Path) -> bool:
-    """Whether this is the name of something in the same folder."""
-    return len(path.parts) == 1 and path.name not in ("", "..")
-
-
-def _is_half_made(path: Path) -> bool:
-    """Whether `create` was killed here before it finished."""
-    if not path.is_dir():
-        return False
-    names = {entry.name for entry in path.iterdir() if not is_temporary(entry)}
-    return "lock" in names and names <= {"lock", "data.json", "code.json", ".hydra", "tokenizer"}
-
-
-def _make_directory(path: str | None) -> Path:
-    if path is not None:
-        check_new(path)
-        try:
-            Path(path).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"run_dir: {path} cannot be created ({error.strerror}); choose another"
-            ) from error
-        return Path(path)
+def _new_folders() -> Iterator[Path]:
+    """Names of folders under `runs/` after the time."""
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    for attempt in count(1):
-        target = RUNS / (name if attempt == 1 else f"{name}-{attempt}")
-        with suppress(FileExistsError):
-            target.mkdir(parents=True)
-            break
-    return target
+    return (RUNS / (name if i == 1 else f"{name}-{i}") for i in count(1))

@@ -1,17 +1,20 @@
-"""How far a run has come: state.json and evaluated.json of a checkpoint."""
+"""How far a run has come: state.json of a checkpoint, with the checksums of the checkpoint."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from common.errors import check_range
 from common.files import read_json
 from training.stored import from_plain, readable
 
-STATE, EVALUATED = "state.json", "evaluated.json"
+STATE = "state.json"
+SUMS = "sha256"  # by the names of the files; that of state.json is of the rest of its content
 
 
 @dataclass
@@ -45,15 +48,29 @@ class TrainState:
             if value is not None:
                 check_range(name, value, 0, 10**15)
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self), indent=2) + "\n"
+
+def state_json(state: TrainState, sums: Mapping[str, str]) -> str:
+    """The text of state.json. `sums`: the SHA-256 of the checkpoint's other files, by name."""
+    content = asdict(state)
+    return json.dumps({**content, SUMS: {**sums, STATE: _digest(content, sums)}}, indent=2) + "\n"
+
+
+def read_state(checkpoint: Path) -> tuple[TrainState, dict[str, str]]:
+    """The state of the run at a checkpoint, and the SHA-256 of its other files by name. Raises
+    OSError or ValueError if state.json is missing or damaged."""
+    content = read_json(checkpoint / STATE)
+    sums = content.pop(SUMS, None) if isinstance(content, dict) else None
+    if not isinstance(sums, dict) or sums.pop(STATE, None) != _digest(content, sums):
+        raise ValueError("its checksum differs")
+    return from_plain(TrainState, content), sums
 
 
 def load_state(checkpoint: Path) -> TrainState:
     """The state of the run at a checkpoint. Raises UserError if the file is damaged."""
-    with readable(checkpoint / STATE) as path:
-        state = from_plain(TrainState, read_json(path))
-    with suppress(OSError, ValueError, TypeError):  # without it, the run evaluates again
-        evaluated = from_plain(TrainState, read_json(checkpoint / EVALUATED))
-        state = evaluated if evaluated.step == state.step else state
-    return state
+    with readable(checkpoint / STATE):
+        return read_state(checkpoint)[0]
+
+
+def _digest(content: Mapping[str, Any], sums: Mapping[str, str]) -> str:
+    """The SHA-256 of all that state.json contains but this."""
+    return hashlib.sha256(json.dumps([content, sums], sort_keys=True).encode()).hexdigest()

@@ -17,7 +17,7 @@ export function foot({ run, weights, steps, versions }) {
   return [
     ...(rows.length ? [table(title, names, rows)] : []),
     el("p", {}, "Made with glassgpt. To make such a page of a model of your own:"),
-    el("pre", {}, "make train\nsource .venv/bin/activate\npython look.py run=runs/latest html=storyteller.html"),
+    el("pre", {}, "make train\nsource .venv/bin/activate\npython look.py run=latest html=storyteller.html"),
     el("p", {}, versions ? FOLLOWS : `The page holds the weights as ${weights} and computes with 32 bits. It loads nothing and sends nothing.`),
   ];
 }

@@ -16,7 +16,7 @@ from common.errors import UserError
 from configs.schema import preset
 from data import TalesConfig
 from inference import open_run
-from tests.conftest import files
+from tests.conftest import files, last_checkpoint
 from training.optimizer import Optimizer
 from training.state import TrainState
 from training.weights import MODEL, OPTIMIZER
@@ -28,7 +28,7 @@ def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
     assert isinstance(opened.config.data, TalesConfig) and not opened.model.training
     assert opened.config.model == opened.model.config
     assert opened.tokenizer.vocab_size == opened.model.vocab_size
-    weights = load_file(tiny_run / "checkpoints/last/model.safetensors")
+    weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")
     for name, parameter in opened.model.named_parameters():
         assert torch.equal(parameter, weights[name])
 
@@ -53,7 +53,8 @@ def test_a_run_whose_checkpoints_are_replaced_meanwhile_opens(
         tensors = {MODEL: weights, OPTIMIZER: optimizer.state_tensors()}
         while not done.is_set():
             state.step += 1
-            opened.run.checkpoints.save(tensors, state, is_best=True, keep=1)
+            state.best_step = state.step
+            opened.run.checkpoints.save(tensors, state, keep=1)
 
     thread = threading.Thread(target=train)
     thread.start()

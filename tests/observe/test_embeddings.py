@@ -19,7 +19,7 @@ from werkzeug.test import Client, TestResponse
 
 from data import Tokenizer
 from observe.embeddings import FOLDER, Embeddings, projector_labels
-from tests.conftest import succeed
+from tests.conftest import last_checkpoint, succeed
 from tests.observe.conftest import run_context, trainer_at
 
 
@@ -49,7 +49,7 @@ def test_the_projector_shows_a_finished_run(tiny: Path, tiny_run: Path) -> None:
     projector = Projector(tiny / "runs")
     assert projector.get("/runs").get_json() == [tiny_run.name]
     points, labels = projector.points(tiny_run.name)
-    weights = load_file(tiny_run / "checkpoints/last/model.safetensors")["token_embedding.weight"]
+    weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")["token_embedding.weight"]
     np.testing.assert_allclose(points, weights, rtol=1e-4)
     tokenizer = Tokenizer.load(tiny_run / "tokenizer")
     assert len(labels) == tokenizer.vocab_size == len(weights)
@@ -63,7 +63,7 @@ def test_a_resumed_run_that_was_moved_has_one_set_of_files(tiny_run: Path, tmp_p
     succeed("train", "resume=runs/run", "trainer.max_steps=8", cache, cwd=tmp_path)
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     points, _ = Projector(tmp_path / "elsewhere").points("run")
-    last = tmp_path / "elsewhere/run/checkpoints/last/model.safetensors"
+    last = last_checkpoint(tmp_path / "elsewhere/run") / "model.safetensors"
     np.testing.assert_allclose(points, load_file(last)["token_embedding.weight"], rtol=1e-4)
     assert len(list((tmp_path / "elsewhere/run" / FOLDER).iterdir())) == 3
 

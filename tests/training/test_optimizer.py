@@ -97,7 +97,7 @@ def test_state_is_restored(tmp_path: Path, config: OptimizerConfig) -> None:
     checkpoints = Checkpoints(tmp_path)
     weights: dict[str, torch.Tensor] = dict(one.named_parameters())
     tensors = {MODEL: weights, OPTIMIZER: first.state_tensors()}
-    saved = checkpoints.save(tensors, TrainState(step=1), is_best=False, keep=1)
+    saved = checkpoints.save(tensors, TrainState(step=1), keep=1)
     load_optimizer(second, saved)
     for gpt, optimizer in ((one, first), (two, second)):
         backward(gpt, 1)

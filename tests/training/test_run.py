@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import partial
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from common.errors import UserError
 from configs.schema import preset
 from model import GPT
 from tests.conftest import files, small_config
+from training.callback import Summary
 from training.checkpoint import Checkpoints
 from training.device import choose_device
 from training.optimizer import Optimizer
@@ -51,28 +52,30 @@ def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
     assert all(path.parent == Path("runs") for path in paths)
 
 
-def test_latest_points_to_the_newest_run_but_not_to_its_events(here: Path) -> None:
-    for name in ("one", "two"):
-        run = Run.create(
-            f"runs/{name}", f"name: {name}\n", {"config.yaml": "x"}, "0", lambda folder: None
-        )
-        (run.path / "events.out.tfevents.1").touch()
-        run.point_latest()
-        latest = Path("runs/latest")
-        assert (latest / "config.yaml").read_text() == f"name: {name}\n"
-        assert Run.open("runs/latest", "run").path.resolve() == run.path.resolve()
-        (run.path / "metrics.jsonl").write_text("{}")  # files that are written later appear, too
-        assert (latest / "metrics.jsonl").read_text() == "{}"
-    assert not list(latest.rglob("events*"))
-
-
-def test_latest_points_to_a_run_elsewhere(
-    here: Path, tmp_path_factory: pytest.TempPathFactory
+def test_latest_is_the_run_that_was_started_last(
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "run"
-    run = create(str(elsewhere))
-    run.point_latest()
-    assert Run.open("runs/latest", "run").path == elsewhere
+    with pytest.raises(UserError, match=r"^run: latest is not a run"):
+        Run.open("latest", "run")
+    for name in ("first", "sweep/0", "elsewhere", "last"):
+        create(name if name == "elsewhere" else f"runs/{name}")
+        os.utime(here / "runs/first/config.yaml")  # as by a copy
+        newest = "sweep/0" if name == "elsewhere" else name
+        for word in ("latest", "runs/latest", str(here / "runs/latest")):
+            assert Run.open(word, "run").path == Path("runs", newest)
+    assert not (here / "runs/latest").exists()
+    (here / "notebooks").mkdir()
+    monkeypatch.chdir("notebooks")
+    assert Run.open("../runs/latest", "run").path == here / "runs/last"
+
+
+@pytest.mark.parametrize("path", ["latest", "runs/latest"])
+def test_a_folder_that_a_user_calls_latest_is_that_folder(here: Path, path: str) -> None:
+    shutil.copytree(create("runs/mine").path, path)
+    assert Run.open(path, "run").path == Path(path)
+    for name in ("latest", "runs/latest"):
+        with pytest.raises(UserError, match=rf"^run_dir: .*{name}.* (is reserved|exists)"):
+            check_new(name)
 
 
 def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
@@ -83,47 +86,56 @@ def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
     for what in ("nothing", "copy"):
         if what == "copy":
             Path("copy").rename("run")
+        before = files(here)
         with pytest.raises(UserError, match=r"^run: was deleted, moved, renamed or replaced"):
-            run.checkpoints.save(tensors(), TrainState(step=1), is_best=True, keep=1)
-        assert not Path("run/checkpoints").exists()
+            run.write_summary(Summary(*range(len(fields(Summary)))))
+        with pytest.raises(UserError, match=r"^run: was deleted"), run.in_place():
+            raise FileNotFoundError
+        assert files(here) == before
 
 
-def test_only_links_to_the_own_checkpoints_are_accepted(here: Path) -> None:
+def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
     create("run")
-    checkpoints = Path("run/checkpoints")
-    checkpoints.mkdir()
-    for name, target in (("last", "step-000001"), ("best", "step-000002")):
-        (checkpoints / name).symlink_to(target)
-    Run.open("run", "run")
-    for link, away in (
-        (checkpoints / "step-000001", str(here)),
-        (checkpoints / "best", "../../elsewhere"),
-        (Path("run/best"), "data.json"),
-    ):
-        before = link.readlink() if link.is_symlink() else None
-        link.unlink(missing_ok=True)
-        link.symlink_to(away)
-        with pytest.raises(UserError, match=rf"^resume: {link} is a link to "):
+    Path("run/checkpoints").mkdir()
+    for link, target in (("checkpoints/last", "step-000001"), ("notes.txt", "data.json")):
+        place = Path("run", link)
+        place.symlink_to(target)
+        with pytest.raises(UserError, match=rf"^resume: {place} is a link"):
             Run.open("run", "resume")
-        link.unlink()
-        if before:
-            link.symlink_to(before)
+        place.unlink()
     os.mkfifo("run/pipe")
     with pytest.raises(UserError, match=r"^run: run/pipe is no file or folder"):
         Run.open("run", "run")
 
 
+def test_a_link_of_the_user_leads_to_a_run(here: Path) -> None:
+    Path("disk/empty").mkdir(parents=True)
+    Path("link").symlink_to("disk/empty")
+    check_new("link")
+    create("link")
+    assert Path("disk/empty/config.yaml").is_file() and Path("link").is_symlink()
+    assert Run.open("link", "run").path == Path("disk/empty")
+
+
 def test_a_run_is_opened_from_within(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create("run")
-    checkpoints = Path("run/checkpoints")
-    checkpoints.mkdir()
-    (checkpoints / "last").symlink_to("step-000001")
-    (checkpoints / ".last.0123456789abcdef").symlink_to("step-000002")  # while it is replaced
     monkeypatch.chdir("run")
     assert Run.open(".", "run").path == Path()
-    (Path("checkpoints") / "best").symlink_to("..")
-    with pytest.raises(UserError, match=r"^run: checkpoints/best is a link to \.\."):
-        Run.open(".", "run")
+
+
+def test_a_run_is_whole_or_not_there(here: Path) -> None:
+    def fail(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    (here / "empty").mkdir()
+    before = files(here)
+    for path in ("empty", "new/and/deep"):
+        with pytest.raises(UserError, match=f"^run_dir: {path} cannot be created .No space"):
+            Run.create(path, "a: 1\n", {}, "0", fail)
+        assert files(here) == before
+    create("empty")
+    with pytest.raises(UserError, match=r"^run_dir: another process has just created empty"):
+        create("empty")
 
 
 def test_an_existing_folder_is_rejected(here: Path) -> None:
@@ -143,7 +155,7 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(tensors(), TrainState(step=1), is_best=True, keep=2)
+    checkpoints.save(tensors(), TrainState(step=1, best_step=1), keep=2)
 
     def fail_to_rename(path: Path, target: Path) -> None:
         raise OSError("No space left on device")
@@ -151,9 +163,9 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", fail_to_rename)
         with pytest.raises(UserError, match="space"):
-            checkpoints.save(tensors(), TrainState(step=2), is_best=True, keep=2)
+            checkpoints.save(tensors(), TrainState(step=2, best_step=2), keep=2)
     assert load_state(checkpoints.find("last", "run")).step == 1
-    checkpoints.save(tensors(), TrainState(step=2), is_best=False, keep=2)
+    checkpoints.save(tensors(), TrainState(step=2, best_step=1), keep=2)
     assert load_state(checkpoints.find("last", "run")).step == 2
     assert load_state(checkpoints.find("best", "run")).step == 1
 
@@ -162,9 +174,10 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
 def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in range(1, 7):
-        checkpoints.save(tensors(), TrainState(step=step), is_best=step == 2, keep=keep)
+        best = None if step == 1 else 2
+        checkpoints.save(tensors(), TrainState(step=step, best_step=best), keep=keep)
     steps = [2, *range(7 - keep, 7)]
-    names = {f"step-{step:06d}" for step in steps} | {"last", "best", "written.json"}
+    names = {f"step-{step:06d}" for step in steps} | {"best.json"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert load_state(checkpoints.find("best", "run")).step == 2
 
@@ -173,9 +186,10 @@ def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
     """Those that were the best for a while, or where a session stopped, do not push them out."""
     checkpoints = Checkpoints(tmp_path)
     for step in range(1, 12):
-        checkpoints.save(tensors(), TrainState(step=step), is_best=step < 10, keep=2, every=3)
+        state = TrainState(step=step, best_step=min(step, 9))
+        checkpoints.save(tensors(), state, keep=2, every=3)
     assert checkpoints.steps == [6, 9, 11]
-    checkpoints.save(tensors(), TrainState(step=12), is_best=True, keep=2, every=3)
+    checkpoints.save(tensors(), TrainState(step=12, best_step=12), keep=2, every=3)
     assert checkpoints.steps == [9, 12]
 
 
@@ -183,7 +197,7 @@ def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
 def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: bytes) -> None:
     model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1), is_best=True, keep=2)
+    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1, best_step=1), keep=2)
     (path / name).write_bytes(damage)
     with pytest.raises(UserError, match=name):
         load_weights(model, path)
@@ -192,7 +206,7 @@ def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: byt
 
 
 def test_weights_of_another_shape_are_rejected(tmp_path: Path) -> None:
-    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1), is_best=True, keep=2)
+    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1, best_step=1), keep=2)
     with pytest.raises(UserError, match="model"):
         load_weights(GPT(small_config(2, 2, 8, 4), 5), path)
 
@@ -205,69 +219,70 @@ def test_devices() -> None:
             choose_device("cuda")
 
 
-def test_only_what_the_run_wrote_is_deleted(tmp_path: Path) -> None:
+def test_only_checkpoints_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(tensors(), TrainState(step=1), is_best=True, keep=1)
-    # Copies, and a name of our own form.
+    checkpoints.save(tensors(), TrainState(step=1, best_step=1), keep=1)
+    # Copies, of which one has a name of our own form, and a folder that has one.
     mine = ("step-000001-good", "step-notes", "step-000005", ".step-000001", ".step-000001.bak")
     for name in mine:
         shutil.copytree(tmp_path / "step-000001", tmp_path / name)
-    for step in (2, 3, 5, 7):
-        checkpoints.save(tensors(), TrainState(step=step), is_best=True, keep=1)
-    names = {"last", "best", "written.json", "step-000007", "step-000005-1", *mine}
+    (tmp_path / "step-000002").mkdir()
+    for step in (3, 5, 7):
+        checkpoints.save(tensors(), TrainState(step=step, best_step=step), keep=1)
+    names = {"best.json", "step-000007", "step-000005-1", "step-000002", *mine}
     names.remove("step-000005")  # renamed, since the run needed its name
     assert {path.name for path in tmp_path.iterdir()} == names
+    assert f"note: {tmp_path / 'step-000005'} is not a" in capsys.readouterr().err
     assert load_state(checkpoints.find("last", "run")).step == 7
 
 
-def test_a_folder_in_the_place_of_a_link_is_renamed(tmp_path: Path) -> None:
-    """`cp -rL` puts copies of checkpoints there."""
-    Checkpoints(tmp_path / "run").save(tensors(), TrainState(step=1), is_best=True, keep=1)
-    run = tmp_path / "copied"
-    shutil.copytree(tmp_path / "run", run)
-    checkpoints = Checkpoints(run)
-    save = partial(checkpoints.save, tensors(), keep=1)
-    save(TrainState(step=2), is_best=False)
-    names = {path.name for path in run.iterdir()}
-    assert names == {"last", "last-1", "best", "written.json", "step-000001", "step-000002"}
-    assert (run / "last").is_symlink() and not (run / "best").is_symlink()
-    assert checkpoints.find("best", "run").name == "step-000001"
-    (run / "best/notes.txt").touch()
-    save(TrainState(step=3), is_best=True)
-    names = {path.name for path in run.iterdir()}
-    assert names == {"last", "last-1", "best", "best-1", "written.json", "step-000003"}
-    assert (run / "best-1/notes.txt").is_file()
-    assert load_state(run / "last-1").step == load_state(run / "best-1").step == 1
-    (run / "best").unlink()
-    (run / "step-000003").rename(run / "best")
-    save(TrainState(step=4), is_best=True)
-    names = {path.name for path in run.iterdir()}
-    assert names == {
-        *("last", "last-1", "best", "best-1", "best-2"),
-        *("written.json", "step-000004"),
-    }
-    assert load_state(checkpoints.find("best", "run")).step == 4
-
-
-@pytest.mark.parametrize("kind", ["a copy", "a link", "a link to nothing", "a file"])
-def test_what_the_user_put_in_the_place_of_latest_stays(
-    here: Path, capsys: pytest.CaptureFixture[str], kind: str
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "another step", "missing"])
+def test_a_damaged_state_is_passed_over(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    theirs = Run.create("runs/theirs", "a: 1\n", {}, "0", lambda folder: None).path
-    latest = Path("runs/latest")
-    if kind == "a copy":
-        shutil.copytree(theirs, latest)
-    elif kind == "a file":
-        latest.touch()
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(tensors(), TrainState(step=step, tokens=5, best_step=2), keep=2)
+    file = tmp_path / "step-000002/state.json"
+    text = file.read_text()
+    if damage == "another step":
+        shutil.copy(tmp_path / "step-000001/state.json", file)
+    elif damage == "missing":
+        file.unlink()
     else:
-        latest.symlink_to("theirs" if kind == "a link" else "nowhere")
-    before = files(Path("runs"))
-    run = Run.create("elsewhere", "a: 2\n", {}, "0", lambda folder: None)
-    run.point_latest()
-    assert files(Path("runs")) == before
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "runs/latest stays as it is" in line and "elsewhere" in line
-    if kind in ("a copy", "a link"):  # they are runs, which can be trained and not moved
-        Run.open("runs/latest", "resume").point_latest()
-        assert files(Path("runs")) == before
-        assert capsys.readouterr().err == ""
+        changed = text.replace('"tokens": 5', '"tokens": 7')
+        file.write_text(changed if damage == "flipped" else text[:-9])
+    for name in ("last", "best"):
+        assert checkpoints.find(name, "run").name == "step-000001"
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"warning: {file} is ") and line.endswith("; using step-000001")
+
+
+def test_deleted_checkpoints_are_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by a user who goes back to an earlier one; best.json follows with the next one."""
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2, 3):
+        checkpoints.save(tensors(), TrainState(step=step, best_step=step), keep=3)
+    shutil.rmtree(tmp_path / "step-000003")
+    assert checkpoints.find("last", "run").name == "step-000002"
+    assert capsys.readouterr().err == ""
+    assert checkpoints.find("best", "run").name == "step-000002"
+    assert "step-000003/state.json is missing" in capsys.readouterr().err
+    checkpoints.save(tensors(), TrainState(step=3, best_step=2), keep=3)
+    assert checkpoints.find("best", "run").name == "step-000002"
+    assert capsys.readouterr().err == ""
+    shutil.rmtree(tmp_path / "step-000002")
+    shutil.rmtree(tmp_path / "step-000001")
+    assert checkpoints.find("best", "run").name == "step-000003"
+
+
+def test_an_evaluation_changes_the_state_alone(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    path = checkpoints.save(tensors(), TrainState(step=1), keep=1)
+    before = files(path)
+    checkpoints.add_evaluation(TrainState(step=1, best_step=1, best_val_loss=0.1), keep=1)
+    after = files(path)
+    assert {name for name in after if after[name] != before[name]} == {"state.json"}
+    assert checkpoints.find("best", "run") == path and load_state(path).best_val_loss == 0.1

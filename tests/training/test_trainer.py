@@ -28,7 +28,7 @@ from data.tales import Tales
 from data.tokenizer import train_bpe
 from data.tokens import document_starts
 from model import GPT, cross_entropy
-from tests.conftest import every_device, small_config
+from tests.conftest import every_device, last_checkpoint, seal, small_config
 from training import loss_scale
 from training.callback import Callback, EvalMetrics, StepMetrics, Summary
 from training.checkpoint import Checkpoints
@@ -41,7 +41,7 @@ from training.guard import Diverged, NonFiniteGuard, largest_activations
 from training.metrics import Metrics
 from training.optimizer import Optimizer, OptimizerConfig
 from training.signals import StopOnSignal
-from training.state import EVALUATED, TrainState, load_state
+from training.state import TrainState, load_state
 from training.trainer import BatchOfStep, Loss, Trainer, next_token_loss
 from training.weights import load_optimizer, load_weights
 
@@ -387,17 +387,20 @@ def test_a_run_in_float16_that_diverges_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_an_evaluation_that_was_not_recorded_is_repeated(tmp_path: Path, recorded: bool) -> None:
-    config = replace(CONFIG, checkpoint_every=2)
+    config = replace(CONFIG, checkpoint_every=2, keep_checkpoints=2)
     first, _ = trainer(tmp_path, replace(config, max_steps=4))
     first.fit()
-    last = tmp_path / "checkpoints/last"
+    last = last_checkpoint(tmp_path)
+    assert last.name == "step-000004"
     if not recorded:
-        (last / EVALUATED).write_text('{"step": ')
+        earlier = json.loads((last.with_name("step-000002") / "state.json").read_text())
+        before = ("evaluated", "best_step", "best_val_loss", "best_val_tokens")
+        seal(last, **{name: earlier[name] for name in before})
     second, diary = trainer(tmp_path, config, resume=True)
     assert second.state.evaluated == (4 if recorded else 2)
     second.fit()
     assert list(diary.evals) == ([6] if recorded else [4, 6])
-    state = load_state(last)
+    state = load_state(last_checkpoint(tmp_path))
     assert state.evaluated == 6 and state.best_val_loss is not None
     straight, whole = trainer(tmp_path / "straight", config)
     straight.fit()
@@ -419,7 +422,7 @@ def test_a_repeated_step_forgets_its_evaluation(tmp_path: Path) -> None:
     second, diary = trainer(tmp_path, config, resume=True, lr=1e-3)
     second.fit()
     assert list(diary.evals) == [4]
-    best = load_state(tmp_path / "checkpoints/last").best_val_loss
+    best = load_state(last_checkpoint(tmp_path)).best_val_loss
     assert best is not None and best <= diary.evals[4].val_loss
 
 
@@ -745,7 +748,7 @@ def test_a_signal_stops_a_run_that_then_goes_on(
     assert signal.getsignal(number) == before
     assert diary.events[-1] == ("end", 4) and diary.summary is None and list(diary.evals) == [2]
     assert len([each for each in diary.batches if each[0] == 4]) == 2 * in_evaluation
-    assert load_state(tmp_path / "cut/checkpoints/last").step == 4
+    assert load_state(last_checkpoint(tmp_path / "cut")).step == 4
     second, diary = trainer(tmp_path / "cut", dropout=0.2, resume=True)
     second.fit()
     assert {2: whole.evals[2], **diary.evals} == whole.evals
@@ -809,8 +812,6 @@ def test_what_starts_also_ends(tmp_path: Path) -> None:
         made.fit()
     assert diary.events == [("start", 0), ("end", 0)]
     assert signal.getsignal(signal.SIGTERM) == handler
-
-
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
