@@ -21,7 +21,7 @@ from data.batches import Batches, EvalBatches
 from model import GPT
 from tests.conftest import finish, small_config, torchrun
 from tests.training.test_trainer import CONFIG as BASE
-from tests.training.test_trainer import unevenly
+from tests.training.test_trainer import smoothed_loss, unevenly
 from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.distributed import Ranks, join_ranks, leaving_ranks
@@ -59,7 +59,7 @@ Named = dict[str, Tensor]
 
 
 def trainer(folder: Path, optimizer: str, ranks: Ranks, checkpoint: Path | None = None) -> Trainer:
-    """Made as in train.py."""
+    """Made as in train.py, with another loss than its own."""
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT, d_mlp=25), VOCAB)
     updates, state = Optimizer(model, OPTIMIZERS[optimizer], STEPS), TrainState()
@@ -77,7 +77,8 @@ def trainer(folder: Path, optimizer: str, ranks: Ranks, checkpoint: Path | None 
         Evaluation(validation, validation, token_bytes),
     ]
     batches = unevenly(Batches(text, CONFIG.batch_size, CONTEXT, seed=5))
-    return Trainer(CONFIG, ranks.wrap(model), updates, batches, state, 5, ranks, callbacks)
+    parallel = ranks.wrap(model)
+    return Trainer(CONFIG, parallel, updates, batches, state, 5, ranks, callbacks, smoothed_loss)
 
 
 def held(made: Trainer) -> dict[str, Named]:
@@ -112,7 +113,7 @@ def train_on_ranks(folder: Path, ranks: Ranks) -> None:
         summary = made.fit()
         assert summary
         torch.save(held(made), folder / f"{name}.pt")
-        noted = {"sent": sent, "loss": made.loss.item(), "val_loss": summary.val_loss}
+        noted = {"sent": sent, "loss": made.train_loss.item(), "val_loss": summary.val_loss}
         (folder / f"{name}.json").write_text(json.dumps(noted))
         middle = folder / optimizer / f"step-{CUT:06d}"
         resumed = trainer(folder / f"resumed-{optimizer}", optimizer, ranks, middle)
@@ -150,7 +151,7 @@ def test_two_ranks_take_the_steps_of_one(folder: Path, tmp_path: Path, optimizer
         torch.testing.assert_close(found, held(alone)[MODEL], rtol=0, atol=precision)
         noted = json.loads((folder / f"{name}.json").read_text())
         assert sum(noted["sent"]) == STEPS * len(found)
-        assert noted["loss"] == pytest.approx(alone.loss.item(), rel=1e-3)
+        assert noted["loss"] == pytest.approx(alone.train_loss.item(), rel=1e-3)
         assert noted["val_loss"] == pytest.approx(summary.val_loss, rel=1e-3)
     assert_equal(load(folder, f"{optimizer}-0"), load(folder, f"{optimizer}-1"))
 
