@@ -9,7 +9,6 @@ last.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -53,25 +52,16 @@ def ablate(
     Raises ValueError for another `by`, for a head or layer that the model does not have, and for a
     head or an MLP without a constant.
     """
-    if not isinstance(by, str):
-        parts = [*heads, *(f"mlp {layer}" for layer in mlps)]
-        if missing := [part for part in parts if part not in by]:
-            raise ValueError(f"by: has no constant of {missing[0]}; give it one, or leave it out")
-        with edit(model, {part: by[part].expand_as for part in parts}):
-            yield
-        return
-    check_choice("by", by, ("zero", "mean"))
-    chosen: dict[int, list[int]] = defaultdict(list)
-    for layer, head in heads:
-        block_of(model, layer, head)
-        chosen[layer].append(head)
-    with ExitStack() as stack:
-        for layer, found in chosen.items():
-            without = partial(_without, heads=found, by=by)
-            stack.enter_context(_edited(block_of(model, layer).attention, without))
-        for layer in mlps:
-            replaced = partial(_replaced_output, by=by)
-            stack.enter_context(_hooked(block_of(model, layer).mlp, replaced))
+    parts: list[Part] = [*heads, *(f"mlp {layer}" for layer in mlps)]
+    changes: dict[Part, Callable[[Tensor], Tensor]]
+    if isinstance(by, str):
+        check_choice("by", by, ("zero", "mean"))
+        changes = dict.fromkeys(parts, torch.zeros_like if by == "zero" else _mean)
+    elif missing := [part for part in parts if part not in by]:
+        raise ValueError(f"by: has no constant of {missing[0]}; give it one, or leave it out")
+    else:
+        changes = {part: by[part].expand_as for part in parts}
+    with edit(model, changes):
         yield
 
 
@@ -147,7 +137,7 @@ def _changed(model: nn.Module, part: Part, change: Callable[[Tensor], Tensor]) -
     if isinstance(part, tuple):
         attention = block_of(model, *part).attention
         return _edited(attention, partial(_with_head, head=part[1], change=change))
-    found = re.fullmatch(r"(mlp|stream) (\d+)", part)
+    found = re.fullmatch(r"(mlp|stream) (-?\d+)", part)
     if not found:
         raise ValueError(
             f"{part!r} is no part of a model; give (layer, head), or one such as 'mlp 1' or "
@@ -187,21 +177,8 @@ def _with_head(
     return context
 
 
-def _without(
-    context: Float[Tensor, "batch head query d_head"], heads: list[int], by: str
-) -> Float[Tensor, "batch head query d_head"]:
-    context = context.clone()
-    if by == "zero":
-        context[:, heads] = 0
-    else:
-        context[:, heads] = context[:, heads].mean((0, 2), keepdim=True)
-    return context
-
-
-def _replaced_output(_module: nn.Module, _inputs: Any, output: Tensor, by: str) -> Tensor:
-    if by == "zero":
-        return torch.zeros_like(output)
-    return output.mean((0, 1), keepdim=True).expand_as(output)
+def _mean(value: Float[Tensor, "batch query width"]) -> Float[Tensor, "batch query width"]:
+    return value.mean((0, 1), keepdim=True).expand_as(value)
 
 
 @contextmanager
