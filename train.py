@@ -23,8 +23,9 @@ from observe.build import build_observers
 from observe.context import RunContext
 from observe.wandb import check_installed
 from training.checkpointing import Checkpointing
+from training.config import check_training_memory
 from training.data import training_data
-from training.device import check_compiler, check_training_memory, choose_device, keep_freed_memory
+from training.device import check_compiler, choose_device, keep_freed_memory
 from training.distributed import join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard

@@ -50,15 +50,14 @@ FILES = [
 ]
 
 
-def imported(path: Path, at_run_time: bool = False, when_loaded: bool = False) -> set[str]:
-    """The modules that a file imports anywhere, or only those outside `if TYPE_CHECKING`, or only
-    those outside of functions and conditions."""
+def imported(path: Path, at_run_time: bool = False) -> set[str]:
+    """The modules that a file imports anywhere, or only those outside `if TYPE_CHECKING`."""
     names = set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if at_run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             node.body = []
-    for node in tree.body if when_loaded else ast.walk(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -83,13 +82,14 @@ def test_imports_go_one_way(path: Path) -> None:
             assert any(name == each or name.startswith(each + ".") for each in allowed)
 
 
-def test_no_file_loads_itself_through_others() -> None:
+def test_no_file_imports_itself_through_others() -> None:
+    """Neither inside functions nor for annotations alone."""
     names = {
         path: ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in FILES
     }
     ours = {*names.values()}
-    graph = {name: imported(path, when_loaded=True) & ours for path, name in names.items()}
+    graph = {name: imported(path) & ours for path, name in names.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from training.trainer import Trainer
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -68,37 +65,38 @@ class Summary:
 class Callback:
     """Follows a run. Does nothing; subclasses override the methods that they need.
 
+    `trainer` is the `training.trainer.Trainer` that calls the methods, which imports this file.
     `trainer.state` says how far the run has come. Every event is sent to all callbacks in the order
     of `trainer.callbacks`, on every rank; only `on_checkpoint` on the main process alone.
     """
 
-    def on_start(self, trainer: Trainer) -> None:
+    def on_start(self, trainer: Any) -> None:
         """The loop begins: after 0 completed steps, or where a resumed run continues."""
 
-    def on_gradients(self, trainer: Trainer) -> None:
+    def on_gradients(self, trainer: Any) -> None:
         """The gradients of step `state.step` are computed and clipped, and not yet applied. They
         may not be finite."""
 
-    def on_step(self, trainer: Trainer) -> None:
+    def on_step(self, trainer: Any) -> None:
         """Step `state.step` is complete."""
 
-    def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
+    def on_metrics(self, trainer: Any, metrics: StepMetrics) -> None:
         """A step was measured: one of every `trainer.log_every`."""
 
-    def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
+    def on_eval_batch(self, trainer: Any, done: int, total: int) -> None:
         """An evaluation has completed `done` of `total` batches."""
 
-    def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+    def on_eval(self, trainer: Any, metrics: EvalMetrics) -> None:
         """The validation split was evaluated after step `state.step`."""
 
-    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+    def on_checkpoint(self, trainer: Any, path: Path) -> None:
         """A complete checkpoint of step `state.step` is on disk at `path`."""
 
-    def on_stop(self, trainer: Trainer) -> None:
+    def on_stop(self, trainer: Any) -> None:
         """The loop ends because a signal to stop was received, often before the last step."""
 
-    def on_finish(self, trainer: Trainer) -> None:
+    def on_finish(self, trainer: Any) -> None:
         """All steps are complete, also where a resumed run had none left."""
 
-    def on_end(self, trainer: Trainer) -> None:
+    def on_end(self, trainer: Any) -> None:
         """The loop ended; `trainer.summary` is None if the run is not finished."""

@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 
 from common.errors import UserError, check_choice, check_range
-from training.device import PRECISIONS
+from model import ModelConfig
+from model.loss import PART_BYTES
+from training.device import PRECISIONS, check_memory
+from training.distributed import Ranks
 
 
 @dataclass
@@ -84,3 +87,24 @@ def check_tokens(name: str, value: str) -> None:
 def n_tokens(setting: str) -> int | None:
     """The number of tokens that a setting allows; None for "all" and 0."""
     return None if setting == "all" else int(setting) or None
+
+
+def check_training_memory(
+    model: ModelConfig, trainer: TrainerConfig, vocab_size: int | None, ranks: Ranks
+) -> None:
+    """Raise UserError if the model cannot fit into the memory of the devices.
+
+    Counts a lower bound for a rank: weights, gradients and one optimizer state per weight; the
+    token ids of a batch; and for its share of one part of a batch, the inputs of blocks and the
+    logits that are in memory at once. The text, which can take minutes, is not read yet: without a
+    `vocab_size`, 256 tokens are assumed.
+    """
+    vocab_size = vocab_size or 256
+    tokens = trainer.batch_size * model.context_length
+    part = tokens / trainer.grad_accumulation / ranks.world_size
+    logits = min(part * vocab_size, PART_BYTES / 4)
+    activations = part * model.d_model * model.n_layers + logits
+    needed = 4 * (3 * model.n_weights(vocab_size) + activations)
+    needed += 16 * tokens  # inputs and targets, int64
+    smaller = "trainer.batch_size or model.context_length, a larger trainer.grad_accumulation"
+    check_memory(int(needed), ranks.device, "training", smaller)

@@ -6,18 +6,12 @@ import ctypes
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from common.errors import UserError
-from model import ModelConfig
-from model.loss import PART_BYTES
-
-if TYPE_CHECKING:
-    from training.config import TrainerConfig
-    from training.distributed import Ranks
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("auto", *DTYPES)
@@ -76,27 +70,6 @@ def check_memory(needed: int, device: torch.device, what: str, smaller: str) -> 
             f"model: {what} needs at least {needed / 1e9:,.1f} GB, but {device.type} has "
             f"{has / 1e9:,.1f} GB; choose a smaller model, {smaller}"
         )
-
-
-def check_training_memory(
-    model: ModelConfig, trainer: TrainerConfig, vocab_size: int | None, ranks: Ranks
-) -> None:
-    """Raise UserError if the model cannot fit into the memory of the devices.
-
-    Counts a lower bound for a rank: weights, gradients and one optimizer state per weight; the
-    token ids of a batch; and for its share of one part of a batch, the inputs of blocks and the
-    logits that are in memory at once. The text, which can take minutes, is not read yet: without a
-    `vocab_size`, 256 tokens are assumed.
-    """
-    vocab_size = vocab_size or 256
-    tokens = trainer.batch_size * model.context_length
-    part = tokens / trainer.grad_accumulation / ranks.world_size
-    logits = min(part * vocab_size, PART_BYTES / 4)
-    activations = part * model.d_model * model.n_layers + logits
-    needed = 4 * (3 * model.n_weights(vocab_size) + activations)
-    needed += 16 * tokens  # inputs and targets, int64
-    smaller = "trainer.batch_size or model.context_length, a larger trainer.grad_accumulation"
-    check_memory(int(needed), ranks.device, "training", smaller)
 
 
 class Precision(NamedTuple):
