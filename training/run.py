@@ -35,7 +35,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 
 import filelock
@@ -118,7 +117,9 @@ class Run:
             run = cls(target)
             run.lock("run_dir")
             return run
-        raise UserError(f"run_dir: another process has just created {path}; choose another folder")
+        raise UserError(
+            f"run_dir: another process has just created {path or RUNS}; choose another folder"
+        )
 
     @classmethod
     def open(cls, path: str, setting: str) -> Run:
@@ -147,11 +148,11 @@ class Run:
         return run
 
     @property
-    def started(self) -> float | None:
-        """When the run was created, in seconds since 1970; None for one that was converted."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
+    def started(self) -> float:
+        """When the run was created, in seconds since 1970; 0 for one that was converted."""
+        with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
             return float(read_json(self.data_file)["started"])
-        return None
+        return 0.0
 
     @property
     def newest_settings_file(self) -> Path:
@@ -290,11 +291,10 @@ def find_run(path: str | Path) -> Path:
     if not is_latest(path):
         return path
     folder = RUNS if path == Path(LATEST) else path.parent
-    found = (run.parent for pattern in PATTERNS for run in folder.glob(pattern))
-    started = {folder: time for folder in found if (time := Run(folder).started) is not None}
-    if not started:
+    runs = [Run(file.parent) for pattern in PATTERNS for file in folder.glob(pattern)]
+    if not runs:
         return path
-    runs = [Run(folder) for folder in sorted(started, key=lambda folder: (started[folder], folder))]
+    runs.sort(key=lambda run: (run.started, run.path))
     *_, newest = runs
     evaluated = [run for run in runs if run.checkpoints.has_best]
     saved = [run for run in runs if run.checkpoints]
@@ -332,4 +332,4 @@ def check_new(path: str | None) -> None:
 def _new_folders() -> Iterator[Path]:
     """Names of folders under `runs/` after the time."""
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return (RUNS / (name if i == 1 else f"{name}-{i}") for i in count(1))
+    return (RUNS / (name if i == 1 else f"{name}-{i}") for i in range(1, 1000))
