@@ -5,26 +5,40 @@ from __future__ import annotations
 import common.startup  # noqa: F401  # isort: skip
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from common.errors import UserError, print, printable
+from common.settings import Values, build
 from configs.cli import run_script
-from configs.schema import CompareConfig, build, newer_defaults
 from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
 from inference.report import report
 from inference.results import read_finished
 from inference.scaling import scaling
 
 
-def main(cfg: DictConfig) -> None:
-    config = build(cfg, CompareConfig)
+@dataclass
+class CompareConfig:
+    """The settings of compare.py; configs/compare.yaml explains them."""
+
+    runs: list[str]
+    by: str | None
+    loss: float | None
+    html: str | None
+
+    def __post_init__(self) -> None:
+        if not self.runs or not all(isinstance(path, str) for path in self.runs):
+            raise ValueError(
+                "runs: is not a list of folders; give some: python compare.py runs/sweep_*"
+            )
+
+
+def main(values: Values) -> None:
+    config = build(CompareConfig, values)
     file = None if config.html is None else Path(config.html)
     if file and not file.absolute().parent.is_dir():
         raise UserError(f"html: {file.parent} is not a folder; choose another file")
-    defaults = newer_defaults()
-    rows = [{**defaults, **row} for row in read_finished(config.runs)]
+    rows = read_finished(config.runs)
     if config.by is not None and "," in config.by:
         raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
     known = differing(rows)
@@ -55,4 +69,4 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_script("compare", main)
+    run_script("compare", main, CompareConfig)

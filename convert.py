@@ -13,22 +13,40 @@ import common.startup  # noqa: F401  # isort: skip
 
 import os
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from common.errors import UserError, check_path, print
+from common.errors import UserError, check_choice, check_path, print
 from common.files import real_path
+from common.settings import Values, build
 from configs.cli import run_script
-from configs.schema import ConvertConfig, build
+from data import TokenizerConfig
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
 from training.run import find_run, is_latest
 
 
-def main(cfg: DictConfig) -> None:
-    config = build(cfg, ConvertConfig)
+@dataclass
+class ConvertConfig:
+    """The settings of convert.py; configs/convert.yaml explains them."""
+
+    source: str
+    to: str
+    checkpoint: str | None
+    dtype: str | None
+    # Not in the YAML file, where it would override the chosen group.
+    tokenizer: TokenizerConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None:
+            check_choice("checkpoint", self.checkpoint, ("best", "last"))
+        if self.dtype is not None:
+            check_choice("dtype", self.dtype, ("float32", "bfloat16", "float16", "q8_0"))
+
+
+def main(values: Values) -> None:
+    config = build(ConvertConfig, values)
     source, target = check_paths(config)
     try:
         print(convert(config, source, target))
@@ -86,4 +104,4 @@ def check_paths(config: ConvertConfig) -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    run_script("convert", main)
+    run_script("convert", main, ConvertConfig)

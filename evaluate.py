@@ -9,31 +9,57 @@ from __future__ import annotations
 import common.startup  # noqa: F401  # isort: skip
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from common.errors import UserError, print
+from common.errors import UserError, check_choice, check_folder, check_range, print
+from common.settings import Values, build
 from configs.cli import overridden, run_script
-from configs.schema import EvaluateConfig, build
-from data import load_dataset
+from data import CORPORA, CorpusConfig, load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
 from inference import open_run
 from observe.terminal import against_floor
-from training.config import n_tokens
-from training.device import autocast, choose_device
+from training.config import check_tokens, n_tokens
+from training.device import PRECISIONS, autocast, choose_device
 from training.evaluation import measure
 
 
-def main(cfg: DictConfig) -> None:
-    config = build(cfg, EvaluateConfig)
+@dataclass
+class EvaluateConfig:
+    """The settings of evaluate.py; configs/evaluate.yaml explains them."""
+
+    run: str
+    checkpoint: str
+    split: str | None
+    eval_tokens: str
+    stride: int | None
+    batch_size: int
+    cache_dir: str
+    device: str
+    precision: str
+    # Not in the YAML file, where it would override the chosen group.
+    data: Annotated[CorpusConfig | None, CORPORA] = None
+
+    def __post_init__(self) -> None:
+        if self.split is not None:
+            check_choice("split", self.split, ("train", "val", "all"))
+        check_tokens("eval_tokens", self.eval_tokens)
+        if self.stride is not None:
+            check_range("stride", self.stride, 1, 10**9)
+        check_range("batch_size", self.batch_size, 1, 10**6)
+        check_folder("cache_dir", self.cache_dir)
+        check_choice("precision", self.precision, PRECISIONS)
+
+
+def main(values: Values) -> None:
+    config = build(EvaluateConfig, values)
     device = choose_device(config.device, "device")
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
@@ -100,4 +126,4 @@ def show_progress(batches: EvalBatches) -> Iterable[tuple[Tensor, Tensor]]:
 
 
 if __name__ == "__main__":
-    run_script("evaluate", main)
+    run_script("evaluate", main, EvaluateConfig)

@@ -18,6 +18,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,11 @@ from urllib.parse import quote
 from zlib import crc32
 
 import torch
-from omegaconf import DictConfig
 
-from common.errors import UserError, print, printable
+from common.errors import UserError, check_choice, check_folder, print, printable
 from common.files import new_file, open_regular, read_json, real_path
+from common.settings import Values, build
 from configs.cli import run_script
-from configs.schema import LookConfig, build
 from data import Corpus, Dataset, Tokenizer, load_dataset
 from data.batches import EvalBatches
 from data.tokens import document_starts
@@ -41,7 +41,7 @@ from inference import (
 )
 from inference.results import open_log
 from live.models import initial_model, replace_values, values_of
-from live.pack import check_size, pack, rounded
+from live.pack import BYTES, check_size, pack, rounded
 from live.page import check_model, describe, live_page
 from live.texts import first_prompt, name_groups, reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
@@ -58,8 +58,55 @@ Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 MEASURED = 1e11  # multiplications and additions for the losses in a page
 
 
-def main(cfg: DictConfig) -> None:
-    config = build(cfg, LookConfig)
+@dataclass
+class LookConfig:
+    """The settings of look.py; configs/look.yaml explains them."""
+
+    run: str
+    checkpoint: str
+    text: str | None
+    steps: str
+    name: str | None
+    html: str | None
+    weights: str | None
+    checkpoints: str | None
+    images: bool
+    cache_dir: str
+    device: str
+
+    def __post_init__(self) -> None:
+        check_folder("cache_dir", self.cache_dir)
+        if self.text == "":
+            raise ValueError("text: is empty; give the text to look at")
+        if self.text is None and self.html is None:
+            raise ValueError(
+                "text: is missing; give the text to look at, or html=FILE for a page in which the "
+                "model runs"
+            )
+        check_choice("steps", self.steps, ("last", "all"))
+        if self.weights is not None:
+            check_choice("weights", self.weights, BYTES)
+        if self.checkpoints is not None:
+            check_choice("checkpoints", self.checkpoints, ("one", "all"))
+        for name in ("weights", "checkpoints"):
+            if getattr(self, name) is not None and not self.is_live:
+                raise ValueError(
+                    f"{name}: is for the page in which the model runs; leave it out, or give "
+                    "html=FILE without text and steps"
+                )
+        if self.checkpoints == "all" and self.checkpoint == "best":
+            raise ValueError(
+                "checkpoints: all are more than checkpoint=best; leave one of them out"
+            )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the page is one in which the model runs."""
+        return self.html is not None and self.text is None and self.steps == "last"
+
+
+def main(values: Values) -> None:
+    config = build(LookConfig, values)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
     page_file = None if config.html is None else new_page(config.html, opened)
     if config.is_live:
@@ -275,4 +322,4 @@ def new_page(html: str, opened: OpenRun) -> Path:
 
 
 if __name__ == "__main__":
-    run_script("look", main)
+    run_script("look", main, LookConfig)

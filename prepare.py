@@ -6,30 +6,37 @@ from __future__ import annotations
 import common.startup  # noqa: F401  # isort: skip
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig
-
-from common.errors import UserError, print, printable
+from common.errors import UserError, check_folder, check_range, print, printable
+from common.settings import Values, build
 from configs.cli import run_script
-from configs.schema import PrepareConfig, build
-from configs.sweep import named_output
+from data import TextConfig, TokenizerConfig
 from data.prepared import write_shards
 from data.text import open_documents
 
 
-def main(cfg: DictConfig) -> None:
-    if HydraConfig.get().mode != RunMode.MULTIRUN:
-        return prepare(cfg)
-    with named_output(HydraConfig.get()):
-        return prepare(cfg)
+@dataclass
+class PrepareConfig:
+    """The settings of prepare.py; configs/prepare.yaml explains them."""
+
+    to: str
+    shards: int
+    shard: int | None
+    data: TextConfig
+    tokenizer: TokenizerConfig
+
+    def __post_init__(self) -> None:
+        check_folder("to", self.to)
+        check_range("shards", self.shards, 1, 99_999)
+        if self.shard is not None:
+            check_range("shard", self.shard, 0, self.shards - 1)
 
 
-def prepare(cfg: DictConfig) -> None:
+def main(values: Values) -> None:
     """Write one shard, or all of them one after the other."""
-    config = build(cfg, PrepareConfig)
+    config = build(PrepareConfig, values)
     corpus = open_documents(config.data)
     if config.data.deduplicate:
         raise UserError("data.deduplicate: give it to train.py, which joins the shards")
@@ -41,4 +48,4 @@ def prepare(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_script("prepare", main)
+    run_script("prepare", main, PrepareConfig)

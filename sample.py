@@ -5,25 +5,25 @@ from __future__ import annotations
 import common.startup  # noqa: F401  # isort: skip
 
 import io
+import re
 import signal
 import sys
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from common.errors import UserError, print, printable, visible
+from common.errors import UserError, check_choice, check_range, print, printable, visible
+from common.settings import Values, build
 from configs.cli import as_utf8, run_script
-from configs.schema import SampleConfig, build
 from data import StreamDecoder
 from data.readers import decoded
 from data.sources import NotText
-from inference import Writer, open_run
+from inference import SamplingConfig, Writer, open_run
 from inference.writer import Row
 from model import ModelConfig, record_attention
 from training.device import DTYPES, choose_device
@@ -33,8 +33,35 @@ SCALE = ((235, 70), (243, 140), (255, 255))  # red, green, blue, of weight 0 and
 LEAST = 0.01
 
 
-def main(cfg: DictConfig) -> None:
-    config = build(cfg, SampleConfig)
+@dataclass
+class SampleConfig(SamplingConfig):
+    """The settings of sample.py; configs/sample.yaml explains them."""
+
+    run: str
+    checkpoint: str
+    prompt_file: str | None
+    interactive: bool
+    show: str | None
+    num_samples: int
+    device: str
+    precision: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("num_samples", self.num_samples, 1, 10**6)
+        check_choice("precision", self.precision, DTYPES)
+        if self.show is not None and not re.fullmatch(r"L\d{1,4}H\d{1,4}", self.show):
+            raise ValueError(f"show: {self.show!r} is no head; give one such as L1H3")
+        if self.show is not None and self.num_samples > 1:
+            raise ValueError("show: shows one sample; leave num_samples out")
+        if self.prompt_file is not None and (self.prompt or self.interactive):
+            raise ValueError(
+                "prompt_file: cannot be combined with prompt or interactive; give only one of them"
+            )
+
+
+def main(values: Values) -> None:
+    config = build(SampleConfig, values)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
     source = printable(f"{opened.run.path}, step {opened.step}")
     writer = Writer(
@@ -183,4 +210,4 @@ def text_of(stream: BinaryIO) -> str:
 
 
 if __name__ == "__main__":
-    run_script("sample", main)
+    run_script("sample", main, SampleConfig)

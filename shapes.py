@@ -9,19 +9,18 @@ from __future__ import annotations
 import common.startup  # noqa: F401  # isort: skip
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from hydra.core.hydra_config import HydraConfig
 from jaxtyping import Float
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor, nn
 
 from common.errors import UserError
-from configs.cli import run_script
-from configs.schema import ShapesConfig, build
+from common.settings import Values, build
+from configs.cli import overridden, run_script
 from inference.opening import read_config
 from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
@@ -44,6 +43,14 @@ AXES = {
     "head*d_head": "the numbers of all query heads, one head after the other",
     "kv_head*d_head": "the numbers of all key or value heads, one head after the other",
 }
+
+
+@dataclass
+class ShapesConfig:
+    """The settings of shapes.py."""
+
+    run: str | None
+    model: ModelConfig
 
 
 class Step(NamedTuple):
@@ -144,15 +151,15 @@ def full_width_table(*columns: str) -> Table:
     return Table(*(Column(name, overflow="fold") for name in columns), width=WIDTH)
 
 
-def main(cfg: DictConfig) -> None:
-    config = build(cfg, ShapesConfig)
+def main(values: Values) -> None:
+    config = build(ShapesConfig, values)
     if config.run is None:
         print_walk(config.model)
         return
-    if any(override.startswith("model") for override in HydraConfig.get().overrides.task):
+    if any(name.startswith("model") for name in overridden()):
         raise UserError("model: is that of the run; leave out model or run")
     print_walk(read_config(Run.open(config.run, "run")).model)
 
 
 if __name__ == "__main__":
-    run_script("shapes", main)
+    run_script("shapes", main, ShapesConfig)

@@ -9,14 +9,13 @@ import math
 import sys
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
 
 from common.errors import print
+from common.settings import Values
 from configs.cli import overridden, run_script
-from configs.settings import Settings, open_settings
+from configs.schema import TrainConfig
+from configs.settings import Settings, is_in_sweep, open_settings
 from configs.start import create_or_resume, load_data, record_start
-from configs.sweep import is_first, is_in_sweep, named_output, varied
 from inference import Writer, new_model
 from live.page import is_possible
 from observe.build import build_observers
@@ -38,19 +37,18 @@ from training.weights import load_optimizer, load_weights
 log = logging.getLogger("training")
 
 
-def main(cfg: DictConfig) -> float | None:
+def main(values: Values) -> float | None:
     """Train one run; returns its validation bits per byte, which sweepers minimise.
 
     In a sweep, a run that diverges is reported and counts as infinitely bad; the others continue.
     """
-    with named_output(HydraConfig.get()) as name:
-        try:
-            return train(open_settings(cfg))
-        except Diverged as error:
-            if not name:
-                raise
-            print(f"error: {name}: {error}", file=sys.stderr)
-            return math.inf
+    try:
+        return train(open_settings(values))
+    except Diverged as error:
+        if not is_in_sweep():
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return math.inf
 
 
 def train(settings: Settings) -> float | None:
@@ -89,15 +87,15 @@ def train(settings: Settings) -> float | None:
         context = RunContext(
             folder=run.path,
             config=config,
-            varied=varied(overridden()),
+            varied=frozenset(overridden()),
             model=model,
             corpus=corpus,
             dataset=dataset,
             write_sample=lambda: writer.write(config.observe.samples),
             first_step=state.step,
             has_page=is_possible(model, dataset.tokenizer),
-            gives_hints=is_first(HydraConfig.get()),
-            is_in_sweep=is_in_sweep(HydraConfig.get()),
+            gives_hints=not is_in_sweep(),
+            is_in_sweep=is_in_sweep(),
         )
         is_finetuned = config.init_from is not None
         # A new run saves the weights of another, which may be deleted or trained on.
@@ -134,4 +132,4 @@ def train(settings: Settings) -> float | None:
 
 if __name__ == "__main__":
     with leaving_ranks():
-        run_script("train", main)
+        run_script("train", main, TrainConfig)

@@ -135,11 +135,12 @@ def compose(*settings: str) -> TrainConfig:
     """The config of a run of train.py with these settings."""
     import hydra
 
-    from configs.schema import TrainConfig, build, register
+    from common.settings import build
+    from configs.cli import plain_values
+    from configs.schema import TrainConfig
 
-    register()
     with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return build(hydra.compose("train", [*settings]), TrainConfig)
+        return build(TrainConfig, plain_values(hydra.compose("train", [*settings])))
 
 
 def configure(shape: Shape, *settings: str) -> TrainConfig:

@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
@@ -24,54 +25,39 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from common.errors import UserError, print, printable, refusal
+from common.settings import Values, all_settings, first_line, literal, no_such_setting
 from common.startup import GC_THRESHOLD
-from configs.help import explain
-from configs.messages import compiler_failure, is_users_mistake, one_line, unknown_setting
-from configs.schema import (
-    SCRIPTS,
-    all_settings,
-    literal,
-    no_such_setting,
-    register,
-    run_folder,
-)
-from configs.sweep import count_runs, is_plain, is_sweep, split_values, sweep_overrides
 
 # How long other ranks wait for the first one of their node to report a mistake.
 RANK_SECONDS = 5
 # What torch, the C++ library and Python say if memory is limited.
 NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
-MAX_SWEEP = 10_000
-# The setting to which the folder of a run belongs, and that of another path.
-RUN = {"train": "resume", "convert": "source"}
-PATH = {"train": "data=text data.path", "prepare": "data.path"}
 
 ROOT = Path(__file__).resolve().parent.parent
-# The mappings of Hydra, which have any keys.
-FREE = r"hydra\.(job\.env_set|callbacks|(launcher|sweeper)\.\w+|\w+_logging)\."
-# What Hydra would take, and lose or do beside the run.
-INSTEAD = {
-    "hydra.run.dir": "give run_dir to train.py",
-    "hydra.output_subdir": "the settings are in .hydra/ of the run",
-    "hydra.job.chdir": "give run_dir to train.py",
-    "hydra.mode": "add -m",
-    "hydra.sweeper.params": "give values to the settings themselves, such as -m seed=1,2",
-}
-OF_SWEEPS = r"\+*hydra[./](sweep|sweeper|launcher)\b"
+CONFIGS = ROOT / "configs"
+CALLBACK = "+hydra.callbacks.table._target_=configs.sweep.PrintTable"
+# What Hydra says of settings that it cannot compose.
+COMPOSING = (HydraException, OmegaConfBaseException, MarkedYAMLError)
+# Hydra's functions that give several values.
+FUNCTION = r"\s*(choice|glob|interval|range|shuffle|sort|tag)\(.*\)\s*"
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
-def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
-    """Compose configs/<name>.yaml with the command line's overrides, and call `main` with it."""
+def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
+    """Compose configs/<name>.yaml with the command line's overrides, and call `main` with the plain
+    values; kind: the dataclass of the settings."""
     # What was imported stays until the end, where Python would search it for garbage for 0.4 s.
     # Once: a process that runs several scripts, as tests do, would keep what the first ones leave.
     if not gc.get_freeze_count():
         gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
-    register()
+    OmegaConf.register_new_resolver("choices", choices, replace=True)
     # Otherwise Hydra prints its own summary of an exception and hides the rest.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # The processes that some launchers start (submitit) import the modules of the project.
@@ -85,27 +71,43 @@ def run_script(name: str, main: Callable[[DictConfig], object]) -> None:
     def job(config: DictConfig) -> object:
         accept_any_text()  # a launcher may have started another process
         # Also caught inside the job: Hydra adds its own lines to exceptions that leave it.
-        with one_line_errors(name):
-            return main(config)
+        with one_line_errors(name, kind):
+            return main(plain_values(config))
 
-    with one_line_errors(name):
+    with one_line_errors(name, kind):
         accept_any_text()
         given, overrides = split(sys.argv[1:])
         if "version" in given:
             print(version())
             return
-        sys.argv[1:] = read_arguments(sys.argv[1:], name)
+        sys.argv[1:] = read_arguments(sys.argv[1:], name, kind)
         accept_any_help()
         if "--multirun" in sys.argv:
             interrupt_on_signals()
-        run = hydra.main(config_path=str(ROOT / "configs"), config_name=name, version_base="1.3")
+        run = hydra.main(config_path=str(CONFIGS), config_name=name, version_base="1.3")
         if "help" not in given:
             run(job)()
             return
+        from configs.help import explain  # which a run does not need
+
         with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
             run(job)()
         groups = [override for override in overrides if "=" not in override]
         print(explain(text.getvalue(), name, groups[0] if groups else None))
+
+
+def plain_values(config: DictConfig) -> Values:
+    """What Hydra has composed, without interpolations. Raises UserError for an experiment whose
+    settings Hydra would not take for those of the script."""
+    container: Any = OmegaConf.to_container(config, resolve=True)
+    if "experiment" in container:
+        raise UserError("experiment: the first line of its file must be: # @package _global_")
+    return container
+
+
+def choices(group: str) -> str:
+    """The options of a group, which are the files in its folder: for help texts."""
+    return ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
 
 
 def interrupt_on_signals() -> None:
@@ -157,7 +159,7 @@ def version() -> str:
 
 
 @contextmanager
-def one_line_errors(script: str = "train") -> Iterator[None]:
+def one_line_errors(script: str = "train", kind: type | None = None) -> Iterator[None]:
     """Ends the process with status 2 and one line on standard error for a user's mistake."""
     try:
         yield
@@ -178,15 +180,33 @@ def one_line_errors(script: str = "train") -> Iterator[None]:
             started = "; a run that had already started continues with resume=..."
             again = ", then run the command again" + (started if script == "train" else "")
             fail(refusal(error) + again)
-        if message := compiler_failure(error):
-            fail(message)
-        if not is_users_mistake(error):
+        if not is_composing_failure(error):
             raise
-        if unknown := unknown_setting(error):
-            message = no_such_setting(unknown, all_settings(SCRIPTS[script]))
-            is_given = any(unknown in argument for argument in sys.argv[1:])
-            fail(message if is_given else f"{message} (the experiment sets it)")
-        fail(one_line(error))
+        fail(composing_failure(error, kind))
+
+
+def is_composing_failure(error: Exception) -> bool:
+    """Whether Hydra or OmegaConf raised an error; they let some exceptions of Python pass."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
+    others = [name for name in names if name not in sys.stdlib_module_names]
+    return isinstance(error, COMPOSING) or others[-1:] in (["hydra"], ["omegaconf"], ["antlr4"])
+
+
+def composing_failure(error: Exception, kind: type | None) -> str:
+    """Hydra's or OmegaConf's message about settings that cannot be composed, after the name of the
+    setting."""
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and kind:
+        name = cause.full_key or ""
+        if not name.startswith("hydra"):
+            return no_such_setting(name, kind)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: {first_line(error)}"
+    found = error if isinstance(error, OmegaConfBaseException) else cause
+    if isinstance(found, OmegaConfBaseException):
+        return f"{found.full_key or 'settings'}: {first_line(found)}"
+    return str(error)
 
 
 def fail(message: str) -> NoReturn:
@@ -200,10 +220,11 @@ def fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
+def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     """The command line with free text quoted, so that Hydra takes it literally.
 
-    Raises UserError for an unknown flag, and for a sweep (-m) that cannot be made.
+    Raises UserError for an unknown flag, for what is no setting of the dataclass `kind`, and for a
+    sweep (-m) that cannot be made.
     """
     # Not paths, which the file system must find again.
     arguments = [
@@ -214,27 +235,17 @@ def read_arguments(arguments: list[str], script: str = "train") -> list[str]:
         overrides = name_runs(overrides)
     if "help" in given:
         overrides = [override for override in overrides if "=" in override]  # not a group
-    # Hydra cannot override an optional group by its own default.
-    overrides = [override for override in overrides if override != "experiment=null"]
+    if "multirun" in given and (script not in ("train", "prepare") or "LOCAL_RANK" in os.environ):
+        raise UserError("-m: only train.py and prepare.py can sweep, without torchrun")
+    types = all_settings(kind)
     for override in overrides:
-        _check_form(override, script)
-    # Nothing can be added to the settings, only changed.
-    overrides = [re.sub(rf"^\++(?!{FREE})", "", override) for override in overrides]
-    if not given and is_sweep(overrides):
-        given["multirun"] = True
+        _check_form(override, types, kind)
     flags = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
     ]
-    types, sweeps = all_settings(SCRIPTS[script]), "multirun" in given
-    overrides = [_quote(override, types, sweeps) for override in overrides]
-    if sweeps:
-        _check_sweep(script, overrides)
-        return [*flags, *map(_settled, overrides), *sweep_overrides(overrides)]
-    for name in map(setting_name, overrides):
-        if re.match(OF_SWEEPS, name) and not given:
-            raise UserError(f"{name}: is for a sweep; add -m, or leave it out")
-    return [*flags, *overrides]
+    overrides = [_quote(override, types, "multirun" in given) for override in overrides]
+    return [*flags, *overrides, *([CALLBACK] if script == "train" else [])]
 
 
 def name_runs(arguments: Sequence[str]) -> list[str]:
@@ -278,34 +289,9 @@ def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     return given, given.pop("overrides", [])
 
 
-def _check_sweep(script: str, overrides: Sequence[str]) -> None:
-    """Raise UserError for a sweep that cannot be made."""
-    if script not in ("train", "prepare"):
-        raise UserError(
-            "-m: only train.py and prepare.py can sweep; run this script once for each value"
-        )
-    if "LOCAL_RANK" in os.environ:
-        raise UserError("-m: cannot be combined with torchrun; sweep without torchrun")
-    path = next((each[11:-1] for each in overrides if each.startswith("data.path='")), "")
-    if path == "-" or _is_pipe(path):
-        raise UserError(
-            f"data.path: {path} can be read only once, and not by each run of -m; write the text "
-            "to a file"
-        )
-    if (n_runs := count_runs(overrides)) > MAX_SWEEP:
-        raise UserError(f"-m: {n_runs} runs are too many; give at most {MAX_SWEEP} combinations")
-
-
-def _is_pipe(path: str) -> bool:
-    try:
-        return Path(path).is_fifo()
-    except (OSError, ValueError):  # such as a name that is too long
-        return False
-
-
 def setting_name(override: str) -> str:
     """The name of the setting, or group, that an argument of the command line sets."""
-    return override.partition("=")[0]
+    return override.partition("=")[0].lstrip("+")
 
 
 def overridden() -> list[str]:
@@ -313,55 +299,35 @@ def overridden() -> list[str]:
     return [setting_name(override) for override in HydraConfig.get().overrides.task]
 
 
-def _settled(argument: str) -> str:
-    """An argument of a sweep, with `runs/latest` as the run to start from replaced by the folder of
-    that run: each run of the sweep becomes the latest."""
-    setting = setting_name(argument)
-    if setting != "init_from":
-        return argument
-
-    def folder(match: re.Match[str]) -> str:
-        if Path(match[2]).name != "latest":
-            return match[0]
-        return in_quotes(run_folder(match[2], setting))
-
-    return re.sub(r"""(?<=[=,(])(['"]?)([^,()'"]+)\1(?=[,)]|$)""", folder, argument)
-
-
-def _check_form(override: str, script: str) -> None:
-    """Raise UserError unless this is setting=value in UTF-8."""
-    key, equals, _ = override.partition("=")
+def _check_form(override: str, types: Mapping[str, Any], kind: type) -> None:
+    """Raise UserError unless this is setting=value in UTF-8, and the setting or group exists."""
+    name = setting_name(override)
     try:
         as_utf8(override).encode()
     except UnicodeEncodeError:
-        raise UserError(f"{key}: is not UTF-8; convert it to UTF-8") from None
-    if re.fullmatch(r"\+*[\w./@-]+", key) and equals:
-        for name, advice in INSTEAD.items():
-            if f"{key.lstrip('+')}.".startswith(f"{name}."):
-                raise UserError(f"{name}: cannot be given on the command line; {advice}")
-        return
-    hint = "--cfg job prints every setting"
-    if os.path.lexists(override):
-        is_run = os.path.lexists(Path(override, "config.yaml")) or script not in PATH
-        hint = f"did you mean {RUN.get(script, 'run') if is_run else PATH[script]}={override}?"
-    raise UserError(f"{override}: must have the form setting=value; {hint}")
+        raise UserError(f"{name}: is not UTF-8; convert it to UTF-8") from None
+    if not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
+        raise UserError(f"{override}: must have the form setting=value; --help lists the settings")
+    is_group = (CONFIGS / name.partition("@")[0]).is_dir()
+    if not (name in types or is_group or name.startswith("hydra")):
+        raise UserError(no_such_setting(name, kind))
 
 
 def _quote(override: str, types: Mapping[str, Any], sweeps: bool) -> str:
-    """A setting with its value in quotes if any text, or the name of a choice, is asked for; of
-    several values of a sweep, each, unless it has quotes of its own."""
-    key, _, value = override.partition("=")
-    kind = types.get(key)
-    is_text, is_optional = kind in (str, str | None), kind == str | None
-    if not (is_text or (ROOT / "configs" / key).is_dir()):
+    """A setting with its value in quotes if any text is asked for; in a sweep, commas divide the
+    values, and what Hydra's functions give, such as choice(a, b), is left to it."""
+    name, _, value = override.partition("=")
+    kind = types.get(name.lstrip("+"))
+    if kind not in (str, str | None):
         return override
-    values = split_values(value) if sweeps or not is_text else None
-    if values is None:
-        return override if is_optional and value == "null" else f"{key}={in_quotes(value)}"
-    if not sweeps:
-        return override  # Hydra says that it needs -m
-    values = [text if is_plain(text, is_optional) else in_quotes(text) for text in values]
-    return f"{key}={','.join(values)}"
+    values = value.split(",") if sweeps else [value]
+    if len(values) > 1:
+        if re.fullmatch(FUNCTION, value, re.DOTALL):
+            return override
+        values = [text.strip() for text in values]
+    is_optional = kind == str | None
+    quoted = [text if is_optional and text == "null" else in_quotes(text) for text in values]
+    return f"{name}={','.join(quoted)}"
 
 
 def in_quotes(text: str) -> str:

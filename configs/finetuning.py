@@ -4,61 +4,66 @@ all else is as composed."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from common.errors import UserError
-from configs.schema import flat
+from common.settings import Values, flat
+from configs.cli import overridden
+from data import TokenizerConfig
+from model import ModelConfig
 
-KEPT = ("model", "tokenizer")
 # What may change: the weights depend on none, apart from learned positions, which can be cut.
-FREE = (
-    "model.dropout",
-    "model.attention_dropout",
-    "model.context_length",
-)
+FREE = ("dropout", "attention_dropout", "context_length")
 
 
-def finetuned_config(
-    today: DictConfig, model: Any, tokenizer: Any, given: Iterable[str]
-) -> DictConfig:
-    """The composed settings `today` with the dataclasses `model` and `tokenizer` of another run.
+def finetuned(today: Values, model: ModelConfig, tokenizer: TokenizerConfig) -> Values:
+    """The composed settings `today` with the model and the tokenizer of another run.
 
-    given: the settings and groups that the user has set, by name. Raises UserError if one of them
-    cannot change, or if the context is longer than that of the model.
+    Raises UserError if the command line or the experiment sets what cannot change, or if the
+    context is longer than that of the model.
     """
-    chosen = set(given)
-    if refused := [name for name in sorted(chosen - {*FREE}) if name.partition(".")[0] in KEPT]:
+    given, free = given_settings(), [f"model.{name}" for name in FREE]
+    refused = [name for name in given if name.partition(".")[0] in ("model", "tokenizer")]
+    if refused := sorted({*refused} - {*free}):
         raise UserError(
             f"{', '.join(refused)}: cannot be set with init_from, which brings the model and the "
-            f"tokenizer; only {', '.join(FREE)} can; leave it out, or train without init_from"
+            f"tokenizer; only {', '.join(free)} can; leave it out, or train without init_from"
         )
-    settings = today.copy()
-    settings.model = OmegaConf.structured(model)
-    settings.tokenizer = OmegaConf.structured(tokenizer)
-    for name in chosen & {*FREE}:
-        OmegaConf.update(settings, name, OmegaConf.select(today, name))
-    if settings.model.context_length > model.context_length:
+    changes = {name: today["model"][name] for name in FREE if f"model.{name}" in given}
+    length = changes.get("context_length", model.context_length)
+    if isinstance(length, int) and length > model.context_length:
         reason = {
             "learned": "has learned no more positions",
             "rotary": "was never trained on longer distances",
         }[model.position]
         raise UserError(
-            f"model.context_length: {settings.model.context_length} is longer than that of "
-            f"init_from, which {reason}; give at most {model.context_length}"
+            f"model.context_length: {length} is longer than that of init_from, which {reason}; "
+            f"give at most {model.context_length}"
         )
-    return settings
+    return today | {"model": asdict(model) | changes, "tokenizer": asdict(tokenizer)}
 
 
-def experiment_settings(name: str, folders: Iterable[Path]) -> set[str]:
+def given_settings() -> set[str]:
+    """The names of the settings, and of their groups, that the command line or the experiment
+    sets."""
+    runtime = HydraConfig.get().runtime
+    folders = [Path(source.path) for source in runtime.config_sources if source.schema == "file"]
+    experiment = runtime.choices.get("experiment")
+    return {*overridden(), *(_set_by(experiment, folders) if experiment else ())}
+
+
+def _set_by(experiment: str, folders: Iterable[Path]) -> set[str]:
     """The settings and groups that an experiment sets, with those that it builds on.
 
     folders: where configs are searched.
     """
     file = next(
-        path for folder in folders if (path := folder / f"experiment/{name}.yaml").is_file()
+        path for folder in folders if (path := folder / f"experiment/{experiment}.yaml").is_file()
     )
     contents: Any = OmegaConf.to_container(OmegaConf.load(file))
     names = set()
@@ -66,5 +71,5 @@ def experiment_settings(name: str, folders: Iterable[Path]) -> set[str]:
         if isinstance(default, dict):  # such as {"override /data": "text"}
             names |= {key.rpartition("/")[2] for key in default}
         elif default != "_self_":
-            names |= experiment_settings(default.rpartition("/")[2], folders)
+            names |= _set_by(default.rpartition("/")[2], folders)
     return names | flat(contents).keys()

@@ -1,42 +1,48 @@
-"""The settings of a run: a new one, one that starts from another, or one that is resumed."""
+"""The settings of a run: of a new one, of one that starts from another, or of one that is
+continued."""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import shlex
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from common.errors import UserError, check_path
-from configs.cli import overridden, setting_name
-from configs.finetuning import experiment_settings, finetuned_config
-from configs.schema import TrainConfig, build, literal, resumed_config
+from common.files import read_text
+from common.settings import Values, build, flat, typed
+from configs.cli import overridden
+from configs.finetuning import finetuned
+from configs.schema import TrainConfig
 from data import Tokenizer, TokenizerConfig
 from data.sources import is_url
 from data.tokenizer import IMPORTED
 from inference.pretrained import Pretrained, open_pretrained
 from model import GPT
 from training.run import RUNS, Run, check_new
-from training.stored import flat, read_settings
+from training.stored import read_settings
 
 AUTO = "auto"  # resume=auto
-ONLY_AT_START = ("experiment", "init_from")  # what only the start of a run reads
+# What cannot change in a run that is resumed; its text cannot, either, by a checksum of the tokens.
+FIXED = ("seed", "init_from", "data.name", "tokenizer.", "model.", "optimizer.name")
+WHERE = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
 
 
 class Settings(NamedTuple):
-    """The settings of a run, as Hydra composed them and as checked dataclasses."""
+    """The settings of a run, as plain values and as checked dataclasses."""
 
-    composed: DictConfig
+    values: Values
     config: TrainConfig
+    run_dir: str | None = None  # of a new run; None: under runs/, named after the time
     resumed: Run | None = None  # the run to continue; None: a new one
     pretrained: Pretrained | None = None  # the run to start from, as long as nothing is saved
-    is_auto: bool = False  # resume=auto has found a run
+    is_auto: bool = False  # the same command has started the run that it continues
     trusts_data: bool = True  # `data` comes from the command line, and not with a run
 
     @property
@@ -58,159 +64,180 @@ class Settings(NamedTuple):
 
     @property
     def yaml(self) -> str:
-        """All settings as a file, without interpolations."""
-        return OmegaConf.to_yaml(self.composed, resolve=True)
+        """All settings as a file."""
+        return yaml.safe_dump(self.values, sort_keys=False, allow_unicode=True, width=1000)
 
     @property
     def hydra_files(self) -> dict[str, str]:
         """What Hydra composed, by the names of the files in .hydra/."""
         hydra = HydraConfig.get()
         return {
-            "config.yaml": OmegaConf.to_yaml(self.composed),
+            "config.yaml": self.yaml,
             "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
             "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
         }
 
-    @property
-    def run_dir(self) -> str | None:
-        """Where a new run is to be created; None: under runs/, named after the time."""
-        hydra = HydraConfig.get()
-        if hydra.mode != RunMode.MULTIRUN:
-            return self.config.run_dir
-        return str(Path(hydra.sweep.dir) / hydra.sweep.subdir)
+
+def open_settings(today: Values) -> Settings:
+    """The settings of the run that the composed settings `today` ask for. Raises UserError if they
+    contradict each other, or if a run cannot be started or continued with them."""
+    match today:
+        case {"resume": "auto"}:
+            if is_in_sweep():
+                raise UserError("resume: auto is how a run of -m continues anyway; leave it out")
+            return _auto(today)
+        case {"resume": str(path)}:
+            return _resumed(Run.open(path, "resume"), today)
+        case _ if is_in_sweep():
+            return _auto(today)
+        case _:
+            return _started(today)
 
 
-def open_settings(cfg: DictConfig) -> Settings:
-    """The settings as given, or those of the run to resume with today's overrides. Raises UserError
-    if they contradict each other, or if a run cannot be started or resumed with them."""
-    path = cfg.data.get("path")
-    if isinstance(path, str) and path not in ("", "-") and not is_url(path):
-        cfg.data.path = literal(_lasting_path(cfg.data.path))
-    if cfg.data.name == "shakespeare" and cfg.data.path is not None:
-        for name in ("data.url", "data.cache_dir"):
-            if name in overridden():
-                raise UserError(f"{name}: has no effect with data.path; leave one of them out")
-    is_auto = cfg.resume == AUTO
-    is_single = HydraConfig.get().mode != RunMode.MULTIRUN
-    if cfg.name is not None and cfg.run_dir is None and is_single and (is_auto or not cfg.resume):
-        cfg.run_dir = literal(str(RUNS / cfg.name))
-    if is_auto:
-        run = _find_run_to_continue(cfg.run_dir)
-        cfg.resume = None  # a new run has the settings of any other
-    else:
-        run = None if cfg.resume is None else Run.open(cfg.resume, "resume")
-    if run is None:
-        settings = _new_settings(cfg)
-        if cfg.run_dir is not None and not is_single:
-            raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
-        if is_single:
-            check_new(cfg.run_dir)
-            return settings
-        return _continued_sweep(settings, cfg)
-    if is_auto:
-        _check_first_command(run)
-    elif cfg.init_from is not None:
-        raise UserError(
-            "init_from: cannot be combined with resume, which continues with the run's own "
-            "weights; leave one of them out"
-        )
-    elif cfg.run_dir is not None:
-        raise UserError("run_dir: a resumed run stays in its folder; leave run_dir out")
-    elif "experiment" in overridden():
-        raise UserError("experiment: a resumed run keeps its settings; leave experiment out")
-    composed = resumed_config(run, cfg, overrides := _changes())
-    return _resumed_settings(run, composed, is_auto, _has_data(overrides))
-
-
-def _new_settings(cfg: DictConfig) -> Settings:
-    """The settings of a new run, checked."""
-    pretrained = None if cfg.init_from is None else open_pretrained(cfg.init_from)
-    if pretrained:
-        cfg.init_from = literal(_lasting_path(str(pretrained.run.path)))
-        cfg = finetuned_config(
-            cfg, pretrained.model_config, pretrained.tokenizer_config, given_settings()
-        )
-    elif cfg.tokenizer.name == IMPORTED:
+def _started(today: Values) -> Settings:
+    """The settings of a new run, which may start from another."""
+    values = copy.deepcopy(today) | {"resume": None, "run_dir": _run_dir(today)}
+    _check_data(values)
+    check_new(values["run_dir"])
+    pretrained = None
+    if values["init_from"] is not None:
+        if is_in_sweep() and Path(values["init_from"]).name == "latest":
+            raise UserError("init_from: each run of -m becomes the latest; give the run's folder")
+        pretrained = open_pretrained(values["init_from"])
+        values = finetuned(values, pretrained.model_config, pretrained.tokenizer_config)
+        values["init_from"] = _lasting_path(str(pretrained.run.path))
+    elif values["tokenizer"]["name"] == IMPORTED:
         raise UserError(
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
         )
-    return Settings(cfg, build(cfg, TrainConfig), pretrained=pretrained)
+    config = build(TrainConfig, values)
+    return Settings(typed(TrainConfig, values), config, config.run_dir, pretrained=pretrained)
 
 
-def _continued_sweep(settings: Settings, cfg: DictConfig) -> Settings:
-    """The settings of a run of a sweep: of a new one, or of that which the same sweep has begun in
-    the same folder."""
-    assert settings.run_dir is not None
-    folder, wanted = Path(settings.run_dir), flat(yaml.safe_load(settings.yaml))
-    # By another number, if the sweep had fewer values.
-    named = folder.name.partition("_")[2]
-    begun = [file.parent for file in sorted(folder.parent.glob("*/config.yaml"))]
-    begun = [each for each in begun if each.name.partition("_")[2] == named]
-    same = [each for each in begun if flat(read_settings(each / "config.yaml")) == wanted]
-    if not same:
-        if folder in begun:
-            raise UserError(
-                f"hydra.sweep.dir: {folder} is a run with other settings; choose another folder"
-            )
-        return settings
-    if folder not in begun:
-        with suppress(OSError):
-            folder.rmdir()  # which Hydra made for this number
-    run = Run.open(str(folder if folder in same else same[0]), "hydra.sweep.dir")
-    return _resumed_settings(run, resumed_config(run, cfg, []), True, _has_data(_changes()))
-
-
-def _resumed_settings(run: Run, composed: DictConfig, is_auto: bool, has_data: bool) -> Settings:
-    """The settings of a run to resume, checked. One that was killed before its first checkpoint
-    starts again from where it started."""
-    config = build(composed, TrainConfig)
-    pretrained = None
-    if config.init_from is not None and not run.checkpoints:
-        pretrained = open_pretrained(config.init_from)
-    return Settings(composed, config, run, pretrained, is_auto=is_auto, trusts_data=has_data)
-
-
-def _changes() -> list[str]:
-    """The settings, and their groups, that the command line changes in those of a stored run."""
-    return [name for name in overridden() if name not in ("resume", "run_dir", *ONLY_AT_START)]
-
-
-def _has_data(overrides: Iterable[str]) -> bool:
-    return any(name.partition(".")[0] == "data" for name in overrides)
-
-
-def _find_run_to_continue(run_dir: str | None) -> Run | None:
-    """The run that resume=auto continues; None if there is none yet."""
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
-        raise UserError(f"resume: {AUTO} cannot be combined with -m; resume each run by its folder")
-    if run_dir is None:
+def _auto(today: Values) -> Settings:
+    """The settings of the run that the same command has started; of a new run if there is none."""
+    path = _run_dir(today)
+    if path is None:
         raise UserError(
             f"resume: {AUTO} starts or continues the run in run_dir; add run_dir=runs/NAME"
         )
-    check_path("run_dir", run_dir)
-    return Run.open(run_dir, "run_dir") if Path(run_dir, "config.yaml").is_file() else None
-
-
-def _check_first_command(run: Run) -> None:
-    """Raise UserError if the run was started with another experiment, or from another run."""
-    for override in HydraConfig.get().overrides.task:
-        name = setting_name(override)
-        if name in ONLY_AT_START and not run.was_given(
-            OmegaConf.to_yaml(OmegaConf.create([override]))
-        ):
+    check_path("run_dir", path)
+    if not Path(path, "config.yaml").is_file():
+        return _started(today)
+    run = Run.open(path, "run_dir")
+    if changed := sorted(_arguments(run) ^ {*HydraConfig.get().overrides.task}):
+        names = sorted({each.partition("=")[0] for each in changed} - {*WHERE})
+        setting = "hydra.sweep.dir" if is_in_sweep() else "run_dir"
+        if names:
             raise UserError(
-                f"{name}: {run.path} was not started with this value, and cannot change it; "
-                "give the value of the first start, or another run_dir"
+                f"{setting}: {path} was started with other settings ({', '.join(names)}); give "
+                f"another folder, or change them with resume={shlex.quote(path)}"
             )
+    values = _stored(run) | {"cache_dir": today["cache_dir"]}
+    return _continued(run, values, _gives_data())._replace(is_auto=True)
 
 
-def given_settings() -> set[str]:
-    """The names of the settings, and of their groups, that the command line or the experiment
-    sets."""
-    runtime = HydraConfig.get().runtime
-    folders = [Path(source.path) for source in runtime.config_sources if source.schema == "file"]
-    experiment = runtime.choices.get("experiment")
-    return {*overridden(), *(experiment_settings(experiment, folders) if experiment else ())}
+def _resumed(run: Run, today: Values) -> Settings:
+    """The newest settings of a run, with the overridden ones of `today` on top."""
+    given = overridden()
+    for name, reason in (
+        ("init_from", "the run continues with its own weights"),
+        ("run_dir", "a resumed run stays in its folder"),
+        ("experiment", "a resumed run keeps its settings"),
+    ):
+        if name in given:
+            raise UserError(f"{name}: cannot be combined with resume: {reason}; leave {name} out")
+    values = _stored(run)
+    # Not the run's: it may come from somebody else, and must not decide where files are written.
+    values["cache_dir"] = today["cache_dir"]
+    for name in given:
+        if name == "resume" or (name == "data" and today["data"]["name"] == values["data"]["name"]):
+            continue  # for the sake of data.path: the defaults of the others may not be the run's
+        *groups, key = name.split(".")
+        source, target = today, values
+        for group in groups:
+            source, target = source[group], target[group]
+        target[key] = source[key]
+    _check_data(values)
+    was, now = flat(_stored(run)), flat(typed(TrainConfig, values))
+    refused = [
+        name for name in was | now if name.startswith(FIXED) and was.get(name) != now.get(name)
+    ]
+    if refused:
+        raise UserError(
+            f"resume: {', '.join(refused)} cannot change in a resumed run; keep the stored value, "
+            "or start a new run"
+        )
+    return _continued(run, values, _gives_data())
+
+
+def _continued(run: Run, values: Values, trusts_data: bool) -> Settings:
+    """The settings of a run to continue, checked. One that was killed before its first checkpoint
+    starts again from where it started."""
+    config = build(TrainConfig, values)
+    pretrained = None
+    if config.init_from is not None and not run.checkpoints:
+        pretrained = open_pretrained(config.init_from)
+    values = typed(TrainConfig, values)
+    return Settings(values, config, resumed=run, pretrained=pretrained, trusts_data=trusts_data)
+
+
+def _stored(run: Run) -> Values:
+    """The newest settings of a run. Raises UserError if they are damaged, or those of a run that
+    cannot be trained."""
+    file = run.newest_settings_file
+    stored = read_settings(file)
+    if stored.get("data") is None and "converted_from" in stored:
+        raise UserError(
+            f"{file}: the run was converted, not trained, and has no optimizer state to continue "
+            f"from; finetune it with init_from={shlex.quote(str(run.path))}"
+        )
+    try:
+        build(TrainConfig, stored)
+        return typed(TrainConfig, stored)
+    except UserError as error:
+        raise UserError(f"{file}: {error}{run.made_by}") from error
+
+
+def _arguments(run: Run) -> set[str]:
+    """The settings that the command line which started a run gave."""
+    try:
+        return {str(each) for each in yaml.safe_load(read_text(run.path / ".hydra/overrides.yaml"))}
+    except (OSError, ValueError, TypeError, yaml.YAMLError):
+        return set()
+
+
+def _run_dir(today: Values) -> str | None:
+    """The folder of a new run; None: under runs/, named after the time."""
+    if is_in_sweep():
+        if today["run_dir"] is not None:
+            raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
+        hydra = HydraConfig.get()
+        return str(Path(hydra.sweep.dir) / hydra.sweep.subdir)
+    if today["run_dir"] is None and today["name"]:
+        return str(RUNS / today["name"])
+    return today["run_dir"]
+
+
+def _check_data(values: Values) -> None:
+    """Make the path of the text last, and refuse what has no effect with it."""
+    data: Any = values["data"]
+    path = data.get("path") if isinstance(data, dict) else None
+    if not isinstance(path, str) or path in ("", "-") or is_url(path):
+        return
+    data["path"] = _lasting_path(path)
+    if data["name"] == "shakespeare":
+        for name in ("data.url", "data.cache_dir"):
+            if name in overridden():
+                raise UserError(f"{name}: has no effect with data.path; leave one of them out")
+
+
+def is_in_sweep() -> bool:
+    return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+
+
+def _gives_data() -> bool:
+    return any(name.partition(".")[0] == "data" for name in overridden())
 
 
 def _lasting_path(path: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from common.errors import UserError, print, printable
 from common.files import naming
 from configs.code import code_version
-from configs.settings import Settings, given_settings
+from configs.settings import Settings
 from data import Corpus, Dataset, load_dataset
 from training.distributed import Ranks
 from training.run import RUNS, Run
@@ -134,8 +134,8 @@ def record_start(
 
 
 def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> None:
-    """Say where finetuning starts, whether the tokenizer fits the text badly or cannot end its
-    documents, and which learning rate may have been forgotten."""
+    """Say where finetuning starts, and whether the tokenizer fits the text badly or cannot end its
+    documents."""
     log.info("finetuning %s", weights)
     print(printable(f"starting from {weights}"))
     assert settings.pretrained
@@ -153,12 +153,5 @@ def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> N
             "note: the tokenizer of init_from has no token that ends a document, so an empty "
             "line separates documents, and samples do not stop there; for samples that stop, train "
             "a new model without init_from",
-            file=sys.stderr,
-        )
-    given, others_lr = given_settings(), getattr(settings.config.optimizer, "adamw_lr", None)
-    if others_lr is not None and "optimizer.lr" in given and "optimizer.adamw_lr" not in given:
-        print(
-            f"note: optimizer.adamw_lr is still {others_lr}, for embeddings, norms and biases; "
-            "set it too, or choose optimizer=adamw",
             file=sys.stderr,
         )

@@ -62,8 +62,8 @@ def settings() -> str:
         options = sorted((CONFIGS / group).glob("*.yaml"))
         for path in sorted(options, key=lambda option: option.stem != default):
             is_default = " (default)" if path.stem == default else ""
-            base = re.findall(r"^defaults: \[(\w+),", path.read_text("utf-8"), re.MULTILINE)[0]
-            rest = "" if base.endswith("_schema") else f" All other settings are those of `{base}`."
+            base = re.findall(r"^defaults: \[(\w+),", path.read_text("utf-8"), re.MULTILINE)
+            rest = f" All other settings are those of `{base[0]}`." if base else ""
             page += f"#### {group}={path.stem}{is_default}\n\n{about(path)}{rest}\n\n"
             page += table(read_explained(path, f"{group}."))
     page += "### experiment\n\nSets of overrides. Choose one with `experiment=...`.\n\n"

@@ -24,7 +24,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from configs.schema import TrainConfig, build, load_run_config  # noqa: E402
+from common.settings import build  # noqa: E402
+from configs.schema import TrainConfig  # noqa: E402
 from data import TalesConfig, load_dataset  # noqa: E402
 from data.batches import UNSCORED  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
@@ -36,6 +37,7 @@ from training.data import training_data  # noqa: E402
 from training.evaluation import Evaluation  # noqa: E402
 from training.optimizer import Optimizer  # noqa: E402
 from training.state import load_state  # noqa: E402
+from training.stored import read_settings  # noqa: E402
 from training.trainer import Trainer  # noqa: E402
 from training.weights import load_optimizer, load_weights  # noqa: E402
 
@@ -79,7 +81,7 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
     costs and does; return it."""
     opened = open_run(path, "last")
     model, names = opened.model, find_names(opened)
-    config = build(load_run_config(opened.run.config_file), TrainConfig)
+    config = build(TrainConfig, read_settings(opened.run.config_file))
     length = config.model.context_length
     _, dataset = load_dataset(
         config.data, opened.tokenizer, ".cache", length, trusted=True, say=print

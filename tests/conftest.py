@@ -92,6 +92,14 @@ def small_config(
     return preset("model", "nano", **sizes, context_length=context_length, **choices)
 
 
+SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes", "prepare")
+
+
+def settings_of(script: str) -> type:
+    """The dataclass of the settings of a script."""
+    return getattr(importlib.import_module(script), f"{script.title()}Config")
+
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -126,7 +134,7 @@ def command(
             patch.setattr(sys, name, stream)
         try:
             with time_limit():
-                run_script(script, importlib.import_module(script).main)
+                run_script(script, importlib.import_module(script).main, settings_of(script))
         except SystemExit as end:
             status = end.code
         finally:

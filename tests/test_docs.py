@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
-from configs.cli import read_arguments
-from configs.schema import SCRIPTS, all_settings, register
+from common.settings import all_settings
+from configs.cli import choices, read_arguments
 from tensorboard_attention.scores import SCORES
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SCRIPTS, settings_of
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 RUN = re.compile(r"(?:^ *|\| |`)(?:python|torchrun(?: --\S+)*) (\w+)\.py([^`\n]*)", re.MULTILINE)
@@ -38,7 +39,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def hydra_ready() -> Iterator[None]:
-    register()
+    OmegaConf.register_new_resolver("choices", choices, replace=True)
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         yield
 
@@ -57,8 +58,8 @@ def test_every_command_is_valid(script: str, arguments: str) -> None:
     given = shlex.split(arguments)
     if "--version" in given:
         return
-    read = read_arguments(given, script)
-    settings = [each for each in read if "=" in each]
+    read = read_arguments(given, script, settings_of(script))
+    settings = [each for each in read if "=" in each and not each.startswith("+hydra.")]
     if "--multirun" in read:  # the first value of each
         settings = [each for each in given if "=" in each]
         settings = [re.sub(r"=.*(?:interval|choice|range)\(", "=", each) for each in settings]
@@ -76,8 +77,8 @@ def test_relative_links_resolve(page: Path) -> None:
 def test_the_settings_page_lists_every_setting_and_choice() -> None:
     page = hooks["settings"]()
     listed = re.findall(r"^\| `([\w.]+)` \| `.+` \|", page, re.MULTILINE)
-    for script, kind in SCRIPTS.items():
-        names = all_settings(kind).keys()
+    for script in SCRIPTS:
+        names = all_settings(settings_of(script)).keys()
         groups = {name.rpartition(".")[0] for name in names} | {"data", "tokenizer"}
         assert names - groups <= set(listed), script
     choices = sorted((ROOT / "configs").glob("*/*.yaml"))

@@ -21,11 +21,10 @@ import torch
 from rich.console import Console as RichConsole
 
 from common.errors import visible
-from configs.schema import SampleConfig
 from data.tokenizer import fixed_tokenizer
 from inference import SamplingConfig, Writer, open_run
 from model import GPT, record_attention
-from sample import colour, show_attention
+from sample import SampleConfig, colour, show_attention
 from tests.conftest import ROOT, TINY, command, small_config, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")

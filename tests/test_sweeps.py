@@ -15,7 +15,6 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from inference import results
 from inference.comparison import compare, group, summary_lines, target_loss
-from inference.scaling import scaling
 from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, last_checkpoint, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
@@ -32,11 +31,7 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
     output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path, **NEW_INTERPRETER)
     groups = group(results([tmp_path / "runs"]))
     table = ["", *summary_lines(groups, compare(groups), target_loss(groups))]
-    lines = output.splitlines()
-    assert lines[-len(table) :] == table
-    lines = lines[: -len(table)]
-    assert all(line.startswith(("run 0: ", "run 1: ")) for line in lines)
-    assert {"run 0: seed=1", "run 1: seed=2"} <= set(lines)
+    assert output.splitlines()[-len(table) :] == table
     found = {}
     for run in runs(tmp_path):
         seed = next(
@@ -51,29 +46,11 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
             assert alone[key] == pytest.approx(found[f"seed: {number}"][key], rel=1e-5)
 
 
-def test_a_sweep_says_which_run_is_which(tmp_path: Path) -> None:
-    long = "x" * 300
-    output = succeed(
-        *("train", "-m", *TINY, "trainer.max_steps=3", "model.d_model=16,32"),
-        f"observe.samples.prompt=a/b,{long}",
-        cwd=tmp_path,
-    )
-    lines = output.splitlines()
-    assert "run 0: model.d_model=16,observe.samples.prompt=a/b" in lines
-    assert f"run 3: model.d_model=32,observe.samples.prompt={long}" in lines
-    names = [run.name for run in runs(tmp_path)]
-    assert len(names) == 4 and max(map(len, names)) < 120
-    assert "0_d_model=16,prompt=a-b" in names
-    assert lines[-1].startswith("Best of 4 runs: model.d_model=")
-
-
 @pytest.mark.long
-def test_the_scaling_experiment_ends_with_its_laws(tmp_path: Path) -> None:
+def test_the_scaling_experiment_sweeps_by_itself(tmp_path: Path) -> None:
     few = (*TINY, "model.d_model=16,32,64", "seed=1,2")
     output = succeed("train", "experiment=scaling", *few, cwd=tmp_path)
-    lines = scaling(results([tmp_path / "runs"])).lines()
-    assert len(lines) == 5 and output.splitlines()[-5:] == lines
-    assert {run.name for run in runs(tmp_path)} >= {"0_d_model=16,seed=1", "5_d_model=64,seed=2"}
+    assert len(runs(tmp_path)) == 6 and "d_model=64" in output
 
 
 @pytest.mark.long
@@ -89,7 +66,7 @@ def test_an_optuna_study_continues(tmp_path: Path) -> None:
             *(*TINY, "trainer.max_steps=3", "optimizer.lr=interval(1e-4, 1e-2)"),
             cwd=tmp_path,
         )
-        assert output.splitlines()[-1].startswith("Best of 2 runs: optimizer.lr=0.0")
+        assert "lr=0.0" in output.splitlines()[-1]
     code = "import optuna; print(len(optuna.load_study('lr', 'sqlite:///study.db').trials))"
     assert finish(begin("-c", code, cwd=tmp_path)).strip() == "4"
 
@@ -138,7 +115,6 @@ def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
     done = command("train", "-m", *settings, "optimizer.lr=1e36,1e-3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("training diverged") == 1
-    assert done.stderr.startswith("error: run 0: ")
     (run,) = runs(tmp_path)
     assert "lr: 0.001" in (run / "config.yaml").read_text()
 
@@ -175,30 +151,19 @@ def metrics(run: Path) -> dict[str, float]:
 def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_path: Path) -> None:
     sweep = ("train", "-m", *TINY, "hydra.sweep.dir=sweep", "seed=1,2")
     first = succeed(*sweep, cwd=tmp_path)
-    finished, stopped = (tmp_path / "sweep" / name for name in ("0_seed=1", "1_seed=2"))
-    lines = first.splitlines()
-    assert [line for line in lines if line.startswith("run ")] == ["run 0: seed=1", "run 1: seed=2"]
-    assert not any("Sample" in line or line.startswith("step ") for line in lines)
-    for run in ("sweep/0_seed=1", "sweep/1_seed=2"):
-        assert sum(line.endswith(f": {run}") for line in lines) == 1  # its result
+    finished, stopped = (tmp_path / "sweep" / name for name in ("0", "1"))
+    groups = group(results([tmp_path / "sweep"]))
+    table = summary_lines(groups, compare(groups), target_loss(groups))
+    assert first.splitlines()[-len(table) :] == table
     expected = (last_checkpoint(stopped) / "model.safetensors").read_bytes()
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
-    # As if the sweep had been killed after step 3 of its second run.
     (stopped / "summary.json").unlink()
     shutil.rmtree(stopped / "checkpoints/step-000006")
     again = succeed(*sweep, cwd=tmp_path)
-    assert "sweep/0_seed=1 has already completed its 6 steps" in again
-    assert "continuing sweep/1_seed=2 from step 3" in again
+    assert "sweep/0 has already completed its 6 steps" in again
+    assert "continuing sweep/1 from step 3" in again
     assert (last_checkpoint(stopped) / "model.safetensors").read_bytes() == expected
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert again.splitlines()[-3].split()[:8] == lines[-3].split()[:8]  # the table, but for times
     other = command(*sweep, "optimizer.lr=0.001", cwd=tmp_path)
-    assert other.returncode == 2
-    # With more values, the finished runs have other numbers.
-    more = succeed(*sweep[:-1], "seed=3,2,1", cwd=tmp_path)
-    for run in ("0_seed=1", "1_seed=2"):
-        assert f"sweep/{run} has already completed its 6 steps" in more
-    assert {path.name for path in (tmp_path / "sweep").glob("*seed*")} == {
-        *("0_seed=1", "1_seed=2", "0_seed=3"),
-    }
-    assert "sweep/0_seed=1 is a run with other settings" in other.stderr
+    assert other.returncode == 2 and other.stderr.count("\n") == 1
+    assert "hydra.sweep.dir: sweep/0 was started with other settings (optimizer.lr)" in other.stderr

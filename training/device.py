@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import sysconfig
+import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -143,5 +145,16 @@ def autocast(
 
 
 def check_compiler(device: torch.device) -> None:
-    """Compile a trivial function for the device; raises what PyTorch's compiler does."""
-    torch.compile(torch.sin)(torch.zeros(8, device=device))
+    """Compile a trivial function for the device. Raises UserError if PyTorch's compiler cannot."""
+    try:
+        torch.compile(torch.sin)(torch.zeros(8, device=device))
+    except Exception as error:  # there are many kinds
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
+        advice = "install a C++ compiler, such as g++, if there is none"
+        cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
+        for path in (torch.__file__, sysconfig.get_path("include"), cache):
+            if path and " " in path:  # which the compiler's command does not quote
+                advice = f"move {path}, since a space in its path breaks the compiler's command"
+        raise UserError(
+            f"trainer.compile: PyTorch cannot compile ({reason}); {advice}, or leave compile out"
+        ) from error

@@ -9,17 +9,15 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-import hydra
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from omegaconf import DictConfig
 
-from configs.cli import one_line_errors, read_arguments
-from configs.schema import SCRIPTS, all_settings, build, register
-from tests.conftest import ROOT
+from common.settings import Values, all_settings, build
+from configs.cli import run_script
+from tests.conftest import SCRIPTS, settings_of
 
-NAMES = [(script, name) for script, kind in SCRIPTS.items() for name in all_settings(kind)]
+NAMES = [(script, name) for script in SCRIPTS for name in all_settings(settings_of(script))]
 NAMES += [("train", "experiment"), ("train", "hydra.sweep.dir"), ("train", "nonsense.deep")]
 WORDS = (
     *("", "null", "true", "nan", "-inf", "1e999", "-1", "0", "0.5", "1e-320", "1_000", "0x10"),
@@ -45,23 +43,18 @@ def check(setting: tuple[str, str], sign: str, value: str, folder: Path) -> None
     script, name = setting
     group = f"data={'text' if name.endswith(('path', 'separator')) else 'tales'}"
     extra = [group] if name.startswith("data.") else []
-    register()
+    kind = settings_of(script)
 
-    def main(config: DictConfig) -> None:
-        with one_line_errors(script):
-            build(config, SCRIPTS[script])
+    def main(values: Values) -> None:
+        build(kind, values)
 
     errors, status = io.StringIO(), 0
     before = Path.cwd()
     os.chdir(folder)
     argv, sys.argv = sys.argv, [f"{script}.py", *extra, f"{sign}{name}={value}"]
     try:
-        environment = patch.dict(os.environ, HYDRA_FULL_ERROR="1")  # as `run_script` sets it
-        with environment, contextlib.redirect_stderr(errors), one_line_errors(script):
-            sys.argv[1:] = read_arguments(sys.argv[1:], script)
-            hydra.main(config_path=str(ROOT / "configs"), config_name=script, version_base="1.3")(
-                main
-            )()
+        with patch.dict(os.environ), contextlib.redirect_stderr(errors):
+            run_script(script, main, kind)
     except SystemExit as exit:
         status = int(exit.code or 0)
     finally:

@@ -10,7 +10,9 @@ import numpy as np
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from configs.schema import TrainConfig, build, register
+from common.settings import build
+from configs.cli import plain_values
+from configs.schema import TrainConfig
 from data import Dataset, open_corpus
 from data.batches import Batches
 from data.tokenizer import fixed_tokenizer
@@ -29,7 +31,6 @@ DEFAULTS = ("data=text", f"data.path={__file__}", "tokenizer=byte", "optimizer=a
 @cache
 def composed(*overrides: str) -> DictConfig:
     """The settings of `train.py DEFAULTS overrides`."""
-    register()
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         return compose("train", [*DEFAULTS, *overrides])
 
@@ -44,7 +45,7 @@ def run_context(
     gives_hints: bool = True,
 ) -> RunContext:
     """A run with these settings and a byte tokenizer, whose splits hold all bytes in order."""
-    config = build(composed(*overrides), TrainConfig)
+    config = build(TrainConfig, plain_values(composed(*overrides)))
     tokens = np.arange(256, dtype=np.uint16)
     return RunContext(
         folder=folder,

@@ -1,0 +1,171 @@
+"""The one reader of settings: from plain values, such as those of a YAML file, to a dataclass whose
+types and ranges are checked.
+
+A group whose choices have settings of their own is annotated with the table of its choices, by
+their names: `data: Annotated[CorpusConfig, CORPORA]`; each entry has the dataclass `config`, and
+the setting `name` in the group chooses one.
+
+Values are data: nothing in them is an interpolation, and none names code to run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import SequenceMatcher
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from common.errors import UserError, check_choice
+
+Config = TypeVar("Config")
+Values = dict[str, Any]
+
+
+def build(kind: type[Config], values: Mapping[str, Any], prefix: str = "") -> Config:
+    """The dataclass `kind` of nested plain values.
+
+    prefix: what precedes the names of the settings in messages, such as "model.". Raises UserError
+    ("full.name: what is wrong; what to do") for a setting that is missing, unknown, of the wrong
+    type, or out of range.
+    """
+    return _checked(kind, typed(kind, values, prefix), prefix)
+
+
+def typed(
+    kind: type, values: Mapping[str, Any], prefix: str = "", root: tuple[type, str] | None = None
+) -> Values:
+    """The plain values with the types that `kind` asks for: 1 becomes 1.0 where a float is meant.
+    Raises UserError as `build`, but not for ranges.
+
+    root: the outermost dataclass, and its prefix, if this one is part of another.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{prefix.rstrip('.')}: {values!r} is no group of settings")
+    root = root or (kind, prefix)
+    hints = get_type_hints(kind, include_extras=True)
+    parts = {part.name: part for part in fields(kind)}
+    if unknown := [name for name in values if name not in parts]:
+        raise UserError(no_such_setting(f"{prefix}{unknown[0]}", *root))
+    schema = OmegaConf.structured(kind)
+    found: Values = {}
+    for name, part in parts.items():
+        full_name = prefix + name
+        value = values.get(name, "???" if part.default is MISSING else part.default)
+        if value == "???":  # as OmegaConf and Hydra mark what must be given
+            raise UserError(f"{full_name}: is missing; give {full_name}=...")
+        if value is not None and (below := _below(hints[name], value, full_name)):
+            found[name] = typed(below, value, f"{full_name}.", root)
+            continue
+        try:
+            schema[name] = literal(value)
+            found[name] = _plain(schema[name])
+        # OmegaConf lets some exceptions of Python pass, such as those of float().
+        except (OmegaConfBaseException, ValueError, TypeError, ArithmeticError) as error:
+            raise UserError(f"{full_name}: {first_line(error)}") from error
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _below(hint: Any, value: Any, name: str) -> type | None:
+    """The dataclass of the settings of a group; None for the hint of a single setting."""
+    if kinds := _kinds(hint):
+        try:
+            chosen: Any = value.get("name") if isinstance(value, Mapping) else value
+            check_choice(f"{name}.name", chosen, kinds)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        return kinds[chosen]
+    return next(iter(_dataclasses(hint)), None)
+
+
+def _kinds(hint: Any) -> dict[str, type]:
+    """The dataclasses of the choices of an annotated group, by their names."""
+    if get_origin(hint) is not Annotated:
+        return {}
+    return {name: kind.config for name, kind in get_args(hint)[1].items()}
+
+
+def _dataclasses(hint: Any) -> list[type]:
+    """Those of X or X | None that are dataclasses."""
+    return [each for each in (hint, *get_args(hint)) if is_dataclass(each) and type(each) is type]
+
+
+def _checked(kind: type[Config], values: Values, prefix: str) -> Config:
+    """The dataclass of typed values."""
+    hints, built = get_type_hints(kind, include_extras=True), dict(values)
+    for name, value in values.items():
+        if isinstance(value, dict) and (below := _below(hints[name], value, prefix + name)):
+            built[name] = _checked(below, value, f"{prefix}{name}.")
+    try:
+        return kind(**built)
+    except ValueError as error:
+        raise UserError(f"{prefix}{error}") from error
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def literal(values: Any) -> Any:
+    """A text, or all texts in nested values, escaped so that OmegaConf reads no interpolation."""
+    if isinstance(values, Mapping):
+        return {key: literal(value) for key, value in values.items()}
+    if isinstance(values, list):
+        return [literal(value) for value in values]
+    if isinstance(values, str):
+        return re.sub(r"(\\*)\$\{", lambda match: match[1] * 2 + r"\${", values)
+    return values
+
+
+def flat(values: Any, prefix: str = "") -> Values:
+    """Nested settings by their full names."""
+    if not isinstance(values, dict):
+        return {prefix: values}
+    found: Values = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}.{key}" if prefix else key)
+    return found
+
+
+def all_settings(kind: type, prefix: str = "") -> Values:
+    """The settings of a dataclass and of those in it, with their types, by their full names; of a
+    group whose choices have settings of their own, those of every choice."""
+    found: Values = {}
+    for key, hint in get_type_hints(kind, include_extras=True).items():
+        if get_origin(hint) is not ClassVar:
+            found[name := prefix + key] = hint
+            for below in [*_kinds(hint).values()] or _dataclasses(hint):
+                found |= all_settings(below, f"{name}.")
+    return found
+
+
+def no_such_setting(name: str, kind: type, prefix: str = "") -> str:
+    """The message about a setting that does not exist, with the most similar of those of `kind`."""
+    names = all_settings(kind, prefix)
+    group, _, key = name.partition(".")
+    if name in names:  # a setting of another choice
+        kinds = _kinds(get_type_hints(kind, include_extras=True)[group]).items()
+        others = " or ".join(
+            f"{group}={choice}" for choice, below in kinds if key in get_type_hints(below)
+        )
+        return f"{name}: this choice of {group} has no such setting; add {others}"
+
+    def similarity(other: str) -> tuple[float, float]:
+        own, others_own = (full_name.rpartition(".")[2] for full_name in (name, other))
+        is_abbreviation = len(own) > 2 and others_own.startswith(own)
+        return (
+            1.0 if is_abbreviation else SequenceMatcher(None, own, others_own).ratio(),
+            SequenceMatcher(None, name, other).ratio(),
+        )
+
+    best = max(names, key=similarity)
+    if similarity(best)[0] > 0.7:
+        return f"{name}: no such setting; did you mean {best}?"
+    return f"{name}: no such setting; --help lists them"
