@@ -12,10 +12,11 @@ import torch
 
 from common.errors import printable
 from common.files import read_json, read_text
+from common.settings import flat
 from inference import OpenRun
 from training.run import Run
 from training.state import TrainState, load_state
-from training.stored import flat, read_settings
+from training.stored import read_settings
 
 MOST = 1 << 26  # bytes of metrics.jsonl
 # Settings of the training, apart from the model.

@@ -6,16 +6,17 @@ Only the settings of the data and the model are read: no other setting can preve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from common.errors import UserError, check_choice
+from common.errors import UserError
+from common.settings import build
 from data import CORPORA, CorpusConfig, Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
@@ -23,7 +24,7 @@ from model import GPT, ModelConfig, record_attention
 from training.device import check_memory
 from training.run import Run
 from training.state import load_state
-from training.stored import from_plain, read_settings, readable
+from training.stored import read_settings, readable
 from training.weights import MODEL, load_weights
 
 Config = TypeVar("Config")
@@ -33,7 +34,7 @@ Config = TypeVar("Config")
 class RunConfig:
     """The settings of a run that opening it needs."""
 
-    data: CorpusConfig | None
+    data: Annotated[CorpusConfig | None, CORPORA]
     """None: the run was converted from another format, and has no corpus."""
     model: ModelConfig
     name: str = ""
@@ -172,41 +173,22 @@ def load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> G
 def read_config(run: Run) -> RunConfig:
     """The settings that opening a run needs. Raises UserError if they are damaged."""
     file = run.newest_settings_file  # the text may have been moved since the start
-    try:
-        stored = read_settings(file)
-        model = _group(ModelConfig, stored, "model")
-        name = stored.get("name")
-        name = name if isinstance(name, str) else ""
-        if stored.get("data", "") is None:
-            return RunConfig(None, model, name)
-        corpus = _section(stored, "data").get("name")
-        check_choice("data.name", corpus, CORPORA)
-        return RunConfig(_group(CORPORA[str(corpus)].config, stored, "data"), model, name)
-    except ValueError as error:
-        raise UserError(f"{file}: {error}{run.made_by}") from error
+    stored = read_settings(file)
+    name = stored.get("name")
+    parts: dict[str, Any] = {part: stored[part] for part in ("data", "model") if part in stored}
+    parts["name"] = name if isinstance(name, str) else ""
+    return _read(RunConfig, parts, file, run)
 
 
 def read_section(run: Run, name: str, kind: type[Config]) -> Config:
     """One group of the stored settings of a run, of which nothing else is read. Raises UserError if
     it is missing or damaged."""
+    section = read_settings(run.config_file).get(name)
+    return _read(kind, section, run.config_file, run, f"{name}.")
+
+
+def _read(kind: type[Config], values: Any, file: Path, run: Run, prefix: str = "") -> Config:
     try:
-        return _group(kind, read_settings(run.config_file), name)
-    except ValueError as error:
-        raise UserError(f"{run.config_file}: {error}{run.made_by}") from error
-
-
-def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    if not isinstance(section := stored.get(name), dict):
-        raise ValueError(f"{name}: is missing; choose another run")
-    return section
-
-
-def _group(kind: type[Config], stored: Mapping[str, Any], name: str) -> Config:
-    """One group of settings. Those that a run does not have, since they are newer, have their
-    defaults."""
-    defaults = {
-        field.name: field.default
-        for field in fields(kind)  # type: ignore[arg-type]
-        if field.default is not MISSING
-    }
-    return from_plain(kind, {**defaults, **_section(stored, name)}, f"{name}.")
+        return build(kind, values, prefix)
+    except UserError as error:
+        raise UserError(f"{file}: {error}{run.made_by}") from error

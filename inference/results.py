@@ -13,8 +13,9 @@ from jaxtyping import Float
 
 from common.errors import UserError, print, printable
 from common.files import read_json, read_text
+from common.settings import flat
 from training.run import Run, find_run
-from training.stored import flat, read_settings
+from training.stored import read_settings
 
 if TYPE_CHECKING:
     from tensorboard_attention.index import Index

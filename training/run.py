@@ -50,9 +50,9 @@ from common.files import (
     replace_folder,
     replace_text,
 )
+from common.settings import flat
 from training.callback import Summary
 from training.checkpoint import Checkpoints
-from training.stored import flat
 
 RUNS, LATEST = Path("runs"), "latest"
 PATTERNS = ("[!.]*/config.yaml", "[!.]*/[!.]*/config.yaml")  # of runs, and of those of sweeps

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import check_range
+from common.errors import UserError, check_range
 from common.files import read_json
-from training.stored import from_plain, readable
+from common.settings import build
+from training.stored import readable
 
 STATE = "state.json"
 SUMS = "sha256"  # by the names of the files; that of state.json is of the rest of its content
@@ -62,7 +63,10 @@ def read_state(checkpoint: Path) -> tuple[TrainState, dict[str, str]]:
     sums = content.pop(SUMS, None) if isinstance(content, dict) else None
     if not isinstance(sums, dict) or sums.pop(STATE, None) != _digest(content, sums):
         raise ValueError("its checksum differs")
-    return from_plain(TrainState, content), sums
+    try:
+        return build(TrainState, content), sums
+    except UserError as error:
+        raise ValueError(str(error)) from error
 
 
 def load_state(checkpoint: Path) -> TrainState:

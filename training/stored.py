@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 import yaml
 from safetensors import SafetensorError
@@ -14,7 +13,6 @@ from safetensors import SafetensorError
 from common.errors import UserError
 from common.files import read_text
 
-Config = TypeVar("Config")
 MOST = 1 << 18  # bytes; the settings of a run have about 2,000
 
 
@@ -53,50 +51,12 @@ def _reserved_keys(node: object) -> Iterator[str]:
             yield from _reserved_keys(value)
 
 
-def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their full names."""
-    if not isinstance(settings, dict):
-        return {prefix: settings}
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= flat(value, f"{prefix}.{key}" if prefix else key)
-    return found
-
-
-def from_plain(kind: type[Config], values: Mapping[str, Any], prefix: str = "") -> Config:
-    """The dataclass `kind` with plain values, whose types are checked.
-
-    Raises ValueError, naming a field after `prefix`.
-    """
-    hints = get_type_hints(kind)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    typed = {}
-    for name in names:
-        if name not in values:
-            raise ValueError(f"{prefix}{name}: is missing; choose another run")
-        value, hint = values[name], hints[name]
-        if isinstance(0.0, hint) and type(value) in (int, str):  # YAML 1.1 reads 1e-5 as text
-            try:
-                value = float(value)
-            except (ValueError, OverflowError) as error:
-                raise ValueError(f"{prefix}{name}: {error}; choose another run") from error
-        if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-            raise ValueError(f"{prefix}{name}: {value!r} has the wrong type; choose another run")
-        typed[name] = value
-    if unknown := [name for name in values if name not in names]:
-        raise ValueError(f"this clone has no setting {prefix}{unknown[0]}; choose another run")
-    try:
-        return kind(**typed)
-    except ValueError as error:
-        raise ValueError(f"{prefix}{error}") from error
-
-
 @contextmanager
 def readable(path: Path) -> Iterator[Path]:
     """Raise UserError, naming the file, if the block cannot use it."""
     try:
         yield path
-    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
+    except (UserError, OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{path}: cannot be read ({reason}); choose another checkpoint or run"
