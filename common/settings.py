@@ -51,6 +51,7 @@ def typed(
     if unknown := [name for name in values if name not in parts]:
         raise UserError(no_such_setting(f"{prefix}{unknown[0]}", *root))
     schema = OmegaConf.structured(kind)
+    OmegaConf.set_readonly(schema, False)  # that of a frozen dataclass is
     found: Values = {}
     for name, part in parts.items():
         full_name = prefix + name

@@ -314,11 +314,12 @@ def _check_form(override: str, types: Mapping[str, Any], kind: type) -> None:
 
 
 def _quote(override: str, types: Mapping[str, Any], sweeps: bool) -> str:
-    """A setting with its value in quotes if any text is asked for; in a sweep, commas divide the
-    values, and what Hydra's functions give, such as choice(a, b), is left to it."""
+    """A setting with its value in quotes if a text or a choice is asked for; in a sweep, commas
+    divide the values, and what Hydra's functions give, such as choice(a, b), is left to it."""
     name, _, value = override.partition("=")
     kind = types.get(name.lstrip("+"))
-    if kind not in (str, str | None):
+    is_choice = (CONFIGS / name).is_dir() and re.fullmatch(r"[\w.-]+", value)
+    if not (kind in (str, str | None) or is_choice):
         return override
     values = value.split(",") if sweeps else [value]
     if len(values) > 1:
