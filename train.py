@@ -7,6 +7,7 @@ import common.startup  # noqa: F401  # isort: skip
 import logging
 import math
 import sys
+from pathlib import Path
 
 import torch
 
@@ -15,24 +16,27 @@ from common.settings import Values
 from configs.cli import overridden, run_script
 from configs.schema import TrainConfig
 from configs.settings import Settings, is_in_sweep, open_settings
-from configs.start import create_or_resume, load_data, record_start
+from configs.start import check_machine, find_start, is_finished, load_data, start_run
+from data import Corpus, Dataset
 from inference import Writer, new_model
+from inference.opening import load_model
 from live.page import is_possible
+from model import GPT
 from observe.build import build_observers
 from observe.context import RunContext
-from observe.wandb import check_installed
 from training.checkpointing import Checkpointing
-from training.config import check_training_memory
 from training.data import training_data
-from training.device import check_compiler, choose_device, keep_freed_memory
+from training.device import choose_device, keep_freed_memory
 from training.distributed import join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard
 from training.metrics import Metrics
 from training.optimizer import Optimizer
+from training.run import Run
 from training.signals import StopOnSignal, exit_stopped
+from training.state import TrainState
 from training.trainer import Trainer
-from training.weights import load_optimizer, load_weights
+from training.weights import load_optimizer
 
 log = logging.getLogger("training")
 
@@ -54,49 +58,22 @@ def main(values: Values) -> float | None:
 def train(settings: Settings) -> float | None:
     """Train on every rank, from settings to summary; the main process alone writes to the run."""
     config = settings.config
-    if config.observe.wandb:
-        check_installed()
     keep_freed_memory()
     with join_ranks(choose_device(config.trainer.device)) as ranks:
-        config.trainer.check_ranks(ranks.world_size)
-        if config.trainer.compile:
-            check_compiler(ranks.device)
-        pretrained = ranks.broadcast(settings.find_pretrained_weights() if ranks.is_main else None)
-        model = settings.load_pretrained(pretrained)
-        check_training_memory(config.model, config.trainer, config.tokenizer.vocab_size, ranks)
-        corpus, dataset = load_data(settings, ranks)
-        torch.manual_seed(config.seed)
-        model = model or new_model(config.model, dataset.tokenizer)
-        start = create_or_resume(settings, dataset, ranks)
-        if start is None:
+        check_machine(config, ranks)
+        checkpoint, state = find_start(settings, ranks)
+        if is_finished(settings, state, ranks):
             assert settings.resumed
             return settings.resumed.val_bpb
-        run, state, checkpoint = start
-        data = training_data(dataset, config)
-        if checkpoint:
-            load_weights(model, checkpoint)
-        if config.trainer.activation_checkpointing:
-            model.checkpoint_activations()
-        model.to(ranks.device)
+        corpus, dataset = load_data(settings, ranks)
+        model = build_model(config, dataset, checkpoint).to(ranks.device)
         optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
-        if checkpoint:
+        if checkpoint and state:
             load_optimizer(optimizer, checkpoint)
-        if ranks.is_main:
-            record_start(settings, start, dataset, pretrained)
-        writer = Writer(model, dataset.tokenizer, config.data.document_end)
-        context = RunContext(
-            folder=run.path,
-            config=config,
-            varied=frozenset(overridden()),
-            model=model,
-            corpus=corpus,
-            dataset=dataset,
-            write_sample=lambda: writer.write(config.observe.samples),
-            first_step=state.step,
-            has_page=is_possible(model, dataset.tokenizer),
-            gives_hints=not is_in_sweep(),
-            is_in_sweep=is_in_sweep(),
-        )
+        run = start_run(settings, dataset, checkpoint, state, ranks)
+        state = state or TrainState()
+        data = training_data(dataset, config)
+        context = observed(config, run, model, corpus, dataset, state)
         is_finetuned = config.init_from is not None
         # A new run saves the weights of another, which may be deleted or trained on.
         saves_start = is_finetuned and state.step == 0
@@ -110,15 +87,9 @@ def train(settings: Settings) -> float | None:
             Checkpointing(run.checkpoints, saves_start, run.check_in_place),
             Evaluation(data.validation, data.final_validation, data.token_bytes, is_finetuned),
         ]
+        parallel, batches, seed = ranks.wrap(model), data.batches, config.seed
         trainer = Trainer(
-            config.trainer,
-            ranks.wrap(model),
-            optimizer,
-            data.batches,
-            state,
-            config.seed,
-            ranks,
-            callbacks,
+            config.trainer, parallel, optimizer, batches, state, seed, ranks, callbacks
         )
         with run.in_place():
             summary = trainer.fit()
@@ -128,6 +99,43 @@ def train(settings: Settings) -> float | None:
     if summary is None:
         exit_stopped(trainer, run.path)
     return summary.val_bpb
+
+
+def build_model(config: TrainConfig, dataset: Dataset, checkpoint: Path | None) -> GPT:
+    """The model with the weights of a checkpoint, or without one a new model."""
+    torch.manual_seed(config.seed)
+    if checkpoint:
+        model = load_model(config.model, dataset.tokenizer, checkpoint)
+    else:
+        model = new_model(config.model, dataset.tokenizer)
+    if config.trainer.activation_checkpointing:
+        model.checkpoint_activations()
+    return model
+
+
+def observed(
+    config: TrainConfig,
+    run: Run,
+    model: GPT,
+    corpus: Corpus | None,
+    dataset: Dataset,
+    state: TrainState,
+) -> RunContext:
+    """What observers read of the run."""
+    writer = Writer(model, dataset.tokenizer, config.data.document_end)
+    return RunContext(
+        folder=run.path,
+        config=config,
+        varied=frozenset(overridden()),
+        model=model,
+        corpus=corpus,
+        dataset=dataset,
+        write_sample=lambda: writer.write(config.observe.samples),
+        first_step=state.step,
+        has_page=is_possible(model, dataset.tokenizer),
+        gives_hints=not is_in_sweep(),
+        is_in_sweep=is_in_sweep(),
+    )
 
 
 if __name__ == "__main__":

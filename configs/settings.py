@@ -24,7 +24,6 @@ from data import Tokenizer, TokenizerConfig
 from data.sources import is_url
 from data.tokenizer import IMPORTED
 from inference.pretrained import Pretrained, open_pretrained
-from model import GPT
 from training.run import RUNS, Run, check_new
 from training.stored import read_settings
 
@@ -51,16 +50,6 @@ class Settings(NamedTuple):
         if self.resumed:
             return Tokenizer.load(self.resumed.tokenizer_folder)
         return self.pretrained.tokenizer if self.pretrained else self.config.tokenizer
-
-    def find_pretrained_weights(self) -> Path | None:
-        """The checkpoint that a new run starts from, if any."""
-        return self.pretrained.find_weights() if self.pretrained else None
-
-    def load_pretrained(self, checkpoint: Path | None) -> GPT | None:
-        """The model that a new run starts with, if it starts from a checkpoint."""
-        if self.pretrained is None or checkpoint is None:
-            return None
-        return self.pretrained.load_model(self.config.model, checkpoint)
 
     @property
     def yaml(self) -> str:

@@ -1,17 +1,20 @@
-"""The start of a run: its data, its folder, new or locked, and the checkpoint that it continues."""
+"""The start of a run: its data, the weights that it starts from, and its folder, new or locked."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from common.errors import UserError, print, printable
 from common.files import naming
 from configs.code import code_version
+from configs.schema import TrainConfig
 from configs.settings import Settings
 from data import Corpus, Dataset, load_dataset
+from observe.wandb import check_installed
+from training.config import check_training_memory
+from training.device import check_compiler
 from training.distributed import Ranks
 from training.run import RUNS, Run
 from training.state import TrainState, load_state
@@ -23,13 +26,39 @@ LOCK_SECONDS = 120.0
 SPELLED, SPELLS_BADLY = 100_000, 0.6  # tokens that are looked at; bytes per token, of the former
 
 
-class Start(NamedTuple):
-    """The run to train, its state, and the checkpoint to load: None for a new run, or for one that
-    was stopped before its first."""
+def check_machine(config: TrainConfig, ranks: Ranks) -> None:
+    """Raise UserError if what the settings ask for is missing, or does not fit: before anything is
+    read or written."""
+    config.trainer.check_ranks(ranks.world_size)
+    if config.observe.wandb:
+        check_installed()
+    if config.trainer.compile:
+        check_compiler(ranks.device)
+    check_training_memory(config.model, config.trainer, config.tokenizer.vocab_size, ranks)
 
-    run: Run
-    state: TrainState
-    checkpoint: Path | None
+
+def find_start(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainState | None]:
+    """The checkpoint whose weights training starts from, and how far the run has come: the last of
+    the run to resume, which is locked; or that of init_from, without a state; or neither.
+
+    Raises UserError if the run cannot be resumed, or if there is no intact checkpoint.
+    """
+    found = ranks.broadcast(settings.resumed is not None)
+    if found != (settings.resumed is not None):
+        raise UserError(
+            f"run_dir: {settings.config.run_dir} {'is not' if found else 'is'} a run on rank "
+            f"{ranks.rank}, unlike on the main process; give a folder that all nodes share"
+        )
+    own = pretrained = None
+    if ranks.is_main:
+        own = _lock(settings.resumed, settings) if settings.resumed else None
+        pretrained = settings.pretrained.find_weights() if settings.pretrained else None
+    own, pretrained = ranks.broadcast((own, pretrained))
+    if own is None:
+        return pretrained, None
+    state = load_state(own)
+    # A finetuned run was evaluated before its first step, too, which is repeated.
+    return own, state if state.step else TrainState()
 
 
 def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus | None, Dataset]:
@@ -48,31 +77,53 @@ def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus | None, Dataset]
     )
 
 
-def create_or_resume(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start | None:
-    """Create the run, or lock the one to resume and find its last intact checkpoint; None if that
-    is finished. The main process alone writes. Raises UserError if the run cannot be started or
-    resumed."""
-    found = ranks.broadcast(settings.resumed is not None)
-    if found != (settings.resumed is not None):
+def is_finished(settings: Settings, state: TrainState | None, ranks: Ranks) -> bool:
+    """Whether nothing is left to do for the run to resume, which is then said. Raises UserError if
+    it has taken more steps than it is to take."""
+    run, last = settings.resumed, settings.config.trainer.max_steps
+    if run is None or state is None:
+        return False
+    if state.step > last:
         raise UserError(
-            f"run_dir: {settings.config.run_dir} {'is not' if found else 'is'} a run on rank "
-            f"{ranks.rank}, unlike on the main process; give a folder that all nodes share"
+            f"trainer.max_steps: {run.path} is already at step {state.step}, and cannot end at "
+            f"step {last}; give at least {state.step}"
         )
-    if settings.resumed:
-        start = _resume(settings.resumed, settings, dataset, ranks)
+    if state.step < last or not run.has_summary(last):
+        return False
+    ranks.print_main(
+        f"{run.path} has already completed its {last} steps: nothing to do. "
+        f"To train longer, set trainer.max_steps to more than {last}."
+    )
+    return True
+
+
+def start_run(
+    settings: Settings,
+    dataset: Dataset,
+    checkpoint: Path | None,
+    state: TrainState | None,
+    ranks: Ranks,
+) -> Run:
+    """The run to train: a new one, or that to resume, with today's settings. The main process alone
+    writes to it, once everything that may be damaged has been loaded. Raises UserError if a new one
+    cannot be created, or if the text of the other has changed."""
+    run = settings.resumed
+    if run:
+        run.check_tokens(dataset.sha256, "resume")
     else:
-        start = _create(settings, dataset, ranks)
-    run, step = start.run, start.state.step
-    if step == settings.config.trainer.max_steps and run.has_summary(step):
-        ranks.print_main(
-            f"{run.path} has already completed its {step} steps: nothing to do. "
-            f"To train longer, set trainer.max_steps to more than {step}."
-        )
-        return None
-    return start
+        run = _create(settings, dataset, ranks)
+    if ranks.is_main:
+        run.start_log()
+        if settings.is_auto and settings.resumed:
+            step = state.step if state else 0
+            print(printable(f"continuing {run.path} from step {step}"))
+        if checkpoint and state is None:
+            _report_pretrained(settings, dataset, checkpoint)
+        run.store_settings(settings.yaml)
+    return run
 
 
-def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
+def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Run:
     run, path = None, settings.run_dir
     if ranks.is_main:
         with naming(Path(path or RUNS)):
@@ -85,52 +136,29 @@ def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
                 code_version(),
             )
     folder = ranks.broadcast(str(run.path) if run else "")
-    return Start(run or Run.open(folder, "run_dir"), TrainState(), None)
+    return run or Run.open(folder, "run_dir")
 
 
-def _resume(run: Run, settings: Settings, dataset: Dataset, ranks: Ranks) -> Start:
-    config = settings.config
-    run.check_tokens(dataset.sha256, "resume")
-    found, refusal = "", None
-    if ranks.is_main:
-        try:
-            run.lock("resume", LOCK_SECONDS if settings.is_auto else 0.0)
-        except OSError as error:
-            refusal = error  # such as a read-only disk, which does not matter to a finished run
-        if run.checkpoints:
-            found = str(run.checkpoints.find("last", "resume"))
-        elif run.checkpoints.has_best or run.summary_file.exists():
+def _lock(run: Run, settings: Settings) -> Path | None:
+    """The last intact checkpoint of a run, which is locked; None if it was stopped before its
+    first. Raises UserError if there are none left, or if another process trains the run."""
+    refusal = None
+    try:
+        run.lock("resume", LOCK_SECONDS if settings.is_auto else 0.0)
+    except OSError as error:
+        refusal = error  # such as a read-only disk, which does not matter to a finished run
+    if not run.checkpoints:
+        if run.checkpoints.has_best or run.summary_file.exists():
             raise UserError(
                 f"resume: {run.checkpoints.folder} has lost its checkpoints; put one back, or "
                 "start a new run"
             )
-    found = ranks.broadcast(found)
-    checkpoint = Path(found) if found else None
-    state = load_state(checkpoint) if checkpoint else TrainState()
-    if not state.step:  # a finetuned run was evaluated, too, which is repeated
-        state = TrainState()
-    if state.step > (max_steps := config.trainer.max_steps):
-        raise UserError(
-            f"trainer.max_steps: {run.path} is already at step {state.step}, and cannot end at "
-            f"step {max_steps}; give at least {state.step}"
-        )
-    if refusal and state.step < max_steps:
+        found = None
+    else:
+        found = run.checkpoints.find("last", "resume")
+    if refusal and not run.has_summary(settings.config.trainer.max_steps):
         raise refusal
-    return Start(run, state, checkpoint)
-
-
-def record_start(
-    settings: Settings, start: Start, dataset: Dataset, pretrained: Path | None
-) -> None:
-    """Write to the run that training starts, from the weights `pretrained` if they are given, and
-    say so: once everything that may be damaged has been loaded. For the main process."""
-    run = start.run
-    run.start_log()
-    if settings.is_auto and settings.resumed:
-        print(printable(f"continuing {run.path} from step {start.state.step}"))
-    if pretrained and not start.checkpoint:
-        _report_pretrained(settings, dataset, pretrained)
-    run.store_settings(settings.yaml)
+    return found
 
 
 def _report_pretrained(settings: Settings, dataset: Dataset, weights: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from common.errors import UserError
 from common.files import read_json
 from data import Tokenizer, TokenizerConfig
-from inference.opening import load_model, read_section
-from model import GPT, ModelConfig
+from inference.opening import read_section
+from model import ModelConfig
 from training.run import Run
 
 
@@ -41,12 +41,6 @@ class Pretrained:
         """The newest intact checkpoint. Raises UserError if there is none."""
         with _about_init_from():
             return self.run.checkpoints.find("last", "init_from")
-
-    def load_model(self, config: ModelConfig, checkpoint: Path) -> GPT:
-        """The model to train, with the weights of a checkpoint. Raises UserError as
-        `inference.opening.load_model`."""
-        with _about_init_from():
-            return load_model(config, self.tokenizer, checkpoint)
 
 
 def open_pretrained(path: str) -> Pretrained:
