@@ -204,8 +204,8 @@ def composing_failure(error: Exception, kind: type | None) -> str:
     if isinstance(error, OverrideParseException):
         return f"{error.override}: {first_line(error)}"
     found = error if isinstance(error, OmegaConfBaseException) else cause
-    if isinstance(found, OmegaConfBaseException):
-        return f"{found.full_key or 'settings'}: {first_line(found)}"
+    if isinstance(found, OmegaConfBaseException) and found.full_key:
+        return f"{found.full_key}: {first_line(found)}"
     return str(error)
 
 

@@ -307,7 +307,7 @@ EXPERIMENTS = {
     HEAD + "trainer:\n  seed: 3\n  seed: 4\n": ["mine.yaml", "line 4", "duplicate key seed"],
     HEAD + "trainer:\n  max_step: 3\n": ["trainer.max_step: no such setting", "max_steps?"],
     HEAD + "trainr:\n  max_steps: 3\n": ["trainr: no such setting", "trainer?"],
-    HEAD + "trainer:\n  max_steps: many\n": ["trainer.max_steps: ", "'many'"],
+    HEAD + "trainer:\n  max_grad_norm: many\n": ["trainer.max_grad_norm: ", "'many'"],
     HEAD + "trainer: 3\n": ["trainer"],
     HEAD + "- 3\n": ["experiment/mine", "ListConfig"],
     HEAD + "defaults:\n  - override /optimizer: lamb\n": ["lamb", "adamw"],
