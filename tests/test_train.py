@@ -179,7 +179,7 @@ def test_help_explains_each_setting(tmp_path: Path) -> None:
     assert alone[0] == "optimizer:" and len(alone) > 5
     assert all(line.startswith("  ") for line in alone[1:] if line)
     done = command("train", "--help", "optimiser", cwd=tmp_path)
-    assert done.returncode == 2 and "choose one of data, tokenizer, model," in done.stderr
+    assert done.returncode == 2 and "choose one of trainer, observe, data," in done.stderr
 
 
 @pytest.mark.long
