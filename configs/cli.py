@@ -245,7 +245,20 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
         for name, value in given.items()
     ]
     overrides = [_quote(override, types, "multirun" in given) for override in overrides]
+    if "multirun" in given:
+        overrides = [*overrides, _names_of_runs(overrides)]
     return [*flags, *overrides, *([CALLBACK] if script == "train" else [])]
+
+
+def _names_of_runs(overrides: Sequence[str]) -> str:
+    """Hydra's setting of what is left out of the folder names of a sweep: what is the same in all
+    runs, and what no folder can be called."""
+    left_out = [
+        setting_name(override)
+        for override in overrides
+        if not re.search(r",|=\s*\w+\(", override) or re.search(r"[^\w.,=+()' -]", override)
+    ]
+    return f"hydra.job.config.override_dirname.exclude_keys=[{','.join(left_out)}]"
 
 
 def name_runs(arguments: Sequence[str]) -> list[str]:
@@ -327,8 +340,15 @@ def _quote(override: str, types: Mapping[str, Any], sweeps: bool) -> str:
             return override
         values = [text.strip() for text in values]
     is_optional = kind == str | None
-    quoted = [text if is_optional and text == "null" else in_quotes(text) for text in values]
+    plain = [text for text in values if len(values) > 1 and _is_name(text)]
+    plain += ["null"] if is_optional else []
+    quoted = [text if text in plain else in_quotes(text) for text in values]
     return f"{name}={','.join(quoted)}"
+
+
+def _is_name(text: str) -> bool:
+    """Whether Hydra reads a text as it is without quotes, which folders of a sweep would show."""
+    return text.isidentifier() and text.lower() not in ("null", "true", "false", "nan", "inf")
 
 
 def in_quotes(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +55,10 @@ class Settings(NamedTuple):
     @property
     def yaml(self) -> str:
         """All settings as a file."""
-        return yaml.safe_dump(self.values, sort_keys=False, allow_unicode=True, width=1000)
+        text = yaml.safe_dump(self.values, sort_keys=False, allow_unicode=True, width=1000)
+        if re.search("[\x85\u2028\u2029]", text):  # which the library reads as ends of lines
+            text = yaml.safe_dump(self.values, sort_keys=False, width=1000)
+        return text
 
     @property
     def hydra_files(self) -> dict[str, str]:

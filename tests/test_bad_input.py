@@ -353,7 +353,8 @@ def test_damaged_runs(
     shutil.copytree(tiny_run, run, symlinks=True)
     (run / name).write_bytes(damage)
     before = files(run)
-    done = command(script, f"{setting}={run}", cwd=tmp_path)
+    longer = ["trainer.max_steps=9"] if script == "train" else []
+    done = command(script, f"{setting}={run}", *longer, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert name.rpartition("/")[2].rpartition(".")[0] in done.stderr

@@ -109,7 +109,7 @@ def test_training_reads_the_folder(folder: Path) -> None:
         (("to=new", *SETTINGS, "shard=3"), "shard: 3 is out of range"),
         (("to=new", "data.path=files", "shards=0"), "shards: 0 is out of range"),
         (("data.path=files",), "to: is missing"),
-        (("to=new", "data=tales"), "data=tales: cannot be used with this script"),
+        (("to=new", "data=tales"), "data.n_bytes: no such setting"),
         (("to=new", *SETTINGS, "data.deduplicate=true"), "data.deduplicate: give it to train.py"),
         (("to=new", "data.path=nothing"), "data.path: nothing does not exist"),
         (("to=new", f"data.path={__file__}"), "data.path: is a single text"),

@@ -45,7 +45,6 @@ from common.files import (
     fsync,
     naming,
     read_json,
-    read_text,
     real_path,
     replace_folder,
     replace_text,
@@ -168,13 +167,6 @@ class Run:
             return f" (the run was made by commit {code['commit'][:12]}{changes})"
         except (OSError, ValueError, KeyError, TypeError):
             return ""
-
-    def was_given(self, arguments: str) -> bool:
-        """Whether some arguments, as YAML, were among those of the command that created the run."""
-        try:
-            return arguments in read_text(self.path / ".hydra" / "overrides.yaml")
-        except (OSError, ValueError):
-            return False
 
     def lock(self, setting: str, seconds: float = 0) -> None:
         """Prevent other processes from training this run, until this process ends.
