@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from data.sources import is_url
 from data.tokenizer import IMPORTED
 from inference.pretrained import Pretrained, open_pretrained
 from training.run import RUNS, Run, check_new
-from training.stored import read_settings
+from training.stored import read_settings, settings_yaml
 
 AUTO = "auto"  # resume=auto
 # What cannot change in a run that is resumed; its text cannot, either, by a checksum of the tokens.
@@ -55,10 +54,7 @@ class Settings(NamedTuple):
     @property
     def yaml(self) -> str:
         """All settings as a file."""
-        text = yaml.safe_dump(self.values, sort_keys=False, allow_unicode=True, width=1000)
-        if re.search("[\x85\u2028\u2029]", text):  # which the library reads as ends of lines
-            text = yaml.safe_dump(self.values, sort_keys=False, width=1000)
-        return text
+        return settings_yaml(self.values)
 
     @property
     def hydra_files(self) -> dict[str, str]:

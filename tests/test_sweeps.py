@@ -151,7 +151,7 @@ def metrics(run: Path) -> dict[str, float]:
 def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_path: Path) -> None:
     sweep = ("train", "-m", *TINY, "hydra.sweep.dir=sweep", "seed=1,2")
     first = succeed(*sweep, cwd=tmp_path)
-    finished, stopped = (tmp_path / "sweep" / name for name in ("0", "1"))
+    finished, stopped = (tmp_path / "sweep" / name for name in ("0_seed=1", "1_seed=2"))
     groups = group(results([tmp_path / "sweep"]))
     table = summary_lines(groups, compare(groups), target_loss(groups))
     assert first.splitlines()[-len(table) :] == table
@@ -160,10 +160,13 @@ def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_p
     (stopped / "summary.json").unlink()
     shutil.rmtree(stopped / "checkpoints/step-000006")
     again = succeed(*sweep, cwd=tmp_path)
-    assert "sweep/0 has already completed its 6 steps" in again
-    assert "continuing sweep/1 from step 3" in again
+    assert "sweep/0_seed=1 has already completed its 6 steps" in again
+    assert "continuing sweep/1_seed=2 from step 3" in again
     assert (last_checkpoint(stopped) / "model.safetensors").read_bytes() == expected
     assert {path: path.stat().st_mtime_ns for path in before} == before
     other = command(*sweep, "optimizer.lr=0.001", cwd=tmp_path)
     assert other.returncode == 2 and other.stderr.count("\n") == 1
-    assert "hydra.sweep.dir: sweep/0 was started with other settings (optimizer.lr)" in other.stderr
+    assert (
+        "hydra.sweep.dir: sweep/0_seed=1 was started with other settings (optimizer.lr)"
+        in other.stderr
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ class _PlainLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("it contains an alias")
         return super().compose_node(parent, index)
+
+
+def settings_yaml(settings: Mapping[str, Any]) -> str:
+    """The text of config.yaml or resumed.yaml, which `read_settings` reads."""
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=1000)
+    if re.search("[\\x85\\u2028\\u2029]", text):  # the library would read ends of lines
+        text = yaml.safe_dump(settings, sort_keys=False, width=1000)
+    return text
 
 
 def read_settings(file: Path) -> dict[str, Any]:

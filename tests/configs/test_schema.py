@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -24,7 +23,7 @@ from data import TalesConfig
 from model import GPT
 from shapes import ShapesConfig
 from tests.conftest import ROOT, settings_of
-from training.stored import read_settings
+from training.stored import read_settings, settings_yaml
 
 CONFIGS = ROOT / "configs"
 
@@ -193,7 +192,7 @@ def test_stored_text_is_literal(text: str) -> None:
 
 
 def stored(folder: Path, values: Values) -> Path:
-    (folder / "config.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), "utf-8")
+    (folder / "config.yaml").write_text(settings_yaml(values), "utf-8")
     return folder / "config.yaml"
 
 
@@ -201,6 +200,7 @@ def stored(folder: Path, values: Values) -> Path:
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 @example(text="${x}")
 @example(text="1e3")
+@example(text="\x85\u2028")
 def test_stored_settings_keep_their_types_and_texts(tmp_path: Path, text: str) -> None:
     config = composed("data=text", "data.path=x", "optimizer.lr=1e-05", "model.dropout=0")
     values = typed(TrainConfig, {**plain_values(config), "name": None})
