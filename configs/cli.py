@@ -354,5 +354,5 @@ def _is_name(text: str) -> bool:
 def in_quotes(text: str) -> str:
     """`text` as Hydra's grammar has it literally: in quotes, a quote is escaped, and so are
     backslashes directly before one."""
-    text = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(text))
+    text = re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(text))
     return f"'{text}'"

@@ -24,7 +24,7 @@ from data import Tokenizer, TokenizerConfig
 from data.sources import is_url
 from data.tokenizer import IMPORTED
 from inference.pretrained import Pretrained, open_pretrained
-from training.run import RUNS, Run, check_new
+from training.run import RUNS, Run, check_new, is_latest
 from training.stored import read_settings, settings_yaml
 
 AUTO = "auto"  # resume=auto
@@ -70,6 +70,7 @@ class Settings(NamedTuple):
 def open_settings(today: Values) -> Settings:
     """The settings of the run that the composed settings `today` ask for. Raises UserError if they
     contradict each other, or if a run cannot be started or continued with them."""
+    today = typed(TrainConfig, today)
     match today:
         case {"resume": "auto"}:
             if is_in_sweep():
@@ -90,7 +91,7 @@ def _started(today: Values) -> Settings:
     check_new(values["run_dir"])
     pretrained = None
     if values["init_from"] is not None:
-        if is_in_sweep() and Path(values["init_from"]).name == "latest":
+        if is_in_sweep() and is_latest(values["init_from"]):
             raise UserError("init_from: each run of -m becomes the latest; give the run's folder")
         pretrained = open_pretrained(values["init_from"])
         values = finetuned(values, pretrained.model_config, pretrained.tokenizer_config)
@@ -123,7 +124,10 @@ def _auto(today: Values) -> Settings:
                 f"another folder, or change them with resume={shlex.quote(path)}"
             )
     values = _stored(run) | {"cache_dir": today["cache_dir"]}
-    return _continued(run, values, _gives_data())._replace(is_auto=True)
+    today = copy.deepcopy(today)
+    _check_data(today)
+    is_same = today["data"] == values["data"]
+    return _continued(run, values, trusts_data=is_same)._replace(is_auto=True)
 
 
 def _resumed(run: Run, today: Values) -> Settings:
@@ -226,7 +230,8 @@ def is_in_sweep() -> bool:
 
 
 def _gives_data() -> bool:
-    return any(name.partition(".")[0] == "data" for name in overridden())
+    """Whether the place of the text is the user's, and not that of a stored run."""
+    return any(name in overridden() for name in ("data.path", "data.url"))
 
 
 def _lasting_path(path: str) -> str:

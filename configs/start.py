@@ -51,13 +51,13 @@ def find_start(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainStat
         )
     own = pretrained = None
     if ranks.is_main:
-        own = _lock(settings.resumed, settings) if settings.resumed else None
+        own = _lock_and_find(settings.resumed, settings) if settings.resumed else None
         pretrained = settings.pretrained.find_weights() if settings.pretrained else None
     own, pretrained = ranks.broadcast((own, pretrained))
     if own is None:
         return pretrained, None
     state = load_state(own)
-    # A finetuned run was evaluated before its first step, too, which is repeated.
+    # Before its first step, a finetuned run may have been evaluated; it is then evaluated again.
     return own, state if state.step else TrainState()
 
 
@@ -136,10 +136,10 @@ def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Run:
                 code_version(),
             )
     folder = ranks.broadcast(str(run.path) if run else "")
-    return run or Run.open(folder, "run_dir")
+    return run or Run(Path(folder))  # not opened: another node may not see all of it yet
 
 
-def _lock(run: Run, settings: Settings) -> Path | None:
+def _lock_and_find(run: Run, settings: Settings) -> Path | None:
     """The last intact checkpoint of a run, which is locked; None if it was stopped before its
     first. Raises UserError if there are none left, or if another process trains the run."""
     refusal = None

@@ -49,18 +49,19 @@ def ablate(
 
     The model itself is switched, so no other thread may run it meanwhile.
 
-    Raises ValueError for another `by`, for a head or layer that the model does not have, and for a
-    head or an MLP without a constant.
+    Raises ValueError for another `by`, for a head or layer that the model does not have, and if
+    `by` does not have the constants of these heads and MLPs alone; where the model runs, for a
+    constant of another width.
     """
     parts: list[Part] = [*heads, *(f"mlp {layer}" for layer in mlps)]
     changes: dict[Part, Callable[[Tensor], Tensor]]
     if isinstance(by, str):
         check_choice("by", by, ("zero", "mean"))
         changes = dict.fromkeys(parts, torch.zeros_like if by == "zero" else _mean)
-    elif missing := [part for part in parts if part not in by]:
-        raise ValueError(f"by: has no constant of {missing[0]}; give it one, or leave it out")
+    elif wrong := [*({*parts} ^ {*by})]:
+        raise ValueError(f"by: has not the constants of heads and mlps alone ({wrong[0]} differs)")
     else:
-        changes = {part: by[part].expand_as for part in parts}
+        changes = {part: partial(_same_constant, by[part]) for part in parts}
     with edit(model, changes):
         yield
 
@@ -155,6 +156,14 @@ def _changed(model: nn.Module, part: Part, change: Callable[[Tensor], Tensor]) -
 
 def _constant(value: Tensor, _replaced: Tensor) -> Tensor:
     return value
+
+
+def _same_constant(constant: Tensor, replaced: Tensor) -> Tensor:
+    if constant.shape != replaced.shape[-1:]:
+        raise ValueError(
+            f"by: a constant has the shape {[*constant.shape]}; give {[*replaced.shape[-1:]]}"
+        )
+    return constant.expand_as(replaced)
 
 
 def _same_shape(part: Part, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:

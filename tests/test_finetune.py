@@ -278,7 +278,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
     where = ("-m", "hydra.sweep.dir=sweep") if is_sweep else ("resume=auto", "run_dir=cut")
     settings = (*FINETUNE, "init_from=runs/base", "trainer.max_steps=3", *where)
     succeed("train", *settings, cwd=here)
-    run = here / ("sweep/0" if is_sweep else "cut")
+    run = here / ("sweep/0_" if is_sweep else "cut")
     whole = weights(run, "step-000000"), weights(run)
     shutil.rmtree(run / "checkpoints")
     (run / "summary.json").unlink()

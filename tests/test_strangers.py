@@ -346,6 +346,7 @@ def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path)
         configure(tmp_path / "run", change)
         for script in ("train", "evaluate"):
             assert_refused(tmp_path, script, "data.url")
+        command("train", *SCRIPTS["train"], "data=shakespeare", cwd=tmp_path)  # says no place
         with pytest.raises(TimeoutError):
             server.accept()
         mine = (f"data.path={source}", "data=shakespeare", f"data.sha256={sha256}")

@@ -64,15 +64,18 @@ class Checkpoints:
             self._prune(state, keep, every)
         return target
 
-    def add_evaluation(self, state: TrainState, keep: int, every: int = 1) -> None:
-        """Replace the state in the checkpoint of the same step by that after its evaluation. Raises
-        UserError if the disk refuses."""
+    def add_evaluation(self, state: TrainState, keep: int, every: int = 1) -> bool:
+        """Replace the state in the checkpoint of the same step by that after its evaluation; False
+        if that checkpoint is damaged or gone. Raises UserError if the disk refuses."""
         target = self._path(state.step)
+        if not self._is_own(state.step):
+            return False
         with self._advise_on_refusal():
             self._record_best(state)  # first: until the state is replaced, a resume evaluates again
             _, sums = read_state(target)
             replace_text(target / STATE, state_json(state, sums))
             self._prune(state, keep, every)
+        return True
 
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).

@@ -52,7 +52,8 @@ class Checkpointing(Callback):
             self._save(trainer)
         elif self.saved_step == state.step and trainer.ranks.is_main:
             self.check()
-            self.checkpoints.add_evaluation(state, *_kept(trainer))
+            if not self.checkpoints.add_evaluation(state, *_kept(trainer)):
+                self._save(trainer)
 
     def on_stop(self, trainer: Trainer) -> None:
         if self.saved_step != trainer.state.step:

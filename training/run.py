@@ -54,6 +54,7 @@ from training.callback import Summary
 from training.checkpoint import Checkpoints
 
 RUNS, LATEST = Path("runs"), "latest"
+CLOCKS = 24 * 3600  # seconds by which the clocks of two machines may differ
 PATTERNS = ("[!.]*/config.yaml", "[!.]*/[!.]*/config.yaml")  # of runs, and of those of sweeps
 
 
@@ -126,7 +127,7 @@ class Run:
         none, or if it has links or pipes: so nothing outside of the folder is read or written, and
         nothing is waited for."""
         check_path(setting, path)
-        folder, here = real_path(find_run(path)), Path.cwd()
+        folder, here = real_path(find_run(path, evaluated=setting != "resume")), Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not run.config_file.is_file():
             raise UserError(
@@ -148,9 +149,11 @@ class Run:
 
     @property
     def started(self) -> float:
-        """When the run was created, in seconds since 1970; 0 for one that was converted."""
+        """When the run was created, in seconds since 1970; 0 for one that was converted, or that
+        says that it is from the future."""
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
-            return float(read_json(self.data_file)["started"])
+            started = float(read_json(self.data_file)["started"])
+            return started if started < time.time() + CLOCKS else 0.0
         return 0.0
 
     @property
@@ -275,10 +278,12 @@ def is_latest(path: str | Path) -> bool:
     return is_word and not os.path.lexists(path)
 
 
-def find_run(path: str | Path) -> Path:
+def find_run(path: str | Path, evaluated: bool = True) -> Path:
     """The folder of a run: `path` itself, unless it is `latest`. That is the run under `runs/`, or
     in a sweep there, that was started last and has been evaluated, or else has a checkpoint; with a
-    note if it is not the newest of all. Without any run, it is `path` too."""
+    note if it is not the newest of all. Without any run, it is `path` too.
+
+    evaluated: False for a run to resume, which may have been stopped before its evaluation."""
     path = Path(path)
     if not is_latest(path):
         return path
@@ -288,9 +293,9 @@ def find_run(path: str | Path) -> Path:
         return path
     runs.sort(key=lambda run: (run.started, run.path))
     *_, newest = runs
-    evaluated = [run for run in runs if run.checkpoints.has_best]
+    with_result = [run for run in runs if evaluated and run.checkpoints.has_best]
     saved = [run for run in runs if run.checkpoints]
-    *_, latest = evaluated or saved or runs
+    *_, latest = with_result or saved or runs
     if latest is not newest:
         lacks = "has not been evaluated yet" if newest.checkpoints else "has no checkpoint yet"
         print(f"note: {newest.path} {lacks}; using {latest.path}", file=sys.stderr)

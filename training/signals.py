@@ -16,6 +16,7 @@ from training.callback import Callback
 from training.trainer import Trainer
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # Windows lacks two
+SAVE = getattr(signal, "SIGUSR1", None)
 
 
 class StopOnSignal(Callback):
@@ -41,13 +42,14 @@ class StopOnSignal(Callback):
             signal.signal(number, handler)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        if number == getattr(signal, "SIGUSR1", None):
+        if number == SAVE:
             self._save = 1
             return
         self._stop = self._stop or number
         if "LOCAL_RANK" not in os.environ:  # torchrun repeats the terminal's Ctrl-C
             for each, handler in self._before.items():
-                signal.signal(each, handler)
+                if each != SAVE:
+                    signal.signal(each, handler)
 
 
 def exit_stopped(trainer: Trainer, run: Path) -> NoReturn:

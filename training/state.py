@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ class TrainState:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value is not None:
-                check_range(name, value, 0, 10**15)
+                check_range(name, value, 0, 10**15 if isinstance(value, int) else math.inf)
 
 
 def state_json(state: TrainState, sums: Mapping[str, str]) -> str:

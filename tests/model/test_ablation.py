@@ -220,8 +220,15 @@ def test_gradients_flow_past_constants(make_model, family):
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_head_without_a_constant_is_refused(make_model):
-    by = {(0, 1): torch.zeros(4)}
-    missing = pytest.raises(ValueError, match=r"no constant of \(1, 0\)")
-    with missing, ablate(make_model(), HEADS[:2], by):
+@pytest.mark.parametrize("heads", [HEADS[:2], ()])
+def test_constants_are_those_of_the_parts(make_model, heads):
+    wrong = pytest.raises(ValueError, match=r"^by: has not the constants")
+    with wrong, ablate(make_model(), heads, {(0, 1): torch.zeros(4)}):
         pass
+
+
+def test_a_constant_has_the_width_of_its_part(make_model):
+    model, tokens = make_model(), torch.zeros(1, 3, dtype=torch.int64)
+    wrong = pytest.raises(ValueError, match=r"^by: a constant has the shape \[99\]")
+    with wrong, ablate(model, [(0, 1)], {(0, 1): torch.zeros(99)}):
+        model(tokens)

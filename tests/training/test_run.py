@@ -69,6 +69,15 @@ def test_latest_is_the_run_that_was_started_last(
     assert Run.open("../runs/latest", "run").path == here / "runs/last"
 
 
+def test_a_run_without_an_evaluation_is_the_latest_to_resume(here: Path) -> None:
+    old, new, future = (create(f"runs/{name}") for name in ("old", "new", "future"))
+    (future.path / "data.json").write_text('{"started": 1e300}')
+    old.checkpoints.save(tensors(), TrainState(3, best_val_loss=1.0, best_step=3), 1)
+    new.checkpoints.save(tensors(), TrainState(2), 1)
+    assert Run.open("latest", "run").path == Path("runs/old")
+    assert Run.open("latest", "resume").path == Path("runs/new")
+
+
 @pytest.mark.parametrize("path", ["latest", "runs/latest"])
 def test_a_folder_that_a_user_calls_latest_is_that_folder(here: Path, path: str) -> None:
     shutil.copytree(create("runs/mine").path, path)
