@@ -20,7 +20,7 @@ from common.errors import UserError, check_choice, check_path, print
 from common.files import real_path
 from common.settings import Values, build
 from configs.cli import run_script
-from data import TokenizerConfig
+from data.tokenizer import TokenizerConfig
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run

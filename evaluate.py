@@ -21,10 +21,11 @@ from torch import Tensor
 from common.errors import UserError, check_choice, check_folder, check_range, print
 from common.settings import Values, build
 from configs.cli import overridden, run_script
-from data import CORPORA, CorpusConfig, load_dataset
 from data.batches import EvalBatches
+from data.corpora import CORPORA, load_dataset
+from data.corpus import CorpusConfig
 from data.tokens import document_starts
-from inference import open_run
+from inference.opening import open_run
 from observe.terminal import against_floor
 from training.config import check_tokens, n_tokens
 from training.device import PRECISIONS, autocast, choose_device

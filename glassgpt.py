@@ -36,8 +36,12 @@ def _check_packages() -> None:
 
 _check_packages()
 
-from inference import OpenRun, open_run, results  # noqa: E402
-from inference.opening import Reading  # noqa: E402
+from inference.opening import (  # noqa: E402
+    OpenRun,
+    Reading,
+    open_run,
+)
+from inference.results import results  # noqa: E402
 from live.notebook import look  # noqa: E402
 from model import (  # noqa: E402
     GPT,

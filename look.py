@@ -31,14 +31,12 @@ from common.errors import UserError, check_choice, check_folder, print, printabl
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from configs.cli import run_script
-from data import Corpus, Dataset, Tokenizer, load_dataset
 from data.batches import EvalBatches
-from data.tokens import document_starts
-from inference import (
-    OpenRun,
-    each_checkpoint,
-    open_run,
-)
+from data.corpora import load_dataset
+from data.corpus import Corpus
+from data.tokenizer import Tokenizer
+from data.tokens import Dataset, document_starts
+from inference.opening import OpenRun, each_checkpoint, open_run
 from inference.results import open_log
 from live.models import initial_model, replace_values, values_of
 from live.pack import BYTES, check_size, pack, rounded

@@ -12,9 +12,10 @@ from pathlib import Path
 from common.errors import UserError, check_folder, check_range, print, printable
 from common.settings import Values, build
 from configs.cli import run_script
-from data import TextConfig, TokenizerConfig
+from data.documents import TextConfig
 from data.prepared import write_shards
 from data.text import open_documents
+from data.tokenizer import TokenizerConfig
 
 
 @dataclass

@@ -20,11 +20,11 @@ from rich.text import Text
 from common.errors import UserError, check_choice, check_range, print, printable, visible
 from common.settings import Values, build
 from configs.cli import as_utf8, run_script
-from data import StreamDecoder
-from data.readers import decoded
-from data.sources import NotText
-from inference import SamplingConfig, Writer, open_run
-from inference.writer import Row
+from data.decoding import NotText, decoded
+from data.tokenizer import StreamDecoder
+from inference.generation import SamplingConfig
+from inference.opening import open_run
+from inference.writer import Row, Writer
 from model import ModelConfig, record_attention
 from training.device import DTYPES, choose_device
 

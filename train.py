@@ -17,9 +17,10 @@ from configs.cli import overridden, run_script
 from configs.schema import TrainConfig
 from configs.settings import Settings, is_in_sweep, open_settings
 from configs.start import check_machine, find_start, is_finished, load_data, start_run
-from data import Corpus, Dataset
-from inference import Writer, new_model
-from inference.opening import load_model
+from data.corpus import Corpus
+from data.tokens import Dataset
+from inference.opening import load_model, new_model
+from inference.writer import Writer
 from live.page import is_possible
 from model import GPT
 from observe.build import build_observers

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks import harness
-from data import load_dataset
-from inference import new_model, open_run
+from data.corpora import load_dataset
+from inference.opening import new_model, open_run
 from model import GPT
 from training.data import training_data
 from training.device import choose_device, keep_freed_memory

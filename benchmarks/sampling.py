@@ -43,7 +43,7 @@ from benchmarks.harness import (
     spread,
 )
 from data.tokenizer import fixed_tokenizer
-from inference import generate
+from inference.generation import generate
 from model import GPT
 
 SHAPES = {

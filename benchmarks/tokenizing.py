@@ -23,9 +23,12 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.harness import in_child, in_turn, make_parser, print_table, spread, start
-from data import TalesConfig, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
+from data.corpora import open_corpus
+from data.documents import TextConfig
 from data.patterns import cut
-from data.tokenizer import Tiktoken, train_bpe
+from data.tales import TalesConfig
+from data.tokenizer import Tiktoken, Tokenizer, TokenizerConfig, train_bpe
+from data.tokens import prepare
 
 MB = 1_000_000
 VOCABULARY = 2048

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from common.errors import UserError
 from common.settings import Values, flat
 from configs.cli import overridden
-from data import TokenizerConfig
+from data.tokenizer import TokenizerConfig
 from model import ModelConfig
 
 # What may change: the weights depend on none, apart from learned positions, which can be cut.

@@ -14,8 +14,10 @@ from omegaconf import OmegaConf
 
 from common.errors import check_folder, check_range
 from common.settings import Values, typed
-from data import CORPORA, CorpusConfig, TokenizerConfig
-from inference import SamplingConfig
+from data.corpora import CORPORA
+from data.corpus import CorpusConfig
+from data.tokenizer import TokenizerConfig
+from inference.generation import SamplingConfig
 from model import ModelConfig
 from observe.build import ObserversConfig
 from training.config import TrainerConfig

@@ -20,9 +20,8 @@ from common.settings import Values, build, flat, typed
 from configs.cli import overridden
 from configs.finetuning import finetuned
 from configs.schema import TrainConfig
-from data import Tokenizer, TokenizerConfig
 from data.sources import is_url
-from data.tokenizer import IMPORTED
+from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
 from inference.pretrained import Pretrained, open_pretrained
 from training.run import RUNS, Run, check_new, is_latest
 from training.stored import read_settings, settings_yaml

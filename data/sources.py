@@ -29,14 +29,10 @@ import yaml
 
 from common.errors import UserError, counted, installing, print, printable
 from common.files import read_text, real_path
+from data.decoding import BLOCK, NotText
 from data.progress import Reading, Stream
 
-BLOCK = 1 << 22  # bytes that are read at a time
 COMPRESSED = (".gz", ".zst")
-
-
-class NotText(Exception):  # noqa: N818
-    """A file is not UTF-8 text: what it is, and what to do."""
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from rich.filesize import decimal
 
 from common.errors import UserError
 from data.corpus import Corpus, Document
+from data.decoding import BLOCK, NotText, decoded
 from data.documents import Documents, TextConfig, list_skipped, note_on_json
 from data.progress import Reading, Stream
-from data.readers import READERS, decoded
+from data.readers import READERS
 from data.sources import (
-    BLOCK,
-    NotText,
     Source,
     copied,
     find,

@@ -26,10 +26,11 @@ sys.path.insert(0, str(ROOT))
 
 from common.settings import build  # noqa: E402
 from configs.schema import TrainConfig  # noqa: E402
-from data import TalesConfig, load_dataset  # noqa: E402
 from data.batches import UNSCORED  # noqa: E402
+from data.corpora import load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
-from inference import OpenRun, open_run  # noqa: E402
+from data.tales import TalesConfig  # noqa: E402
+from inference.opening import OpenRun, open_run  # noqa: E402
 from inference.results import logged_scores  # noqa: E402
 from model import GPT, ablate, cross_entropy, edit, record_attention, wiring  # noqa: E402
 from model.explain import WAYS  # noqa: E402

@@ -13,7 +13,7 @@ import torch
 from common.errors import printable
 from common.files import read_json, read_text
 from common.settings import flat
-from inference import OpenRun
+from inference.opening import OpenRun
 from training.run import Run
 from training.state import TrainState, load_state
 from training.stored import read_settings

@@ -20,7 +20,7 @@ from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tokenizer import end_token, first_token_of, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
-from inference import OpenRun, open_run
+from inference.opening import OpenRun, open_run
 from model.hugging_face import ARCHITECTURES, family
 from training.weights import MODEL, write_tensors
 

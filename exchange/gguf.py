@@ -23,7 +23,7 @@ from torch import Tensor
 
 from common.errors import UserError, check_choice, check_range, installing, printable
 from common.files import new_file
-from data import Tokenizer
+from data.tokenizer import Tokenizer
 from exchange.gguf_tokenizer import add_tokenizer
 from model import ModelConfig
 from model.hugging_face import family

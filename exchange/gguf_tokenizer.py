@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from data import Tokenizer
 from data.merges import merges_of, spell
 from data.patterns import BPE, BYTE, CL100K, GPT2, LLAMA3, O200K, QWEN2, SMOLLM
+from data.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter

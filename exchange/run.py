@@ -16,8 +16,7 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.files import fsync, replace_folder
-from data import Tokenizer, TokenizerConfig
-from data.tokenizer import IMPORTED, fixed_tokenizer
+from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig, fixed_tokenizer
 from exchange.config import read_config
 from exchange.tokenizer import read_own_tokenizer, special_ids
 from exchange.weights import read_weights

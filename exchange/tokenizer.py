@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.files import read_json, read_text
-from data import Tokenizer
 from data.imported import HuggingFace, tokenizers_library
 from data.merges import BytePairs, merges_of, spell
 from data.patterns import BYTE
-from data.tokenizer import ABOUT, MOST
+from data.tokenizer import ABOUT, MOST, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers

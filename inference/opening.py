@@ -17,7 +17,9 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.settings import build
-from data import CORPORA, CorpusConfig, Tokenizer
+from data.corpora import CORPORA
+from data.corpus import CorpusConfig
+from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
 from model import GPT, ModelConfig, record_attention

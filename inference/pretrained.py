@@ -13,7 +13,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files import read_json
-from data import Tokenizer, TokenizerConfig
+from data.tokenizer import Tokenizer, TokenizerConfig
 from inference.opening import read_section
 from model import ModelConfig
 from training.run import Run

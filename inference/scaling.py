@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from common.errors import UserError
-from data import Tokenizer
+from data.tokenizer import Tokenizer
 from inference.comparison import differing, student
 from inference.opening import new_model, read_config
 from inference.results import Row

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from data import StreamDecoder, Tokenizer
+from data.tokenizer import StreamDecoder, Tokenizer
 from inference.generation import SamplingConfig, generate
 from model import GPT
 

@@ -20,7 +20,7 @@ from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
 
 if TYPE_CHECKING:  # TensorBoard, which serves pages too, does without torch
-    from data import Tokenizer
+    from data.tokenizer import Tokenizer
     from model import GPT, ModelConfig
 
 STATIC = Path(__file__).parent / "static"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from itertools import islice
 
-from data import Corpus, TalesConfig, Tokenizer
 from data.arrays import Tokens
-from data.corpus import text_of
-from data.tales import Tale, Tales
+from data.corpus import Corpus, text_of
+from data.tales import Tale, Tales, TalesConfig
 from data.tales_grammar import GIRLS, WORDS
+from data.tokenizer import Tokenizer
 
 N_TALES = 100  # that are searched for a beginning
 

@@ -15,7 +15,7 @@ from typing import Any
 import tiktoken
 
 from common.errors import UserError
-from data import Tokenizer
+from data.tokenizer import Tokenizer
 
 LONG_S = "\u017f"
 NAME = re.compile(r"[<\[][^<>\[\]]*[>\]]")  # as static/tokenizer.js finds them

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from data import Tokenizer
+from data.tokenizer import Tokenizer
 from model import GPT, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads, token_label

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.files import naming
-from data import Corpus, Dataset
 from data.arrays import Tokens
-from data.tokens import document_starts
+from data.corpus import Corpus
+from data.tokens import Dataset, document_starts
 from model import GPT
 from observe.events import EventsWriter
 from observe.stopwatch import Stopwatch

@@ -17,7 +17,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from exchange.weights import read_tensors
-from inference import open_run
+from inference.opening import open_run
 from tests.conftest import (
     ROOT,
     begin,

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 import glassgpt
-from inference import OpenRun
+from inference.opening import OpenRun
 from tests.conftest import ROOT, succeed
 
 PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ import pytest
 from playwright import sync_api
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from inference import open_run
+from inference.opening import open_run
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS, Tab, tensorboard
 from tensorboard_attention.tests.events import HEADER, event, write
 from tests.conftest import command, succeed

@@ -9,9 +9,10 @@ import pytest
 
 from common.errors import UserError
 from configs.schema import preset
-from data import TokenizerConfig, load_dataset
+from data.corpora import load_dataset
 from data.prepared import assign
 from data.sources import Source
+from data.tokenizer import TokenizerConfig
 from tests.conftest import NEW_INTERPRETER, TINY_MODEL, command, succeed
 from tests.data.test_documents import BYTE, documents, draw_texts, write_lines, write_table
 from tests.test_bad_input import in_new_interpreter

@@ -22,7 +22,9 @@ from rich.console import Console as RichConsole
 
 from common.errors import visible
 from data.tokenizer import fixed_tokenizer
-from inference import SamplingConfig, Writer, open_run
+from inference.generation import SamplingConfig
+from inference.opening import open_run
+from inference.writer import Writer
 from model import GPT, record_attention
 from sample import SampleConfig, colour, show_attention
 from tests.conftest import ROOT, TINY, command, small_config, succeed

@@ -26,7 +26,7 @@ from common.errors import UserError, print
 from common.files import write_sums
 from data.shards import Shard
 from data.tokens import dataset_sha256
-from inference import open_run
+from inference.opening import open_run
 from tests.conftest import TINY, command, files, last_checkpoint, seal, succeed
 from training import checkpoint
 

@@ -13,8 +13,8 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.plugins.hparams.api_pb2 import Experiment
 from tensorboard.util.tensor_util import make_ndarray
 
-from inference import results
 from inference.comparison import compare, group, summary_lines, target_loss
+from inference.results import results
 from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, last_checkpoint, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")

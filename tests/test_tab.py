@@ -17,8 +17,9 @@ from playwright import sync_api
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
-from data import open_corpus, prepare
-from inference import open_run
+from data.corpora import open_corpus
+from data.tokens import prepare
+from inference.opening import open_run
 from model import record_attention
 from observe.figures import colours
 from tensorboard_attention import encode

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from data.batches import UNSCORED
 from data.roles import AGAIN
-from inference import open_run
+from inference.opening import open_run
 from model import edit, record_attention
 from model.block import blocks_of
 from tests.conftest import ROOT, succeed

@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.settings import Values, build, flat, literal, typed
 from configs.cli import choices, plain_values, read_arguments
 from configs.schema import TrainConfig
-from data import TalesConfig
+from data.tales import TalesConfig
 from model import GPT
 from shapes import ShapesConfig
 from tests.conftest import ROOT, settings_of

@@ -24,12 +24,14 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from configs.schema import preset
-from data import Dataset, TextConfig, Tokenizer, TokenizerConfig, open_corpus, prepare
 from data.arrays import TokenArray
+from data.corpora import open_corpus
+from data.decoding import BLOCK
+from data.documents import TextConfig
 from data.readers import _divided
-from data.sources import BLOCK
 from data.text import Text
-from data.tokenizer import fixed_tokenizer
+from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer
+from data.tokens import Dataset, prepare
 from tests.conftest import ROOT
 
 BYTE = TokenizerConfig("byte", None)
@@ -255,7 +257,7 @@ def test_the_split_does_not_depend_on_how_a_server_sends_a_file(
     for number in range(20):  # which differ after their first 1,000 characters
         (tmp_path / f"{number}.txt").write_text("Once. " * 200 + str(number) * 500)
     whole = read(tmp_path, tmp_path / ".whole")
-    monkeypatch.setattr("data.readers.BLOCK", 100)
+    monkeypatch.setattr("data.decoding.BLOCK", 100)
     assert read(tmp_path, tmp_path / ".parts").sha256 == whole.sha256
 
 
@@ -348,7 +350,9 @@ def small_pieces(texts: list[str]) -> Iterator[str]:
 KILLED = """
 import sys, time
 from configs.schema import preset
-from data import Tokenizer, TokenizerConfig, open_corpus, prepare
+from data.corpora import open_corpus
+from data.tokenizer import Tokenizer, TokenizerConfig
+from data.tokens import prepare
 
 count, encode = [0], Tokenizer.encode_array
 def slow(self, text):

@@ -20,7 +20,7 @@ from moto.server import ThreadedMotoServer
 
 from common.errors import UserError
 from configs.schema import preset
-from data import open_corpus
+from data.corpora import open_corpus
 from data.sources import Source, find
 from tests.conftest import ROOT
 from tests.data.test_documents import documents, draw_texts, lines, read, table, zstd
@@ -208,7 +208,9 @@ import sys
 for name in ("fsspec.core", "pyarrow"):
     sys.modules[name] = None
 from configs.schema import preset
-from data import TokenizerConfig, open_corpus, prepare
+from data.corpora import open_corpus
+from data.tokenizer import TokenizerConfig
+from data.tokens import prepare
 from common.errors import UserError
 for path in sys.argv[2:]:
     try:

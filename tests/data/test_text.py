@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import data.readers
+import data.decoding
 import data.text
 from common.errors import UserError
 from configs.schema import preset
-from data import open_corpus
+from data.corpora import open_corpus
 from data.corpus import text_of
 from data.sources import find
 from data.text import Text, TextConfig, open_text
@@ -83,7 +83,7 @@ def test_blocks_of_any_size_give_the_same_text(
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     for size in range(1, 9):
         monkeypatch.setattr(data.text, "BLOCK", size)
-        monkeypatch.setattr(data.readers, "BLOCK", size)
+        monkeypatch.setattr(data.decoding, "BLOCK", size)
         assert whole_text(tmp_path / "a.txt") == text
 
 
@@ -312,7 +312,7 @@ def test_the_offset_of_a_bad_byte_is_exact(
         encoded.decode()
     (folder / "bad.txt").write_bytes(encoded)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data.readers, "BLOCK", size)
+        patch.setattr(data.decoding, "BLOCK", size)
         place = rf"bad.txt is not UTF-8 \(byte {error.value.start:,}\)"
         with pytest.raises(UserError, match=place):
             open_single(folder / "bad.txt")

@@ -21,12 +21,12 @@ from tokenizers import normalizers
 
 from common.errors import UserError
 from configs.schema import preset
-from data import Dataset, Tokenizer, TokenizerConfig, open_corpus, prepare
+from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
 from data.patterns import cut
 from data.progress import Reading
-from data.tokenizer import Tiktoken, fixed_tokenizer, train_bpe
-from data.tokens import BEFORE, document_starts, start_ids
+from data.tokenizer import Tiktoken, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
+from data.tokens import BEFORE, Dataset, document_starts, prepare, start_ids
 from tests.data.fast import imported
 from tests.data.strings import NASTY, PATTERNED
 
@@ -317,7 +317,10 @@ def test_an_empty_document_changes_no_other(tmp_path: Path) -> None:
 def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     script = (
         "import resource, sys\n"
-        "from data import TalesConfig, TokenizerConfig, open_corpus, prepare\n"
+        "from data.corpora import open_corpus\n"
+        "from data.tales import TalesConfig\n"
+        "from data.tokenizer import TokenizerConfig\n"
+        "from data.tokens import prepare\n"
         "from common.errors import UserError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
@@ -364,7 +367,10 @@ def test_importing_the_package_loads_neither_torch_nor_a_network_client() -> Non
 PEAK = """
 import re, sys
 from pathlib import Path
-from data import TextConfig, TokenizerConfig, open_corpus, prepare
+from data.corpora import open_corpus
+from data.documents import TextConfig
+from data.tokenizer import TokenizerConfig
+from data.tokens import prepare
 corpus = open_corpus(TextConfig("text", sys.argv[1], 0.1, None, "text"))
 prepare(corpus, TokenizerConfig("bpe", 300), "cache", 8)
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])

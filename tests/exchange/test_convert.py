@@ -31,7 +31,7 @@ from transformers import (
 
 from data.merges import spell
 from exchange.tokenizer import write_tokenizer
-from inference import open_run
+from inference.opening import open_run
 from tests.conftest import ROOT, TINY, begin, command, files, succeed
 
 ONCE = "Once there was a hen."

@@ -16,7 +16,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from exchange.tokenizer import write_tokenizer
-from inference import open_run
+from inference.opening import open_run
 from tests.conftest import ROOT, command
 from tests.exchange.hub import environment, serve
 

@@ -22,8 +22,8 @@ from data.tales import tale, tales_rules
 from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
-from inference import open_run
 from inference.generation import generate
+from inference.opening import open_run
 from model import GPT
 from tests.conftest import succeed
 from tests.data.fast import imported

@@ -25,7 +25,7 @@ from transformers import (
 
 from exchange.config import read_config, to_config
 from exchange.weights import read_weights, to_hugging_face
-from inference import generate
+from inference.generation import generate
 from model import GPT
 from tests.exchange.families import FAMILIES, configs, make_config, make_model
 from training.weights import write_tensors

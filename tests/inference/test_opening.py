@@ -14,8 +14,8 @@ from torch import Tensor
 
 from common.errors import UserError
 from configs.schema import preset
-from data import TalesConfig
-from inference import open_run
+from data.tales import TalesConfig
+from inference.opening import open_run
 from tests.conftest import files, last_checkpoint
 from training.optimizer import Optimizer
 from training.state import TrainState

@@ -18,7 +18,6 @@ from scipy import stats
 from torch.utils.tensorboard import SummaryWriter
 
 from common.errors import UserError
-from inference import results
 from inference.comparison import (
     compare,
     compare_by,
@@ -29,7 +28,7 @@ from inference.comparison import (
     student,
     summary_lines,
 )
-from inference.results import logged_scores, when_formed
+from inference.results import logged_scores, results, when_formed
 from tensorboard_attention import add_attention
 from tests.conftest import TINY, command, succeed
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from data import Tokenizer
-from inference import results
+from data.tokenizer import Tokenizer
+from inference.results import results
 from inference.scaling import fit, scaling
 from tests.conftest import succeed
 

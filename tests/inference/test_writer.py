@@ -6,11 +6,10 @@ import pytest
 import tiktoken
 import torch
 
-from data import Tokenizer
 from data.patterns import BYTE
-from data.tokenizer import Tiktoken
-from inference import SamplingConfig, Writer
-from inference.generation import generate
+from data.tokenizer import Tiktoken, Tokenizer
+from inference.generation import SamplingConfig, generate
+from inference.writer import Writer
 from model import GPT
 from tests.conftest import small_config
 

@@ -17,9 +17,9 @@ import yaml
 from safetensors.torch import load_file, save_file
 from tokenizers import normalizers
 
-from data import open_corpus
+from data.corpora import open_corpus
 from data.corpus import text_of
-from inference import open_run
+from inference.opening import open_run
 from live.pack import rounded
 from tests.conftest import ROOT, TINY, command, files, seal, succeed
 from tests.data.fast import imported

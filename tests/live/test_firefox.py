@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from inference import open_run
+from inference.opening import open_run
 from tests.conftest import succeed
 
 FIREFOX = shutil.which("firefox-esr")

@@ -17,7 +17,7 @@ from playwright import sync_api
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
-from inference import open_run
+from inference.opening import open_run
 from live.following import page
 from live.models import replace_values
 from live.pack import packed_bytes, rounded

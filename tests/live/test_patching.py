@@ -18,7 +18,7 @@ from torch import Tensor
 
 from configs.schema import preset
 from data.tales_grammar import BOYS, FORMS, GIRLS, WORDS
-from inference import open_run
+from inference.opening import open_run
 from live.texts import name_groups, spare_corpus
 from model import GPT, ablate, patch
 from tests.live.conftest import Call

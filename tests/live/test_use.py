@@ -15,7 +15,7 @@ import pytest
 import torch
 from playwright import sync_api
 
-from inference import open_run
+from inference.opening import open_run
 from model import ablate, record_attention
 from tests.conftest import succeed
 from tests.live.pages import BARS, Live

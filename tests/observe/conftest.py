@@ -13,9 +13,10 @@ from omegaconf import DictConfig
 from common.settings import build
 from configs.cli import plain_values
 from configs.schema import TrainConfig
-from data import Dataset, open_corpus
 from data.batches import Batches
+from data.corpora import open_corpus
 from data.tokenizer import fixed_tokenizer
+from data.tokens import Dataset
 from model import GPT
 from observe.context import RunContext
 from tests.conftest import ROOT, small_config

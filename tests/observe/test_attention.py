@@ -12,9 +12,10 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from configs.schema import preset
-from data import Dataset, open_corpus
+from data.corpora import open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
+from data.tokens import Dataset
 from model import GPT, wiring, wiring_matrices
 from observe.attention import (
     MAX_IMAGE_TOKENS,

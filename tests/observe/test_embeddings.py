@@ -17,7 +17,7 @@ from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
 from werkzeug.test import Client, TestResponse
 
-from data import Tokenizer
+from data.tokenizer import Tokenizer
 from observe.embeddings import FOLDER, Embeddings, projector_labels
 from tests.conftest import last_checkpoint, succeed
 from tests.observe.conftest import run_context, trainer_at

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 from configs.schema import preset
-from data import open_corpus
+from data.corpora import open_corpus
 from data.mentions import copy_targets, tale_texts
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer, train_bpe

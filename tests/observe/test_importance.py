@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from configs.schema import preset
-from data import Dataset, open_corpus
+from data.corpora import open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
+from data.tokens import Dataset
 from model import GPT
 from model.block import Block
 from observe import importance as importance_module

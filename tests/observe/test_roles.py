@@ -15,11 +15,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from configs.schema import preset
-from data import Dataset
 from data.batches import UNSCORED
 from data.roles import ROLES
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
+from data.tokens import Dataset
 from model import GPT
 from observe.context import RunContext
 from observe.losses_file import LossesFile
