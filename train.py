@@ -32,12 +32,11 @@ from training.distributed import join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard
 from training.metrics import Metrics
-from training.optimizer import Optimizer
+from training.optimizer import Optimizer, load_optimizer
 from training.run import Run
 from training.signals import StopOnSignal, exit_stopped
 from training.state import TrainState
 from training.trainer import Trainer
-from training.weights import load_optimizer
 
 log = logging.getLogger("training")
 

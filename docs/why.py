@@ -36,11 +36,11 @@ from model import GPT, ablate, cross_entropy, edit, record_attention, wiring  # 
 from model.explain import WAYS  # noqa: E402
 from training.data import training_data  # noqa: E402
 from training.evaluation import Evaluation  # noqa: E402
-from training.optimizer import Optimizer  # noqa: E402
+from training.optimizer import Optimizer, load_optimizer  # noqa: E402
 from training.state import load_state  # noqa: E402
 from training.stored import read_settings  # noqa: E402
 from training.trainer import Trainer  # noqa: E402
-from training.weights import load_optimizer, load_weights  # noqa: E402
+from training.weights import load_weights  # noqa: E402
 
 N_TALES = 32
 N_MEAN = 16  # batches of training text, over which the mean of a head is taken

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch.optim.adamw import adamw
 
 from common.errors import check_range
 from training.muon import Muon
+from training.weights import OPTIMIZER, load_tensors
 
 
 @dataclass
@@ -240,6 +242,11 @@ class Optimizer:
             for parameter, state in rule.state.items()
             for key, tensor in state.items()
         }
+
+
+def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
+    """Load the state of an optimizer. Raises UserError as `load_weights`."""
+    load_tensors(checkpoint / OPTIMIZER, optimizer.state_tensors())
 
 
 def _group_parameters(model: nn.Module) -> tuple[Parameters, Parameters, Parameters]:

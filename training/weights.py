@@ -12,7 +12,6 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from training.optimizer import Optimizer
 from training.stored import readable
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
@@ -40,16 +39,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def load_weights(model: nn.Module, checkpoint: Path) -> None:
     """Load weights into a model; into one with a shorter context, the first positions. Raises
     UserError if they are damaged, not those of such a model, or not finite."""
-    _load(checkpoint / MODEL, dict(model.named_parameters()))
-
-
-def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
-    """Load the state of an optimizer. Raises UserError as `load_weights`."""
-    _load(checkpoint / OPTIMIZER, optimizer.state_tensors())
+    load_tensors(checkpoint / MODEL, dict(model.named_parameters()))
 
 
 @torch.no_grad()
-def _load(file: Path, tensors: Mapping[str, Tensor]) -> None:
+def load_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Fill tensors with those of a file, by their names. Raises UserError as `load_weights`."""
     with readable(file) as path:
         with safe_open(path, "pt") as stored:
             names = {*stored.keys()}

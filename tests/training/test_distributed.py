@@ -28,11 +28,11 @@ from training.distributed import Ranks, join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import NonFiniteGuard
 from training.metrics import Metrics
-from training.optimizer import Optimizer
+from training.optimizer import Optimizer, load_optimizer
 from training.signals import StopOnSignal
 from training.state import TrainState, load_state
 from training.trainer import Trainer
-from training.weights import MODEL, OPTIMIZER, load_optimizer, load_weights
+from training.weights import MODEL, OPTIMIZER, load_weights
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs torchrun on Linux")
 

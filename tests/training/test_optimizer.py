@@ -21,10 +21,11 @@ from training.optimizer import (
     MuonConfig,
     Optimizer,
     OptimizerConfig,
+    load_optimizer,
     lr_scale,
 )
 from training.state import TrainState
-from training.weights import MODEL, OPTIMIZER, load_optimizer
+from training.weights import MODEL, OPTIMIZER
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=4, decay_fraction=0.5)
 SGD = preset("optimizer", "sgd", lr=0.3, weight_decay=0.1, warmup_steps=4)

@@ -17,10 +17,10 @@ from tests.conftest import files, small_config
 from training.callback import Summary
 from training.checkpoint import Checkpoints
 from training.device import choose_device
-from training.optimizer import Optimizer
+from training.optimizer import Optimizer, load_optimizer
 from training.run import Run, check_new
 from training.state import TrainState, load_state
-from training.weights import MODEL, OPTIMIZER, load_optimizer, load_weights
+from training.weights import MODEL, OPTIMIZER, load_weights
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=0.0)
 

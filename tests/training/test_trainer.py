@@ -39,11 +39,11 @@ from training.distributed import Ranks
 from training.evaluation import Evaluation, measure
 from training.guard import Diverged, NonFiniteGuard, largest_activations
 from training.metrics import Metrics
-from training.optimizer import Optimizer, OptimizerConfig
+from training.optimizer import Optimizer, OptimizerConfig, load_optimizer
 from training.signals import StopOnSignal
 from training.state import TrainState, load_state
 from training.trainer import BatchOfStep, Loss, Trainer, next_token_loss
-from training.weights import load_optimizer, load_weights
+from training.weights import load_weights
 
 VOCAB, CONTEXT = 13, 8
 CPU = torch.device("cpu")
