@@ -25,6 +25,7 @@ from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
 from data.corpus import CorpusConfig
 from data.tokens import document_starts
+from inference.corpus import corpus_of
 from inference.opening import open_run
 from observe.terminal import against_floor
 from training.config import check_tokens, n_tokens
@@ -64,7 +65,8 @@ def main(values: Values) -> None:
     device = choose_device(config.device, "device")
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
-    data = choose_data(config.data, opened.config.data, split)
+    own = corpus_of(opened.run)
+    data = choose_data(config.data, own, split)
     if split == "all" and config.data is not None:
         if "data.val_fraction" in overridden():
             raise UserError(
@@ -76,7 +78,7 @@ def main(values: Values) -> None:
     _, dataset = load_dataset(
         data, opened.tokenizer, config.cache_dir, 1, needed, trusted=trusted, say=print
     )
-    if data is opened.config.data:
+    if data is own:
         opened.run.check_tokens(dataset.sha256, "run")
     tokens = dataset.train if split == "train" else dataset.val
     if split == "all" and len(dataset.train):

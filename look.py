@@ -36,6 +36,7 @@ from data.corpora import load_dataset
 from data.corpus import Corpus
 from data.tokenizer import Tokenizer
 from data.tokens import Dataset, document_starts
+from inference.corpus import corpus_of
 from inference.opening import OpenRun, each_checkpoint, open_run
 from inference.results import open_log
 from live.models import initial_model, replace_values, values_of
@@ -153,7 +154,7 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
         "losses": losses,
         "scored_tokens": windows.n_targets if windows else 0,
     }
-    data = describe(opened.model, [*packed], weights, tokenizer, opened.config.document_end, run)
+    data = describe(opened.model, [*packed], weights, tokenizer, run)
     try:
         with new_file(file) as temporary:
             text = live_page(data, [*packed.values()], run["name"], run["about"])
@@ -181,7 +182,7 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
 def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus | None, Dataset | None]:
     """The text of the run and its tokens; None, with a note on standard error, if they are not at
     hand, or are no longer those that the run was trained on."""
-    data = opened.config.data
+    data = corpus_of(opened.run)
     if data is None:
         return None, None
     try:
@@ -203,7 +204,7 @@ def validation(dataset: Dataset, opened: OpenRun, many: bool) -> EvalBatches:
     length = opened.config.model.context_length
     n_tokens = int(MEASURED / (4 * opened.model.n_parameters * (6 if many else 1)))
     tokens = dataset.val[: min(max(n_tokens, 2 * length), 20_000)]
-    starts = document_starts(tokens, opened.tokenizer, opened.config.document_end)
+    starts = document_starts(tokens, opened.tokenizer, opened.tokenizer.document_end)
     return EvalBatches(tokens, length, 8, starts)
 
 
@@ -278,9 +279,8 @@ def about(opened: OpenRun) -> str:
         f"{model.n_layers} layers of {model.n_heads} heads, "
         f"{opened.model.n_parameters:,} parameters",
     ]
-    if opened.config.data is not None:
-        name = opened.config.data.name
-        parts.append(f"data: {name}")
+    if data := corpus_of(opened.run):
+        parts.append(f"data: {data.name}")
     try:
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))

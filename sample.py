@@ -64,9 +64,7 @@ def main(values: Values) -> None:
     config = build(SampleConfig, values)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
     source = printable(f"{opened.run.path}, step {opened.step}")
-    writer = Writer(
-        opened.model.to(DTYPES[config.precision]), opened.tokenizer, opened.config.document_end
-    )
+    writer = Writer(opened.model.to(DTYPES[config.precision]), opened.tokenizer)
     check_head(config.show, opened.config.model)
     if config.interactive:
         print(source)
@@ -111,7 +109,7 @@ def show_attention(writer: Writer, config: SampleConfig, console: Console) -> No
     to in a head: where the model looked when it chose this token."""
     layer, head = numbers_of(config.show or "")
     tokenizer, ids = writer.tokenizer, writer.context(config.prompt)
-    row = Row(tokenizer, writer.document_end)
+    row = Row(tokenizer)
     with (
         record_attention(writer.model) as maps,
         Live(console=console, auto_refresh=False, vertical_overflow="visible") as live,

@@ -122,7 +122,7 @@ def observed(
     state: TrainState,
 ) -> RunContext:
     """What observers read of the run."""
-    writer = Writer(model, dataset.tokenizer, config.data.document_end)
+    writer = Writer(model, dataset.tokenizer)
     return RunContext(
         folder=run.path,
         config=config,

@@ -64,7 +64,7 @@ def load_dataset(
 ) -> tuple[Corpus | None, Dataset]:
     """The tokens of the corpus that `config` describes, and the corpus itself, unless it is a
     folder that prepare.py made. See `data.tokens.prepare` and `open_corpus`. The tokenizer of the
-    tokens knows what a model that is trained on them can begin with.
+    tokens knows what a model that is trained on them can begin with, and what ends a document.
 
     say: is called with what is read, and with what was found in it.
     """
@@ -86,5 +86,5 @@ def load_dataset(
             start = tuple(found.separator_ids)
         else:
             start = start_ids(dataset.train, found, config.document_end)
-        dataset = replace(dataset, tokenizer=found.with_start(start))
+        dataset = replace(dataset, tokenizer=found.of_text(start, config.document_end))
     return corpus, dataset

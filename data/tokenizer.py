@@ -29,6 +29,7 @@ from data.imported import HuggingFace
 from data.patterns import BPE, BYTE, cut
 
 ABOUT = "tokenizer.json"
+MOST_END = 1000  # characters that end a document
 MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
 IMPORTED = HuggingFace.name  # the tokenizer of a converted model, which only its run has
@@ -64,6 +65,8 @@ class Tokenizer:
     eos_ids: the ids that end a document; the first one ends those of a plain text.
     start_ids: those that stand before a text in what a model was trained on (see
         `data.tokens.start_ids`); empty if that is not known.
+    document_end: the text that ends every document in what a model was trained on; None if no text
+        does. Then ids can.
 
     Raises ValueError if one of these does not fit the engine.
     """
@@ -77,15 +80,18 @@ class Tokenizer:
         adds_bos: bool = True,
         eos_ids: tuple[int, ...] = (),
         start_ids: tuple[int, ...] = (),
+        document_end: str | None = None,
     ) -> None:
         known = {*engine.tokens, *engine.special.values()}
         least = max(known) + 1
         check_range("vocab_size", vocab_size or least, least, MOST_TOKENS)
         if not known.issuperset({bos_id, *eos_ids, *start_ids} - {None}):
             raise ValueError("eos_ids: an id that begins or ends a document belongs to no token")
+        if document_end is not None:
+            check_range("document_end", len(document_end), 1, MOST_END)
         self.engine = engine
         self.bos_id, self.adds_bos, self.eos_ids = bos_id, adds_bos, eos_ids
-        self.start_ids = start_ids
+        self.start_ids, self.document_end = start_ids, document_end
         self._bytes = [b""] * (vocab_size or least)
         for token, value in engine.tokens.items():
             self._bytes[token] = value
@@ -102,17 +108,18 @@ class Tokenizer:
             eos_ids=eos_ids,
         )
 
-    def with_start(self, start_ids: tuple[int, ...]) -> Tokenizer:
-        """The same tokenizer, of a model that was trained on a text with these `start_ids`."""
+    def of_text(self, start_ids: tuple[int, ...], document_end: str | None) -> Tokenizer:
+        """The same tokenizer, of a model that was trained on a text with these `start_ids`, and
+        `document_end`."""
         found = copy.copy(self)
-        found.start_ids = start_ids
+        found.start_ids, found.document_end = start_ids, document_end
         return found
 
-    def beginning(self, document_end: str | None) -> tuple[list[int], bool]:
+    def beginning(self) -> tuple[list[int], bool]:
         """The ids that are continued where there is no prompt, and whether they are also put before
-        every prompt. `document_end`: the text that ends a document, if there is one."""
-        if document_end is not None:
-            return [*self.start_ids] or self.encode(document_end), True
+        every prompt."""
+        if self.document_end is not None:
+            return [*self.start_ids] or self.encode(self.document_end), True
         if self.bos_id is not None and self.adds_bos:
             return [self.bos_id], True
         marks = self.start_ids or (self.eos_ids[:1] if self.bos_id is None else (self.bos_id,))
@@ -193,6 +200,7 @@ class Tokenizer:
             "adds_bos": self.adds_bos,
             "eos_ids": self.eos_ids,
             "start_ids": self.start_ids,
+            "document_end": self.document_end,
         }
         (folder / engine.file).write_text(engine.content(), encoding="utf-8", newline="\n")
         (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
@@ -210,6 +218,9 @@ class Tokenizer:
             if damage := find_damage(folder, (ABOUT, file)):
                 raise ValueError(damage)
             content = read_text(folder / file, MOST)
+            document_end = about["document_end"]
+            if not isinstance(document_end, str | None):
+                raise TypeError(f"document_end: {document_end!r:.80} is no text")
             engine = HuggingFace(content) if is_imported else Tiktoken.load(about, content)
             return cls(
                 engine,
@@ -217,7 +228,8 @@ class Tokenizer:
                 bos_id=about["bos_id"],
                 adds_bos=bool(about["adds_bos"]),
                 eos_ids=tuple(about["eos_ids"]),
-                start_ids=tuple(about.get("start_ids", ())),
+                start_ids=tuple(about["start_ids"]),
+                document_end=document_end,
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(

@@ -30,6 +30,7 @@ from data.batches import UNSCORED  # noqa: E402
 from data.corpora import load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from data.tales import TalesConfig  # noqa: E402
+from inference.corpus import corpus_of  # noqa: E402
 from inference.opening import OpenRun, open_run  # noqa: E402
 from inference.results import logged_scores  # noqa: E402
 from model import GPT, ablate, cross_entropy, edit, record_attention, wiring  # noqa: E402
@@ -114,7 +115,7 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
 
 
 def find_names(opened: OpenRun) -> Names:
-    data, tokenizer = opened.config.data, opened.tokenizer
+    data, tokenizer = corpus_of(opened.run), opened.tokenizer
     if not isinstance(data, TalesConfig):
         sys.exit(f"{opened.run.path}: was not trained on tales")
     corpus, _ = load_dataset(data, tokenizer, ".cache", 1, ("val",), trusted=True, say=print)

@@ -66,7 +66,7 @@ In training, {end} ended every document, so a prompt that begins with it begins 
 def model_card(opened: OpenRun, name: str, end: int | None) -> str:
     """The card as Markdown: what the model is, how good it is, and how to load it. `end` is the
     token that ends a document, if it is one token."""
-    state, mark = load_state(opened.checkpoint), opened.config.document_end
+    state, mark = load_state(opened.checkpoint), opened.tokenizer.document_end
     is_text = mark is not None and end is None  # transformers can only stop at the text
     return CARD.format(
         name=printable(name),

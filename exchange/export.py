@@ -28,13 +28,13 @@ from training.weights import MODEL, write_tensors
 def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
     """Write the folder `target`; returns what to tell the user. Raises UserError."""
     opened = open_run(source, checkpoint, setting="source")
-    model, tokenizer, mark = opened.config.model, opened.tokenizer, opened.config.document_end
+    model, tokenizer = opened.config.model, opened.tokenizer
     kind = dtype or dtype_name(opened.checkpoint / MODEL)
     try:
         with replace_folder(target, is_new=True) as folder:
             write_tensors(folder / WEIGHTS, to_hugging_face(model, _weights(opened), kind))
-            end = write_tokenizer(tokenizer, folder, model.context_length, mark)
-            is_own = mark is not None
+            end = write_tokenizer(tokenizer, folder, model.context_length)
+            is_own = tokenizer.document_end is not None
             start = end if is_own or tokenizer.bos_id is None else tokenizer.bos_id
             several = not is_own and len(tokenizer.eos_ids) > 1
             ends = [*tokenizer.eos_ids] if several else end
@@ -55,9 +55,9 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
 def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:
     """Write the file `target`; returns what to tell the user. Raises UserError."""
     opened = open_run(source, checkpoint, setting="source")
-    model, tokenizer, mark = opened.config.model, opened.tokenizer, opened.config.document_end
+    model, tokenizer = opened.config.model, opened.tokenizer
     kind, name = dtype or dtype_name(opened.checkpoint / MODEL), target.stem
-    first, end = first_token_of(tokenizer, mark), end_token(tokenizer, mark)
+    first, end = first_token_of(tokenizer), end_token(tokenizer)
     try:
         cut = pre_tokenizer(tokenizer)
     except ValueError as error:

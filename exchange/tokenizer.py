@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 CONFIG = "tokenizer_config.json"
 
 
-def write_tokenizer(
-    tokenizer: Tokenizer, folder: Path, context_length: int, document_end: str | None
-) -> int | None:
+def write_tokenizer(tokenizer: Tokenizer, folder: Path, context_length: int) -> int | None:
     """Write the two files into `folder`, and return `end_token`, which becomes a special token. A
     text gets the first token that it gets here; an imported tokenizer is written as it came."""
-    first, end = first_token_of(tokenizer, document_end), end_token(tokenizer, document_end)
-    start = tokenizer.bos_id if document_end is None else None
-    if start is None and (document_end is not None or not tokenizer.eos_ids):
+    first, end = first_token_of(tokenizer), end_token(tokenizer)
+    is_text = tokenizer.document_end is not None
+    start = None if is_text else tokenizer.bos_id
+    if start is None and (is_text or not tokenizer.eos_ids):
         start = end
     engine = tokenizer.engine
     if isinstance(engine, HuggingFace):
@@ -60,18 +59,18 @@ def _is_in_text(engine: object, token: int) -> bool:
     return isinstance(engine, HuggingFace) and token in engine.in_text.values()
 
 
-def first_token_of(tokenizer: Tokenizer, document_end: str | None) -> int | None:
+def first_token_of(tokenizer: Tokenizer) -> int | None:
     """The token that is put before every text, as sample.py does."""
-    return tokenizer.bos_id if document_end is None and tokenizer.adds_bos else None
+    return tokenizer.bos_id if tokenizer.document_end is None and tokenizer.adds_bos else None
 
 
-def end_token(tokenizer: Tokenizer, document_end: str | None) -> int | None:
+def end_token(tokenizer: Tokenizer) -> int | None:
     """The token that ends a document: that of the text `document_end`, or the first of
-    `tokenizer.eos_ids`; None if a document does not end with one token."""
-    if document_end is None:
+    `eos_ids`; None if a document does not end with one token."""
+    if tokenizer.document_end is None:
         return next(iter(tokenizer.eos_ids), None)
     before, after = tokenizer.encode("."), tokenizer.encode("A")
-    tokens = tokenizer.encode(f".{document_end}A")
+    tokens = tokenizer.encode(f".{tokenizer.document_end}A")
     found = tokens[len(before) : len(tokens) - len(after)]
     return found[0] if len(found) == 1 and tokens == [*before, *found, *after] else None
 

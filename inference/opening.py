@@ -1,7 +1,7 @@
 """Opening a trained run: its settings, tokenizer and model, checked and ready for inference.
 
 Promises: opening a run executes nothing that the run names, writes nothing and fetches nothing.
-Only the settings of the data and the model are read: no other setting can prevent opening.
+Only the settings of the model are read: no other setting can prevent opening.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -17,8 +17,6 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.settings import build
-from data.corpora import CORPORA
-from data.corpus import CorpusConfig
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
@@ -36,15 +34,8 @@ Config = TypeVar("Config")
 class RunConfig:
     """The settings of a run that opening it needs."""
 
-    data: Annotated[CorpusConfig | None, CORPORA]
-    """None: the run was converted from another format, and has no corpus."""
     model: ModelConfig
     name: str = ""
-
-    @property
-    def document_end(self) -> str | None:
-        """The text that ends a document, if the corpus has one."""
-        return None if self.data is None else self.data.document_end
 
 
 class Reading(NamedTuple):
@@ -110,7 +101,7 @@ class OpenRun:
     ) -> str:
         """A text that begins with the prompt, as sample.py writes it with the same settings."""
         sampling = SamplingConfig(prompt, max_new_tokens, temperature, top_k, top_p, seed)
-        return Writer(self.model, self.tokenizer, self.config.document_end).write(sampling)
+        return Writer(self.model, self.tokenizer).write(sampling)
 
 
 def open_run(
@@ -177,19 +168,20 @@ def read_config(run: Run) -> RunConfig:
     file = run.newest_settings_file  # the text may have been moved since the start
     stored = read_settings(file)
     name = stored.get("name")
-    parts: dict[str, Any] = {part: stored[part] for part in ("data", "model") if part in stored}
+    parts: dict[str, Any] = {part: stored[part] for part in ("model",) if part in stored}
     parts["name"] = name if isinstance(name, str) else ""
-    return _read(RunConfig, parts, file, run)
+    return built(RunConfig, parts, file, run)
 
 
 def read_section(run: Run, name: str, kind: type[Config]) -> Config:
     """One group of the stored settings of a run, of which nothing else is read. Raises UserError if
     it is missing or damaged."""
     section = read_settings(run.config_file).get(name)
-    return _read(kind, section, run.config_file, run, f"{name}.")
+    return built(kind, section, run.config_file, run, f"{name}.")
 
 
-def _read(kind: type[Config], values: Any, file: Path, run: Run, prefix: str = "") -> Config:
+def built(kind: type[Config], values: Any, file: Path, run: Run, prefix: str = "") -> Config:
+    """Settings of a run, stored in `file`. Raises UserError if they are damaged."""
     try:
         return build(kind, values, prefix)
     except UserError as error:

@@ -14,11 +14,11 @@ from model import GPT
 
 
 class Writer:
-    """Writes text with a model. `document_end` separates two documents, if the corpus has such a
-    mark; otherwise the tokenizer may have ids that begin and end a document."""
+    """Writes text with a model and its tokenizer, which knows the text or the ids that begin and
+    end a document, if there are any."""
 
-    def __init__(self, model: GPT, tokenizer: Tokenizer, document_end: str | None) -> None:
-        self.model, self.tokenizer, self.document_end = model, tokenizer, document_end
+    def __init__(self, model: GPT, tokenizer: Tokenizer) -> None:
+        self.model, self.tokenizer = model, tokenizer
 
     def stream(self, sampling: SamplingConfig, num_samples: int = 1) -> Iterator[list[str]]:
         """Yield, after every token, the text that it adds to each sample: whole characters only.
@@ -26,7 +26,7 @@ class Writer:
         A prompt begins a document, and a sample ends where the document ends. The same seed writes
         the same text.
         """
-        rows = [Row(self.tokenizer, self.document_end) for _ in range(num_samples)]
+        rows = [Row(self.tokenizer) for _ in range(num_samples)]
         for step in self.tokens(sampling, num_samples):
             yield [row.feed(token) for row, token in zip(rows, step.tolist(), strict=True)]
             if all(row.ended for row in rows):
@@ -51,7 +51,7 @@ class Writer:
 
     def context(self, prompt: str) -> list[int]:
         """The tokens that are continued: those of the prompt, after what begins a document."""
-        start, is_added = self.tokenizer.beginning(self.document_end)
+        start, is_added = self.tokenizer.beginning()
         return [*(start if is_added or not prompt else ()), *self.tokenizer.encode(prompt)]
 
     def write(self, sampling: SamplingConfig) -> str:
@@ -62,9 +62,9 @@ class Writer:
 class Row:
     """The text of one sample: whole characters, up to the end of the document."""
 
-    def __init__(self, tokenizer: Tokenizer, document_end: str | None) -> None:
-        self.decoder, self.document_end = StreamDecoder(tokenizer), document_end
-        self.eos_ids = tokenizer.eos_ids if document_end is None else ()
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.decoder, self.document_end = StreamDecoder(tokenizer), tokenizer.document_end
+        self.eos_ids = tokenizer.eos_ids if self.document_end is None else ()
         self.held, self.ended = "", False
 
     def feed(self, token: int) -> str:

@@ -60,7 +60,7 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
         "losses": {},
         "scored_tokens": 0,
     }
-    data = describe(model, [opened.step], WEIGHTS, tokenizer, opened.config.document_end, run)
+    data = describe(model, [opened.step], WEIGHTS, tokenizer, run)
     packed = [pack(values_of(model), WEIGHTS)]
     return Viewer(live_page(data, packed, run["name"], run["about"]))
 

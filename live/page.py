@@ -49,13 +49,11 @@ def describe(
     steps: Sequence[int],
     weights: str,
     tokenizer: Tokenizer,
-    document_end: str | None,
     run: dict[str, Any],
 ) -> dict[str, Any]:
     """What a page needs to know of a model and its run, as plain values for JSON.
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
-    document_end: the text that ends a document, if there is one.
     run: its name, texts and losses, as look.py finds them, and `names` of `name_groups`, if it has
         tales.
     """
@@ -66,7 +64,7 @@ def describe(
         "parameters": [
             [name, list(parameter.shape)] for name, parameter in model.named_parameters()
         ],
-        "tokenizer": tokenizer_data(tokenizer, document_end),
+        "tokenizer": tokenizer_data(tokenizer),
         "run": run,
     }
 

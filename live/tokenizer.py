@@ -36,16 +36,16 @@ def check_tokenizer(tokenizer: Tokenizer) -> None:
         ) from error
 
 
-def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, Any]:
-    """What a page needs. `document_end`: the text that ends a document, if there is one.
+def tokenizer_data(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a page needs.
 
     tokens: the bytes of each token in base64; empty for special and unused ones.
-    start_ids, adds_start: `Tokenizer.beginning`.
+    start_ids, adds_start: `Tokenizer.beginning`. document_end: see `Tokenizer`.
     names: the ids of tokens that a text is encoded to where it has their names, such as <think>.
     `character_classes` of the pattern come to it in the page: they take a second to find.
     """
     pairs = tokenizer.engine.byte_pairs()
-    start_ids, adds_start = tokenizer.beginning(document_end)
+    start_ids, adds_start = tokenizer.beginning()
     return {
         "name": tokenizer.name,
         "pattern": javascript(pairs.pattern.tiktoken),
@@ -57,7 +57,7 @@ def tokenizer_data(tokenizer: Tokenizer, document_end: str | None) -> dict[str, 
         "start_ids": start_ids,
         "adds_start": adds_start,
         "eos_ids": list(tokenizer.eos_ids),
-        "document_end": document_end,
+        "document_end": tokenizer.document_end,
     }
 
 

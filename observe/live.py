@@ -105,7 +105,7 @@ class LiveWeights(Callback):
 
 def described(context: RunContext, steps: Sequence[int]) -> dict[str, Any]:
     """What a page with the weights of these steps needs to know of the run."""
-    model, tokenizer, data = context.model, context.dataset.tokenizer, context.config.data
+    model, tokenizer = context.model, context.dataset.tokenizer
     length = model.config.context_length
     if isinstance(context.corpus, Tales):
         prompt = first_prompt(context.corpus, tokenizer, length)
@@ -115,14 +115,14 @@ def described(context: RunContext, steps: Sequence[int]) -> dict[str, Any]:
     run: dict[str, Any] = {
         "name": printable(context.config.name or real_path(context.folder).name),
         "about": f"{model.config.n_layers} layers of {model.config.n_heads} heads, "
-        f"{model.n_parameters:,} parameters; data: {data.name}",
+        f"{model.n_parameters:,} parameters; data: {context.config.data.name}",
         "prompt": prompt,
         "reference": reference,
         "names": name_groups(context.corpus),
         "losses": {},
         "scored_tokens": 0,
     }
-    return describe(model, steps, WEIGHTS, tokenizer, data.document_end, run)
+    return describe(model, steps, WEIGHTS, tokenizer, run)
 
 
 def page(context: RunContext, step: int) -> str:

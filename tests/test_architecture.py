@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
@@ -92,6 +94,27 @@ def test_no_file_imports_itself_through_others() -> None:
     ours = {*names.values()}
     graph = {name: imported(path) & ours for path, name in names.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_sampling_loads_few_files(tiny: Path) -> None:
+    """Those of the project that writing a text with a run takes: neither corpora nor optimizers."""
+    program = (
+        "import runpy, sys; sys.argv = ['sample.py', 'max_new_tokens=5']; "
+        f"runpy.run_path({str(ROOT / 'sample.py')!r}, run_name='__main__'); "
+        "print(*[getattr(each, '__file__', None) for each in sys.modules.values()], sep='\\n')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tiny,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    ours = {*map(str, FILES), *map(str, ROOT.glob("*.py"))}
+    loaded = ours & {str(ROOT / "sample.py"), *done.stdout.splitlines()}
+    assert str(ROOT / "inference/writer.py") in loaded
+    assert len(loaded) <= 40, sorted(loaded)
 
 
 def test_no_script_imports_another_script() -> None:

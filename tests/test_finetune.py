@@ -192,7 +192,7 @@ def test_documents_that_a_tokenizer_cannot_end_are_noted(here: Path) -> None:
     assert done.stderr.count("note: ") == 1
     assert "no token that ends a document, so an empty line separates" in done.stderr
     opened = open_run(here / "new")
-    assert opened.tokenizer.beginning(opened.config.document_end) == ([*b"\n\n"], False)
+    assert opened.tokenizer.beginning() == ([*b"\n\n"], False)
 
 
 def test_a_tokenizer_that_spells_the_text_badly_is_noted(tmp_path: Path) -> None:

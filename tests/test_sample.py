@@ -102,10 +102,10 @@ def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path
     settings = [each for each in TINY if not each.startswith("data.")]
     succeed("train", *settings, "data=text", "data.path=text.txt", "run_dir=run", cwd=tmp_path)
     opened = open_run(tmp_path / "run")
-    start = Writer(opened.model, opened.tokenizer, None).context("")
+    start = Writer(opened.model, opened.tokenizer).context("")
     assert start[-1:] == opened.tokenizer.encode("\r\n")
     assert opened.tokenizer.decode(start) in text
-    assert Writer(opened.model, opened.tokenizer, None).context("A") == opened.tokenizer.encode("A")
+    assert Writer(opened.model, opened.tokenizer).context("A") == opened.tokenizer.encode("A")
     page = json.loads((tmp_path / "run/live/model.json").read_text())["tokenizer"]
     assert (page["start_ids"], page["adds_start"]) == (start, False)
 
@@ -227,7 +227,7 @@ def test_the_best_latest_run_is_opened(
 def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     """With the weights of a pass without a cache; the text is the one without colours."""
     opened = open_run(tiny / "runs/latest", "best")
-    writer = Writer(opened.model, opened.tokenizer, opened.config.document_end)
+    writer = Writer(opened.model, opened.tokenizer)
     sampled = replace(sampling("Once there was a hen"), max_new_tokens=8)
     more: dict[str, Any] = {"prompt_file": None, "interactive": False, "num_samples": 1}
     config = SampleConfig(
@@ -270,7 +270,8 @@ def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyP
             yield torch.full((len(prompt),), byte)
 
     monkeypatch.setattr("inference.writer.generate", spell)
-    return Writer(GPT(small_config(1, 1, 4, 8), 256), fixed_tokenizer("byte"), document_end)
+    tokenizer = fixed_tokenizer("byte").of_text((), document_end)
+    return Writer(GPT(small_config(1, 1, 4, 8), 256), tokenizer)
 
 
 def test_characters_are_streamed_whole(monkeypatch: pytest.MonkeyPatch) -> None:

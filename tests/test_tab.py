@@ -19,6 +19,7 @@ from werkzeug.test import Client
 
 from data.corpora import open_corpus
 from data.tokens import prepare
+from inference.corpus import corpus_of
 from inference.opening import open_run
 from model import record_attention
 from observe.figures import colours
@@ -41,8 +42,9 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
     header, packed = json.loads(logged[4 : 4 + length]), logged[4 + length :]
     opened = open_run(tiny_run, "last")
     tokenizer, model = opened.tokenizer, opened.model
-    assert opened.config.data is not None
-    dataset = prepare(open_corpus(opened.config.data), tokenizer, str(tiny / ".cache"), 1, ("val",))
+    data = corpus_of(opened.run)
+    assert data is not None
+    dataset = prepare(open_corpus(data), tokenizer, str(tiny / ".cache"), 1, ("val",))
     ids = dataset.val[: model.config.context_length].tolist()
     with torch.no_grad(), record_attention(model) as maps:
         model(torch.tensor(ids)[None])

@@ -36,6 +36,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import filelock
 import yaml
@@ -50,8 +51,10 @@ from common.files import (
     replace_text,
 )
 from common.settings import flat
-from training.callback import Summary
 from training.checkpoint import Checkpoints
+
+if TYPE_CHECKING:
+    from training.callback import Summary
 
 RUNS, LATEST = Path("runs"), "latest"
 CLOCKS = 24 * 3600  # seconds by which the clocks of two machines may differ

@@ -102,7 +102,7 @@ def imported(
 ) -> Tokenizer:
     """The tokenizer as one that came with a model, with other tokens after its own."""
     with tempfile.TemporaryDirectory() as folder:
-        write_tokenizer(tokenizer, Path(folder), LONG, None)
+        write_tokenizer(tokenizer, Path(folder), LONG)
         fast = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
     if "normalizer" in more:
         fast.normalizer = more.pop("normalizer")

@@ -131,6 +131,8 @@ BYTE_LINES = [base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in rang
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA many\n"),
         lambda folder: set_about(folder, pattern="("),
         lambda folder: set_about(folder, special_tokens=[]),
+        lambda folder: set_about(folder, document_end=["."]),
+        lambda folder: set_about(folder, document_end=""),
         lambda folder: set_about(folder, special_tokens={"<end>": 0}),
         lambda folder: set_about(folder, special_tokens={"<end>": 10**12}),
     ],
@@ -157,8 +159,11 @@ def odd(**more: Any) -> Tokenizer:
 
 
 def test_sizes_and_limits_are_stored(tmp_path: Path) -> None:
-    odd(vocab_size=1024, bos_id=600, adds_bos=False, eos_ids=(0, 3)).save(tmp_path)
+    odd(vocab_size=1024, bos_id=600, adds_bos=False, eos_ids=(0, 3)).of_text((5, 7), "\n\n").save(
+        tmp_path
+    )
     loaded = Tokenizer.load(tmp_path)
+    assert (loaded.start_ids, loaded.document_end) == ((5, 7), "\n\n")
     assert (loaded.vocab_size, loaded.bos_id, loaded.eos_ids) == (1024, 600, (0, 3))
     assert not loaded.adds_bos and loaded.digest == odd(vocab_size=1024).digest
     assert len(loaded.token_bytes) == 1024 and loaded.token_bytes.sum() == 256

@@ -230,7 +230,7 @@ def theirs(
     for parameter in model.parameters():
         parameter.data.add_(torch.randn(parameter.shape) * 0.1)
     model.save_pretrained(here / "theirs")
-    write_tokenizer(open_run(tiny_run, "best").tokenizer, here / "theirs", 32, None)
+    write_tokenizer(open_run(tiny_run, "best").tokenizer, here / "theirs", 32)
     (here / "notes.txt").write_text("A cat saw a mouse.\nThe mouse ran to the barn!\n" * 40)
     return here
 

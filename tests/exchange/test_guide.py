@@ -31,7 +31,7 @@ def test_the_guide(tiny: Path, tiny_run: Path, tmp_path: Path) -> None:
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 64}
     gpt2 = tmp_path / "path/to/gpt2"
     GPT2LMHeadModel(GPT2Config(vocab_size=tokenizer.vocab_size, **sizes)).save_pretrained(gpt2)
-    write_tokenizer(tokenizer, gpt2, 64, None)
+    write_tokenizer(tokenizer, gpt2, 64)
     shutil.copytree(tiny_run, tmp_path / "runs/latest", symlinks=True)
     shutil.copytree(tiny / ".cache", tmp_path / ".cache")
     (tmp_path / "notes.txt").write_text("A cat saw a mouse. The mouse ran.\n" * 200)

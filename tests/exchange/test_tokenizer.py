@@ -28,7 +28,7 @@ from tests.data.strings import NAMES, gpt2, make, trained
 def test_transformers_gives_our_tokens(name: str, model_type: str, tmp_path: Path) -> None:
     """Whatever the type of the model."""
     tokenizer = make(name)
-    write_tokenizer(tokenizer, tmp_path, LONG, "\n\n")
+    write_tokenizer(tokenizer.of_text((), "\n\n"), tmp_path, LONG)
     fast = open_fast(tmp_path, model_type)
     found = fast(STRINGS, add_special_tokens=False)["input_ids"]
     for text, ids in zip(STRINGS, found, strict=True):
@@ -40,7 +40,8 @@ def test_transformers_gives_our_tokens(name: str, model_type: str, tmp_path: Pat
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -> None:
     tokenizer = make(name)
-    end = write_tokenizer(tokenizer, tmp_path, LONG, None if tokenizer.eos_ids else "\n\n")
+    tokenizer = tokenizer.of_text((), None if tokenizer.eos_ids else "\n\n")
+    end = write_tokenizer(tokenizer, tmp_path, LONG)
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": end}))
     again = read_own_tokenizer(tmp_path, tokenizer.vocab_size)
     if tokenizer.eos_ids:
@@ -52,7 +53,7 @@ def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -
     assert theirs.special == ours.special
     assert [again.encode(text) for text in STRINGS] == [tokenizer.encode(t) for t in STRINGS]
     (tmp_path / "again").mkdir()
-    assert write_tokenizer(again, tmp_path / "again", LONG, None) == end
+    assert write_tokenizer(again, tmp_path / "again", LONG) == end
     for file in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / file).read_bytes()
 
@@ -70,7 +71,7 @@ def test_any_ranks_become_merges(words: list[str], texts: list[str], tmp_path_fa
         "any", pat_str=GPT2.tiktoken, mergeable_ranks=ranks, special_tokens={}
     )
     folder = tmp_path_factory.mktemp("any")
-    write_tokenizer(Tokenizer(Tiktoken(encoding)), folder, LONG, None)
+    write_tokenizer(Tokenizer(Tiktoken(encoding)), folder, LONG)
     fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     long = "".join(random.Random(len(words)).choices("abc", k=1000))
     for text in [*texts, *words, long, *map("".join, itertools.product("abc", repeat=5))]:
@@ -93,7 +94,7 @@ def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
     for text, ids in zip(texts, fast(texts)["input_ids"], strict=True):
         assert tokenizer.encode(text) == ids, ascii(text)
     (tmp_path / "again").mkdir()
-    write_tokenizer(tokenizer, tmp_path / "again", LONG, None)
+    write_tokenizer(tokenizer, tmp_path / "again", LONG)
     again = open_fast(tmp_path / "again", "qwen3")
     assert again(texts)["input_ids"] == fast(texts)["input_ids"]
 
@@ -159,7 +160,7 @@ def test_the_ids_that_begin_and_end_documents(
     tokenizer = read_own_tokenizer(tmp_path, 300)
     assert (tokenizer.bos_id, tokenizer.eos_ids) == (start, ends)
     (tmp_path / "again").mkdir()
-    assert write_tokenizer(tokenizer, tmp_path / "again", LONG, None) == (ends[0] if ends else None)
+    assert write_tokenizer(tokenizer, tmp_path / "again", LONG) == (ends[0] if ends else None)
     fast = open_fast(tmp_path / "again")
     assert fast.eos_token_id == (ends[0] if ends else None) and fast.bos_token_id == start
     added = [start] if tokenizer.adds_bos and start is not None else []
@@ -216,7 +217,7 @@ def test_without_a_tokenizer_json_the_setting_counts(add: bool, tmp_path: Path) 
 def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
     tokenizer = trained()
     (mark,) = tokenizer.encode("\n\n")
-    assert write_tokenizer(tokenizer, tmp_path, 64, "\n\n") == mark
+    assert write_tokenizer(tokenizer.of_text((), "\n\n"), tmp_path, 64) == mark
     fast = open_fast(tmp_path)
     assert fast.eos_token_id == fast.bos_token_id == mark and fast.eos_token == "ĊĊ"
     ids = fast("A hen.\n\nA hat.\n\n")["input_ids"]
@@ -234,7 +235,7 @@ def test_documents_that_do_not_end_with_one_token(
 ) -> None:
     """GPT-2's pattern cuts between two line ends that a word follows."""
     tokenizer = make(name)
-    assert write_tokenizer(tokenizer, tmp_path, 64, document_end) is None
+    assert write_tokenizer(tokenizer.of_text((), document_end), tmp_path, 64) is None
     fast = open_fast(tmp_path)
     assert fast.eos_token is None and fast.bos_token is None
     if document_end:
@@ -244,7 +245,7 @@ def test_documents_that_do_not_end_with_one_token(
 def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     """As its own files: the tokens, their merges, and <|endoftext|> between documents."""
     tokenizer = gpt2()
-    write_tokenizer(tokenizer, tmp_path, 1024, None)
+    write_tokenizer(tokenizer, tmp_path, 1024)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
     (tmp_path / "config.json").write_text('{"bos_token_id": 50256, "eos_token_id": 50256}')
     again = read_own_tokenizer(tmp_path, 50257)
@@ -253,7 +254,7 @@ def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "tokenizer.json").read_text())
     assert not about["model"]["ignore_merges"] and len(about["model"]["merges"]) == 50000
     assert about["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
-    assert write_tokenizer(again, tmp_path, 1024, None) == 50256
+    assert write_tokenizer(again, tmp_path, 1024) == 50256
     fast = open_fast(tmp_path)
     assert fast.eos_token == fast.bos_token == "<|endoftext|>"
     assert fast("Hello world<|endoftext|>")["input_ids"] == again.encode("Hello world<|endoftext|>")

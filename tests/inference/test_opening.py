@@ -15,6 +15,7 @@ from torch import Tensor
 from common.errors import UserError
 from configs.schema import preset
 from data.tales import TalesConfig
+from inference.corpus import corpus_of
 from inference.opening import open_run
 from tests.conftest import files, last_checkpoint
 from training.optimizer import Optimizer
@@ -25,7 +26,7 @@ from training.weights import MODEL, OPTIMIZER
 def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
     opened = open_run(tiny_run, "last")
     assert opened.step == 6 and opened.run.path.resolve() == tiny_run.resolve()
-    assert isinstance(opened.config.data, TalesConfig) and not opened.model.training
+    assert isinstance(corpus_of(opened.run), TalesConfig) and not opened.model.training
     assert opened.config.model == opened.model.config
     assert opened.tokenizer.vocab_size == opened.model.vocab_size
     weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")
@@ -100,7 +101,7 @@ def test_settings_of_the_wrong_kind_are_refused(
     tiny_run: Path, tmp_path: Path, name: str, value: object, message: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        open_run(changed(tiny_run, tmp_path, name, value), "last")
+        corpus_of(open_run(changed(tiny_run, tmp_path, name, value), "last").run)
     assert message in str(caught.value) and "config.yaml" in str(caught.value)
 
 

@@ -46,7 +46,7 @@ def settings(prompt: str, temperature: float = 0.0) -> SamplingConfig:
 def test_a_document_begins_with_its_token(model: GPT, prompt: str) -> None:
     started = tokenizer(bos_id=START)
     tokens = greedy(model, [START, *prompt.encode()])
-    assert Writer(model, started, None).write(settings(prompt)) == prompt + started.decode(tokens)
+    assert Writer(model, started).write(settings(prompt)) == prompt + started.decode(tokens)
     assert tokens != greedy(model, [*(prompt or "\n").encode()])
 
 
@@ -55,17 +55,17 @@ def test_a_text_that_separates_documents_comes_first(model: GPT, start: int | No
     """The tokenizer's own ids are those of another corpus."""
     tokens = greedy(model, [*b"\n\nOnce"])
     assert b"\n\n" not in bytes(each for each in tokens if each < 256)
-    written = Writer(model, tokenizer(bos_id=start, eos_ids=(tokens[5],)), "\n\n").write(
-        settings("Once")
-    )
+    written = Writer(
+        model, tokenizer(bos_id=start, eos_ids=(tokens[5],), document_end="\n\n")
+    ).write(settings("Once"))
     assert written == "Once" + tokenizer().decode(tokens)
 
 
 def test_a_mark_that_is_not_added_begins_only_empty_prompts(model: GPT) -> None:
     marked = tokenizer(bos_id=START, adds_bos=False, eos_ids=(START,))
-    first = Writer(model, marked, None).write(settings("Once"))
+    first = Writer(model, marked).write(settings("Once"))
     assert first == "Once" + marked.decode(until(greedy(model, [*b"Once"]), START))
-    begun = Writer(model, marked, None).write(settings(""))
+    begun = Writer(model, marked).write(settings(""))
     assert begun == marked.decode(until(greedy(model, [START]), START))
 
 
@@ -78,7 +78,7 @@ def test_a_sample_ends_at_any_of_the_ends(model: GPT) -> None:
     for place in (0, 5, 20):
         length = next(n for n, token in enumerate(tokens) if token in (tokens[place], 7))
         ended = tokenizer(bos_id=START, eos_ids=(tokens[place], 7))
-        writer = Writer(model, ended, None)
+        writer = Writer(model, ended)
         pieces = [piece for (piece,) in writer.stream(settings("Once"))]
         assert "".join(pieces) == ended.decode(tokens[:length])
         assert len(pieces) == length + 1  # nothing is generated after it
@@ -86,8 +86,8 @@ def test_a_sample_ends_at_any_of_the_ends(model: GPT) -> None:
 
 def test_each_sample_ends_by_itself(model: GPT) -> None:
     ends = tuple(range(0, 257, 8))
-    writer = Writer(model, tokenizer(bos_id=START, eos_ids=ends), None)
-    endless = Writer(model, tokenizer(bos_id=START), None)
+    writer = Writer(model, tokenizer(bos_id=START, eos_ids=ends))
+    endless = Writer(model, tokenizer(bos_id=START))
     columns = list(zip(*writer.stream(settings("Once", 1.0), 4), strict=True))
     assert len(columns) == 4
     texts = ["".join(column) for column in columns]
@@ -104,5 +104,5 @@ def test_a_character_that_is_cut_by_the_end_is_shown(
     monkeypatch.setattr(
         "inference.writer.generate", lambda *_, **__: (torch.tensor([each]) for each in tokens)
     )
-    writer = Writer(model, tokenizer(eos_ids=(START,)), None)
+    writer = Writer(model, tokenizer(eos_ids=(START,)))
     assert writer.write(settings("")) == "a\ufffd"

@@ -162,7 +162,7 @@ def size_of_page(model: GPT, steps: int) -> int:
     replace_values(model, values)
     packed = [pack(values_of(model), "float16")] * steps
     run = {"prompt": first_prompt(spare_corpus(), tokenizer, 64)}
-    data = describe(model, range(steps), "float16", tokenizer, "\n\n", run)
+    data = describe(model, range(steps), "float16", tokenizer, run)
     return len(live_page(data, packed, "a run", "about it").encode())
 
 

@@ -25,7 +25,7 @@ ENCODE = """({ Tokenizer }, { data, texts }) => {
 
 
 def page_data(tokenizer: Tokenizer) -> dict[str, Any]:
-    data = tokenizer_data(tokenizer, None)
+    data = tokenizer_data(tokenizer)
     return {**data, "classes": character_classes(data["pattern"])}
 
 

@@ -37,7 +37,7 @@ def expected(
 ) -> tuple[list[float], list[float], list[torch.Tensor]]:
     """PyTorch's losses, its largest probabilities of next tokens, and its weights of attention."""
     opened = open_run(run, "last")
-    ids = torch.tensor([opened.tokenizer.encode((opened.config.document_end or "") + text)])
+    ids = torch.tensor([opened.tokenizer.encode((opened.tokenizer.document_end or "") + text)])
     with torch.no_grad(), record_attention(opened.model) as maps:
         if heads:
             with ablate(opened.model, heads, "zero"):

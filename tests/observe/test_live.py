@@ -44,9 +44,7 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     text = pack(values_of(model), "float16")
     assert (tmp_path / "live/0.bin").read_bytes() == zlib.decompress(base64.b64decode(text))
     found = json.loads((tmp_path / "live/model.json").read_text())
-    assert found == json.loads(
-        json.dumps(describe(model, [], "float16", tokenizer, None, found["run"]))
-    )
+    assert found == json.loads(json.dumps(describe(model, [], "float16", tokenizer, found["run"])))
     assert found["run"]["name"] == "a hen"
 
 
