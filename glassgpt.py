@@ -36,11 +36,7 @@ def _check_packages() -> None:
 
 _check_packages()
 
-from inference.opening import (  # noqa: E402
-    OpenRun,
-    Reading,
-    open_run,
-)
+from inference.opening import OpenRun, Reading, open_run  # noqa: E402
 from inference.results import results  # noqa: E402
 from live.notebook import look  # noqa: E402
 from model import (  # noqa: E402

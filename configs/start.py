@@ -8,13 +8,13 @@ from pathlib import Path
 
 from common.errors import UserError, print, printable
 from common.files import naming
-from configs.code import code_version
 from configs.schema import TrainConfig
 from configs.settings import Settings
 from data.corpora import load_dataset
 from data.corpus import Corpus
 from data.tokens import Dataset
 from observe.wandb import check_installed
+from training.code import code_version
 from training.config import check_training_memory
 from training.device import check_compiler
 from training.distributed import Ranks
