@@ -3,7 +3,6 @@ continued."""
 
 from __future__ import annotations
 
-import copy
 import os
 import shlex
 from pathlib import Path
@@ -69,7 +68,7 @@ class Settings(NamedTuple):
 def open_settings(today: Values) -> Settings:
     """The settings of the run that the composed settings `today` ask for. Raises UserError if they
     contradict each other, or if a run cannot be started or continued with them."""
-    today = typed(TrainConfig, today)
+    today = typed(TrainConfig, today)  # a copy, which may be changed
     match today:
         case {"resume": "auto"}:
             if is_in_sweep():
@@ -85,7 +84,7 @@ def open_settings(today: Values) -> Settings:
 
 def _started(today: Values) -> Settings:
     """The settings of a new run, which may start from another."""
-    values = copy.deepcopy(today) | {"resume": None, "run_dir": _run_dir(today)}
+    values = today | {"resume": None, "run_dir": _run_dir(today)}
     _check_data(values)
     check_new(values["run_dir"])
     pretrained = None
@@ -123,7 +122,6 @@ def _auto(today: Values) -> Settings:
                 f"another folder, or change them with resume={shlex.quote(path)}"
             )
     values = _stored(run) | {"cache_dir": today["cache_dir"]}
-    today = copy.deepcopy(today)
     _check_data(today)
     is_same = today["data"] == values["data"]
     return _continued(run, values, trusts_data=is_same)._replace(is_auto=True)
@@ -140,6 +138,7 @@ def _resumed(run: Run, today: Values) -> Settings:
         if name in given:
             raise UserError(f"{name}: cannot be combined with resume: {reason}; leave {name} out")
     values = _stored(run)
+    was = flat(values)
     # Not the run's: it may come from somebody else, and must not decide where files are written.
     values["cache_dir"] = today["cache_dir"]
     for name in given:
@@ -151,7 +150,7 @@ def _resumed(run: Run, today: Values) -> Settings:
             source, target = source[group], target[group]
         target[key] = source[key]
     _check_data(values)
-    was, now = flat(_stored(run)), flat(typed(TrainConfig, values))
+    now = flat(typed(TrainConfig, values))
     refused = [
         name for name in was | now if name.startswith(FIXED) and was.get(name) != now.get(name)
     ]

@@ -220,7 +220,7 @@ class Tokenizer:
             content = read_text(folder / file, MOST)
             document_end = about["document_end"]
             if not isinstance(document_end, str | None):
-                raise TypeError(f"document_end: {document_end!r:.80} is no text")
+                raise TypeError(f"document_end: {document_end!r:.80} is not a string")
             engine = HuggingFace(content) if is_imported else Tiktoken.load(about, content)
             return cls(
                 engine,

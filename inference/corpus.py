@@ -22,5 +22,5 @@ def corpus_of(run: Run) -> CorpusConfig | None:
     another format, and has no corpus. Raises UserError if they are damaged."""
     file = run.newest_settings_file  # the text may have been moved since the start
     stored = read_settings(file)
-    values = {name: stored[name] for name in ("data",) if name in stored}
+    values = {"data": stored["data"]} if "data" in stored else {}
     return built(_Settings, values, file, run).data

@@ -113,8 +113,7 @@ def open_run(
     """Open the run in the folder `path`, or the `latest` (see `training.run.find_run`), with its
     checkpoint `checkpoint`, "best" or "last".
 
-    Raises UserError, naming
-    `setting`, if a part of the run is missing or damaged.
+    Raises UserError, naming `setting`, if a part of the run is missing or damaged.
     """
     run = Run.open(str(path), setting)
     config = read_config(run)
@@ -165,12 +164,13 @@ def load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> G
 
 def read_config(run: Run) -> RunConfig:
     """The settings that opening a run needs. Raises UserError if they are damaged."""
-    file = run.newest_settings_file  # the text may have been moved since the start
+    file = run.newest_settings_file
     stored = read_settings(file)
     name = stored.get("name")
-    parts: dict[str, Any] = {part: stored[part] for part in ("model",) if part in stored}
-    parts["name"] = name if isinstance(name, str) else ""
-    return built(RunConfig, parts, file, run)
+    values: dict[str, Any] = {"name": name if isinstance(name, str) else ""}
+    if "model" in stored:
+        values["model"] = stored["model"]
+    return built(RunConfig, values, file, run)
 
 
 def read_section(run: Run, name: str, kind: type[Config]) -> Config:
