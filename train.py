@@ -16,7 +16,14 @@ from common.settings import Values
 from configs.cli import overridden, run_script
 from configs.schema import TrainConfig
 from configs.settings import Settings, is_in_sweep, open_settings
-from configs.start import check_machine, find_start, is_finished, load_data, start_run
+from configs.start import (
+    check_machine,
+    find_start,
+    finished_result,
+    is_finished,
+    load_data,
+    start_run,
+)
 from data.corpus import Corpus
 from data.tokens import Dataset
 from inference.opening import load_model, new_model
@@ -61,19 +68,17 @@ def train(settings: Settings) -> float | None:
     keep_freed_memory()
     with join_ranks(choose_device(config.trainer.device)) as ranks:
         check_machine(config, ranks)
-        checkpoint, state = find_start(settings, ranks)
-        if is_finished(settings, state, ranks):
-            assert settings.resumed
-            return settings.resumed.val_bpb
+        start = find_start(settings, ranks)  # from here on, a run to resume is locked
+        if settings.resumed and is_finished(settings, start):
+            return finished_result(settings.resumed, ranks)
         corpus, dataset = load_data(settings, ranks)
-        model = build_model(config, dataset, checkpoint).to(ranks.device)
+        model = build_model(config, dataset, start.weights).to(ranks.device)
         optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
-        if checkpoint and state:
-            load_optimizer(optimizer, checkpoint)
-        run = start_run(settings, dataset, checkpoint, state, ranks)
-        state = state or TrainState()
+        if start.weights and start.resumes:
+            load_optimizer(optimizer, start.weights)
+        run, state = start_run(settings, dataset, start, ranks), start.state
         data = training_data(dataset, config)
-        context = observed(config, run, model, corpus, dataset, state)
+        context = run_context(config, run, model, corpus, dataset, state)
         is_finetuned = config.init_from is not None
         # A new run saves the weights of another, which may be deleted or trained on.
         saves_start = is_finetuned and state.step == 0
@@ -87,9 +92,15 @@ def train(settings: Settings) -> float | None:
             Checkpointing(run.checkpoints, saves_start, run.check_in_place),
             Evaluation(data.validation, data.final_validation, data.token_bytes, is_finetuned),
         ]
-        parallel, batches, seed = ranks.wrap(model), data.batches, config.seed
         trainer = Trainer(
-            config.trainer, parallel, optimizer, batches, state, seed, ranks, callbacks
+            config.trainer,
+            ranks.wrap(model),
+            optimizer,
+            data.batches,
+            state,
+            config.seed,
+            ranks,
+            callbacks,
         )
         with run.in_place():
             summary = trainer.fit()
@@ -113,7 +124,7 @@ def build_model(config: TrainConfig, dataset: Dataset, checkpoint: Path | None) 
     return model
 
 
-def observed(
+def run_context(
     config: TrainConfig,
     run: Run,
     model: GPT,

@@ -21,7 +21,6 @@ from configs.finetuning import finetuned
 from configs.schema import TrainConfig
 from data.sources import is_url
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from inference.pretrained import Pretrained, open_pretrained
 from training.run import RUNS, Run, check_new, is_latest
 from training.stored import read_settings, settings_yaml
 
@@ -38,16 +37,15 @@ class Settings(NamedTuple):
     config: TrainConfig
     run_dir: str | None = None  # of a new run; None: under runs/, named after the time
     resumed: Run | None = None  # the run to continue; None: a new one
-    pretrained: Pretrained | None = None  # the run to start from, as long as nothing is saved
+    pretrained: Run | None = None  # the run to start from, as long as nothing is saved
     is_auto: bool = False  # the same command has started the run that it continues
     trusts_data: bool = True  # `data` comes from the command line, and not with a run
 
     @property
     def tokenizer(self) -> Tokenizer | TokenizerConfig:
         """The tokenizer of the run to resume or to start from, or the settings of a new one."""
-        if self.resumed:
-            return Tokenizer.load(self.resumed.tokenizer_folder)
-        return self.pretrained.tokenizer if self.pretrained else self.config.tokenizer
+        run = self.resumed or self.pretrained
+        return Tokenizer.load(run.tokenizer_folder) if run else self.config.tokenizer
 
     @property
     def yaml(self) -> str:
@@ -65,35 +63,35 @@ class Settings(NamedTuple):
         }
 
 
-def open_settings(today: Values) -> Settings:
-    """The settings of the run that the composed settings `today` ask for. Raises UserError if they
+def open_settings(composed: Values) -> Settings:
+    """The settings of the run that the composed ones ask for. Raises UserError if they
     contradict each other, or if a run cannot be started or continued with them."""
-    today = typed(TrainConfig, today)  # a copy, which may be changed
-    match today:
+    composed = typed(TrainConfig, composed)  # a copy, which may be changed
+    match composed:
         case {"resume": "auto"}:
             if is_in_sweep():
                 raise UserError("resume: auto is how a run of -m continues anyway; leave it out")
-            return _auto(today)
+            return _auto(composed)
         case {"resume": str(path)}:
-            return _resumed(Run.open(path, "resume"), today)
+            return _resumed(Run.open(path, "resume"), composed)
         case _ if is_in_sweep():
-            return _auto(today)
+            return _auto(composed)
         case _:
-            return _started(today)
+            return _started(composed)
 
 
-def _started(today: Values) -> Settings:
+def _started(composed: Values) -> Settings:
     """The settings of a new run, which may start from another."""
-    values = today | {"resume": None, "run_dir": _run_dir(today)}
+    values = composed | {"resume": None, "run_dir": _run_dir(composed)}
     _check_data(values)
     check_new(values["run_dir"])
     pretrained = None
     if values["init_from"] is not None:
         if is_in_sweep() and is_latest(values["init_from"]):
             raise UserError("init_from: each run of -m becomes the latest; give the run's folder")
-        pretrained = open_pretrained(values["init_from"])
-        values = finetuned(values, pretrained.model_config, pretrained.tokenizer_config)
-        values["init_from"] = _lasting_path(str(pretrained.run.path))
+        pretrained = Run.open(values["init_from"], "init_from")
+        values = finetuned(values, pretrained)
+        values["init_from"] = _lasting_path(str(pretrained.path))
     elif values["tokenizer"]["name"] == IMPORTED:
         raise UserError(
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
@@ -102,16 +100,16 @@ def _started(today: Values) -> Settings:
     return Settings(typed(TrainConfig, values), config, config.run_dir, pretrained=pretrained)
 
 
-def _auto(today: Values) -> Settings:
+def _auto(composed: Values) -> Settings:
     """The settings of the run that the same command has started; of a new run if there is none."""
-    path = _run_dir(today)
+    path = _run_dir(composed)
     if path is None:
         raise UserError(
             f"resume: {AUTO} starts or continues the run in run_dir; add run_dir=runs/NAME"
         )
     check_path("run_dir", path)
     if not Path(path, "config.yaml").is_file():
-        return _started(today)
+        return _started(composed)
     run = Run.open(path, "run_dir")
     if changed := sorted(_arguments(run) ^ {*HydraConfig.get().overrides.task}):
         names = sorted({each.partition("=")[0] for each in changed} - {*WHERE})
@@ -121,14 +119,14 @@ def _auto(today: Values) -> Settings:
                 f"{setting}: {path} was started with other settings ({', '.join(names)}); give "
                 f"another folder, or change them with resume={shlex.quote(path)}"
             )
-    values = _stored(run) | {"cache_dir": today["cache_dir"]}
-    _check_data(today)
-    is_same = today["data"] == values["data"]
+    values = _stored(run) | {"cache_dir": composed["cache_dir"]}
+    _check_data(composed)
+    is_same = composed["data"] == values["data"]
     return _continued(run, values, trusts_data=is_same)._replace(is_auto=True)
 
 
-def _resumed(run: Run, today: Values) -> Settings:
-    """The newest settings of a run, with the overridden ones of `today` on top."""
+def _resumed(run: Run, composed: Values) -> Settings:
+    """The newest settings of a run, with the composed ones that the command line sets on top."""
     given = overridden()
     for name, reason in (
         ("init_from", "the run continues with its own weights"),
@@ -140,12 +138,13 @@ def _resumed(run: Run, today: Values) -> Settings:
     values = _stored(run)
     was = flat(values)
     # Not the run's: it may come from somebody else, and must not decide where files are written.
-    values["cache_dir"] = today["cache_dir"]
+    values["cache_dir"] = composed["cache_dir"]
     for name in given:
-        if name == "resume" or (name == "data" and today["data"]["name"] == values["data"]["name"]):
-            continue  # for the sake of data.path: the defaults of the others may not be the run's
+        is_same_corpus = composed["data"]["name"] == values["data"]["name"]
+        if name == "resume" or (name == "data" and is_same_corpus):
+            continue  # with data=, other settings of the corpus keep the values of the run
         *groups, key = name.split(".")
-        source, target = today, values
+        source, target = composed, values
         for group in groups:
             source, target = source[group], target[group]
         target[key] = source[key]
@@ -168,7 +167,7 @@ def _continued(run: Run, values: Values, trusts_data: bool) -> Settings:
     config = build(TrainConfig, values)
     pretrained = None
     if config.init_from is not None and not run.checkpoints:
-        pretrained = open_pretrained(config.init_from)
+        pretrained = Run.open(config.init_from, "init_from")
     values = typed(TrainConfig, values)
     return Settings(values, config, resumed=run, pretrained=pretrained, trusts_data=trusts_data)
 
@@ -198,16 +197,16 @@ def _arguments(run: Run) -> set[str]:
         return set()
 
 
-def _run_dir(today: Values) -> str | None:
+def _run_dir(composed: Values) -> str | None:
     """The folder of a new run; None: under runs/, named after the time."""
     if is_in_sweep():
-        if today["run_dir"] is not None:
+        if composed["run_dir"] is not None:
             raise UserError("run_dir: with -m every run has its own; give hydra.sweep.dir instead")
         hydra = HydraConfig.get()
         return str(Path(hydra.sweep.dir) / hydra.sweep.subdir)
-    if today["run_dir"] is None and today["name"]:
-        return str(RUNS / today["name"])
-    return today["run_dir"]
+    if composed["run_dir"] is None and composed["name"]:
+        return str(RUNS / composed["name"])
+    return composed["run_dir"]
 
 
 def _check_data(values: Values) -> None:

@@ -79,9 +79,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def assert_refused(here: Path, *settings: str, words: tuple[str, ...]) -> None:
     before = files(here)
-    # An experiment chooses its own optimizer.
-    base = TEXT if any("experiment=" in setting for setting in settings) else FINETUNE
-    done = command("train", *base, "run_dir=new", *settings, cwd=here)
+    done = command("train", *FINETUNE, "run_dir=new", *settings, cwd=here)
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     for word in ("error: ", *words):
@@ -143,7 +141,6 @@ def test_the_settings_of_the_new_run_are_those_of_the_base(here: Path) -> None:
         (["tokenizer=bpe"], ["tokenizer: ", "init_from"]),
         (["tokenizer.vocab_size=300"], ["tokenizer.vocab_size: ", "init_from"]),
         (["tokenizer.name=hugging_face"], ["tokenizer.name: ", "init_from"]),
-        (["experiment=shakespeare_fast"], ["model.n_layers", "tokenizer.vocab_size: "]),
         (["model.context_length=33"], ["model.context_length: 33", "init_from", "at most 32"]),
         (["model.context_length=0"], ["model.context_length: 0"]),
         (["model.dropout=1"], ["model.dropout: 1"]),
@@ -193,20 +190,6 @@ def test_documents_that_a_tokenizer_cannot_end_are_noted(here: Path) -> None:
     assert "no token that ends a document, so an empty line separates" in done.stderr
     opened = open_run(here / "new")
     assert opened.tokenizer.beginning() == ([*b"\n\n"], False)
-
-
-def test_a_tokenizer_that_spells_the_text_badly_is_noted(tmp_path: Path) -> None:
-    tales = ("data.n_bytes=200000", "tokenizer=bpe", "tokenizer.vocab_size=512")
-    settings = (*MODEL, *TRAINER, "trainer.max_steps=2")
-    succeed("train", *settings, *tales, "run_dir=base", cwd=tmp_path)
-    fine = (*TRAINER, "trainer.max_steps=1", "init_from=base", "data=text")
-    (tmp_path / "notes.txt").write_text("\u6f22\u5b57\u304b\u306a\u3002" * 2000)
-    done = command("train", *fine, "data.path=notes.txt", "run_dir=far", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "note: a token spells 1.0 bytes of this text, and 2." in done.stderr
-    (tmp_path / "tale.txt").write_text("Once there was a brave hen named Kate. " * 500)
-    done = command("train", *fine, "data.path=tale.txt", "run_dir=near", cwd=tmp_path)
-    assert done.returncode == 0 and "a token spells" not in done.stderr, done.stderr
 
 
 def test_the_newest_good_checkpoint_is_used(here: Path) -> None:
@@ -356,3 +339,15 @@ def test_the_experiment_and_what_overrides_it(here: Path) -> None:
     assert stored["optimizer"]["lr"] == 7e-4
     assert stored["optimizer"]["warmup_steps"] == experiment["optimizer"]["warmup_steps"]
     assert stored["trainer"]["batch_size"] == experiment["trainer"]["batch_size"]
+
+
+def test_an_experiment_changes_neither_model_nor_tokenizer(here: Path) -> None:
+    settings = ("init_from=runs/base", "experiment=shakespeare_fast", *TEXT, *TRAINER)
+    succeed("train", *settings, "trainer.max_steps=1", "run_dir=fine", cwd=here)
+    base, fine = (
+        yaml.safe_load((here / run / "config.yaml").read_text()) for run in ("runs/base", "fine")
+    )
+    assert fine["tokenizer"] == base["tokenizer"]
+    assert fine["model"]["n_layers"] == base["model"]["n_layers"]
+    experiment = yaml.safe_load((ROOT / "configs/experiment/shakespeare_fast.yaml").read_text())
+    assert fine["optimizer"]["lr"] == float(experiment["optimizer"]["lr"])

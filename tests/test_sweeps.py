@@ -160,7 +160,7 @@ def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_p
     (stopped / "summary.json").unlink()
     shutil.rmtree(stopped / "checkpoints/step-000006")
     again = succeed(*sweep, cwd=tmp_path)
-    assert "sweep/0_seed=1 has already completed its 6 steps" in again
+    assert "sweep/0_seed=1 is finished: nothing to do" in again
     assert "continuing sweep/1_seed=2 from step 3" in again
     assert (last_checkpoint(stopped) / "model.safetensors").read_bytes() == expected
     assert {path: path.stat().st_mtime_ns for path in before} == before

@@ -211,9 +211,7 @@ def test_overrides_of_a_resume_are_kept(tiny: Path, run: Path, tmp_path: Path) -
     assert (tmp_path / "run/config.yaml").read_bytes() == config
     changed = ", optimizer.lr=0.001, trainer.max_steps=8\n"
     assert changed in (tmp_path / "run/train.log").read_text()
-    assert "has already completed its 8 steps: nothing to do" in succeed(
-        "train", "resume=run", cwd=tmp_path
-    )
+    assert "is finished: nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
     succeed("train", "resume=run", "trainer.max_steps=9", cwd=tmp_path)
     stored = yaml.safe_load((tmp_path / "run/resumed.yaml").read_text())
     assert stored["optimizer"]["lr"] == 1e-3 and stored["trainer"]["max_steps"] == 9
@@ -226,11 +224,11 @@ def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
     auto, run = (*TINY, "resume=auto", "name=Ida's hen"), tmp_path / "runs/Ida's hen"
     assert "continuing" not in succeed("train", *auto, cwd=tmp_path)
     assert yaml.safe_load((run / "config.yaml").read_text())["resume"] is None
-    assert "already completed its 6 steps" in succeed("train", *auto, cwd=tmp_path)
+    assert "is finished: nothing to do" in succeed("train", *auto, cwd=tmp_path)
     done = command("train", *auto, "optimizer.lr=0.001", cwd=tmp_path)
     assert done.returncode == 2 and "was started with other settings (optimizer.lr)" in done.stderr
     succeed("train", f"resume={run}", "trainer.max_steps=8", cwd=tmp_path)
-    assert "already completed its 8 steps" in succeed("train", *auto, cwd=tmp_path)
+    assert "is finished: nothing to do" in succeed("train", *auto, cwd=tmp_path)
     assert [line["step"] for line in metrics(run)] == [2, 3, 4, 6, 6, 8, 8]
 
 
@@ -247,7 +245,7 @@ def test_an_experiment_and_a_finetuned_run_continue(tmp_path: Path) -> None:
     base = ("experiment=finetune", "init_from=base", "data=text", "data.path=notes.txt")
     auto = (*base, "resume=auto", "run_dir=run", "trainer.max_steps=4", "trainer.batch_size=4")
     assert "starting from" in succeed("train", *auto, cwd=tmp_path)
-    assert "already completed its 4 steps" in succeed("train", *auto, cwd=tmp_path)
+    assert "is finished: nothing to do" in succeed("train", *auto, cwd=tmp_path)
     done = command("train", *auto, "init_from=run", cwd=tmp_path)
     assert done.returncode == 2 and "other settings (init_from)" in done.stderr
 
