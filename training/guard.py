@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
 from common.errors import UserError
 from training.callback import Callback
@@ -68,48 +65,10 @@ class NonFiniteGuard(Callback):
 
 
 def diverged(trainer: Trainer, reason: str) -> Diverged:
-    """The exception to raise; logs the batch of the last step and the model's activations."""
-    step, ranks = trainer.state.step, trainer.ranks
-    inputs, _ = trainer.batches(max(step - 1, 0))
-    shard = ranks.shard_batch(inputs).to(ranks.device)
-    largest = largest_activations(trainer.model, shard, trainer.autocast)
+    """The exception to raise, which is also logged."""
+    step = trainer.state.step
     log.error("diverged at step %d: %s", step, reason)
-    log.error("largest activations: %s", largest)
-    log.error("batch: %s", inputs.tolist())
-    listed = ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
     return Diverged(
-        f"optimizer.lr: training diverged at step {step}: {reason}. Largest activations of its "
-        f"batch: {listed}. The batch is in train.log; saved checkpoints are finite. "
+        f"optimizer.lr: training diverged at step {step}: {reason}. Saved checkpoints are finite. "
         "Lower optimizer.lr, raise optimizer.warmup_steps or lower trainer.max_grad_norm"
     )
-
-
-@torch.no_grad()
-def largest_activations(
-    model: nn.Module, inputs: Int[Tensor, "batch query"], autocast: AbstractContextManager
-) -> dict[str, float]:
-    """The largest absolute output of each part of the model (its children, and the members of its
-    lists), by name; NaN where an output has one. The model reads one sequence at a time, since the
-    logits of a batch can need more memory than a step in training."""
-    largest: dict[str, Tensor] = {}
-
-    def watch(name: str) -> Callable[[nn.Module, object, Tensor], None]:
-        def update(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-            found = output.abs().max()
-            largest[name] = torch.maximum(found, largest.get(name, found))
-
-        return update
-
-    handles = [
-        module.register_forward_hook(watch(name))
-        for name, module in model.named_modules()
-        if re.fullmatch(r"\w+(\.\d+)?", name) and not isinstance(module, nn.ModuleList)
-    ]
-    try:
-        with autocast:
-            for row in inputs.split(1):
-                model(row)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {name: value.item() for name, value in largest.items()}

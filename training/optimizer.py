@@ -8,7 +8,7 @@ SGD with momentum.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class OptimizerConfig:
     weight_decay: float
     warmup_steps: int
     decay_fraction: float
-    decay_power: float = field(default=1.0, kw_only=True)  # that of older runs
+    decay_power: float
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)

@@ -29,7 +29,7 @@ from training.weights import MODEL, OPTIMIZER
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=4, decay_fraction=0.5)
 SGD = preset("optimizer", "sgd", lr=0.3, weight_decay=0.1, warmup_steps=4)
-MUON = MuonConfig("muon", 1e-2, 0.1, 4, 0.5, 0.9, 0.95, momentum=0.95, adamw_lr=3e-3)
+MUON = MuonConfig("muon", 1e-2, 0.1, 4, 0.5, 1.0, 0.9, 0.95, momentum=0.95, adamw_lr=3e-3)
 FINITE = torch.tensor(True)
 every_optimizer = pytest.mark.parametrize(
     "config", [ADAMW, MUON, SGD], ids=["adamw", "muon", "sgd"]
@@ -138,7 +138,7 @@ def test_a_step_that_is_not_finite_changes_nothing(config: OptimizerConfig, valu
 def test_the_schedule_rises_stays_and_falls(
     max_steps: int, warmup: int, decay: float, power: float
 ) -> None:
-    config = AdamWConfig("adamw", 1.0, 0.0, warmup, decay, 0.9, 0.95, decay_power=power)
+    config = AdamWConfig("adamw", 1.0, 0.0, warmup, decay, power, 0.9, 0.95)
     scales = [lr_scale(step, max_steps, config) for step in range(1, max_steps + 1)]
     assert all(0 < scale <= 1 for scale in scales)
     top = scales.index(max(scales))

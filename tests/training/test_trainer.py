@@ -37,7 +37,7 @@ from training.config import TrainerConfig, n_tokens
 from training.device import Precision, autocast
 from training.distributed import Ranks
 from training.evaluation import Evaluation, measure
-from training.guard import Diverged, NonFiniteGuard, largest_activations
+from training.guard import Diverged, NonFiniteGuard
 from training.metrics import Metrics
 from training.optimizer import Optimizer, OptimizerConfig, load_optimizer
 from training.signals import StopOnSignal
@@ -637,12 +637,11 @@ def test_a_skipped_step_is_known_before_its_evaluation(
     assert summary.seconds == 8
 
 
-def test_a_huge_learning_rate_raises(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_huge_learning_rate_raises(tmp_path: Path) -> None:
     made, diary = trainer(tmp_path, replace(CONFIG, max_steps=200, log_every=1), lr=1e30)
-    with pytest.raises(UserError, match=r"optimizer\.lr.*blocks\.0") as caught:
+    with pytest.raises(UserError, match=r"optimizer\.lr.*diverged at step") as caught:
         made.fit()
     assert "lower" in str(caught.value).lower() and "warmup_steps" in str(caught.value)
-    assert "batch: [[" in caplog.text
     assert diary.events[-1][0] == "end"
     assert diary.summary is None
 
@@ -839,28 +838,6 @@ def test_recomputed_blocks_change_nothing_but_memory(tmp_path: Path, precision: 
     for name, each in kept[0].items():
         assert torch.equal(each, kept[1][name]), name
     assert weighed[1] < weighed[0] / 2
-
-
-@pytest.mark.parametrize("broken", [None, 2])
-def test_the_largest_activations_are_those_of_the_batch(broken: int | None) -> None:
-    """The model reads one sequence at a time; NaN in one of them is reported."""
-    torch.manual_seed(0)
-    model = GPT(small_config(1, 2, 16, CONTEXT), VOCAB)
-    inputs = torch.randint(VOCAB - 1, (4, CONTEXT))
-    if broken is not None:
-        inputs[broken, 3] = VOCAB - 1
-        with torch.no_grad():
-            model.token_embedding.weight[VOCAB - 1] = math.nan
-    found = largest_activations(model, inputs, autocast(CPU, "fp32"))
-    assert {"token_embedding", "blocks.0", "final_norm", "unembedding"} <= found.keys()
-    with torch.no_grad():
-        for name, expected in (
-            ("token_embedding", model.token_embedding(inputs)),
-            ("unembedding", model(inputs)),
-        ):
-            largest = expected.abs().max().item()
-            assert found[name] == pytest.approx(largest, rel=1e-5, nan_ok=True)
-            assert math.isnan(found[name]) == (broken is not None)
 
 
 def test_measure_counts_every_target_once() -> None:
