@@ -26,7 +26,6 @@ from configs.start import (
 )
 from data.corpus import Corpus
 from data.tokens import Dataset
-from inference.opening import load_model, new_model
 from inference.writer import Writer
 from live.page import is_possible
 from model import GPT
@@ -44,6 +43,7 @@ from training.run import Run
 from training.signals import StopOnSignal, exit_stopped
 from training.state import TrainState
 from training.trainer import Trainer
+from training.weights import load_model
 
 log = logging.getLogger("training")
 
@@ -115,10 +115,11 @@ def train(settings: Settings) -> float | None:
 def build_model(config: TrainConfig, dataset: Dataset, checkpoint: Path | None) -> GPT:
     """The model with the weights of a checkpoint, or without one a new model."""
     torch.manual_seed(config.seed)
+    vocab_size = dataset.tokenizer.vocab_size
     if checkpoint:
-        model = load_model(config.model, dataset.tokenizer, checkpoint)
+        model = load_model(config.model, vocab_size, checkpoint)
     else:
-        model = new_model(config.model, dataset.tokenizer)
+        model = GPT(config.model, vocab_size)
     if config.trainer.activation_checkpointing:
         model.checkpoint_activations()
     return model

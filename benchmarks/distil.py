@@ -29,7 +29,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks import harness
 from data.corpora import load_dataset
-from inference.opening import new_model, open_run
+from inference.opening import open_run
 from model import GPT
 from training.data import training_data
 from training.device import choose_device, keep_freed_memory
@@ -80,7 +80,7 @@ def train_student(teachers: list[Path], *settings: str) -> float:
     length = config.model.context_length
     _, dataset = load_dataset(config.data, opened[0].tokenizer, config.cache_dir, length)
     torch.manual_seed(config.seed)
-    model = new_model(config.model, dataset.tokenizer).to(ranks.device)
+    model = GPT(config.model, dataset.tokenizer.vocab_size).to(ranks.device)
     data = training_data(dataset, config)
     trainer = Trainer(
         config.trainer,

@@ -21,11 +21,10 @@ from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
 from model import GPT, ModelConfig, record_attention
-from training.device import check_memory
 from training.run import Run
 from training.state import load_state
-from training.stored import read_settings, readable
-from training.weights import MODEL, load_weights
+from training.stored import read_settings
+from training.weights import load_model
 
 Config = TypeVar("Config")
 
@@ -121,7 +120,7 @@ def open_run(
     while True:
         folder = run.checkpoints.find(checkpoint, setting)
         try:
-            model = load_model(config.model, tokenizer, folder)
+            model = load_model(config.model, tokenizer.vocab_size, folder)
             step = load_state(folder).step
         except UserError:
             if folder.exists():
@@ -135,31 +134,13 @@ def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
     device = next(opened.model.parameters()).device
     for folder in opened.run.checkpoints.intact():
         try:
-            model = load_model(opened.config.model, opened.tokenizer, folder)
+            model = load_model(opened.config.model, opened.tokenizer.vocab_size, folder)
             step = load_state(folder).step
         except UserError:
             if folder.exists():
                 raise
             continue  # the run is in training and has deleted it
         yield replace(opened, checkpoint=folder, model=model.to(device).eval(), step=step)
-
-
-def new_model(config: ModelConfig, tokenizer: Tokenizer) -> GPT:
-    """A model with new weights for the tokens of a tokenizer."""
-    return GPT(config, tokenizer.vocab_size)
-
-
-def load_model(config: ModelConfig, tokenizer: Tokenizer, checkpoint: Path) -> GPT:
-    """The model with the weights of a checkpoint. Raises UserError if they are damaged or not those
-    of such a model, as far as possible before memory is taken for it."""
-    n_weights = config.n_weights(tokenizer.vocab_size)
-    check_memory(4 * n_weights, torch.device("cpu"), "it", "or another run")
-    with readable(checkpoint / MODEL) as path:
-        if path.stat().st_size < 2 * n_weights:  # of float16, the smallest type
-            raise ValueError("it is too small for the model in config.yaml")
-    model = new_model(config, tokenizer)
-    load_weights(model, checkpoint)
-    return model
 
 
 def read_config(run: Run) -> RunConfig:

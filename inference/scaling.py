@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from common.errors import UserError
 from data.tokenizer import Tokenizer
 from inference.comparison import differing, student
-from inference.opening import new_model, read_config
+from inference.opening import read_config
 from inference.results import Row
+from model import GPT
 from training.run import Run
 
 FEWEST, SPAN = 3, 2  # sizes, and the ratio of the largest to the smallest: less shows no law
@@ -116,7 +117,8 @@ def _sizes(row: Row) -> tuple[int, int, int]:
     """What `NAMES` names, of a run. Its model is built without memory for its weights."""
     run = Run.open(row["run"], "runs")
     with torch.device("meta"):
-        model = new_model(read_config(run).model, Tokenizer.load(run.tokenizer_folder))
+        vocab_size = Tokenizer.load(run.tokenizer_folder).vocab_size
+        model = GPT(read_config(run).model, vocab_size)
     inner = [*model.blocks.parameters(), *model.final_norm.parameters()]
     without_embeddings = sum(parameter.numel() for parameter in inner)
     return model.n_parameters, without_embeddings, model.flops_per_token * row["tokens"]

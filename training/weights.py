@@ -12,6 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from model import GPT, ModelConfig
+from training.device import check_memory
 from training.stored import readable
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
@@ -34,6 +36,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     path.write_bytes(save(plain, {"format": "pt"}))
+
+
+def load_model(config: ModelConfig, vocab_size: int, checkpoint: Path) -> GPT:
+    """The model with the weights of a checkpoint. Raises UserError if they are damaged or not those
+    of such a model, as far as possible before memory is taken for it."""
+    n_weights = config.n_weights(vocab_size)
+    check_memory(4 * n_weights, torch.device("cpu"), "it", "or another run")
+    with readable(checkpoint / MODEL) as path:
+        if path.stat().st_size < 2 * n_weights:  # of float16, the smallest type
+            raise ValueError("it is too small for the model in config.yaml")
+    model = GPT(config, vocab_size)
+    load_weights(model, checkpoint)
+    return model
 
 
 def load_weights(model: nn.Module, checkpoint: Path) -> None:
