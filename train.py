@@ -145,7 +145,6 @@ def run_context(
         write_sample=lambda: writer.write(config.observe.samples),
         first_step=state.step,
         has_page=is_possible(model, dataset.tokenizer),
-        gives_hints=not is_in_sweep(),
         is_in_sweep=is_in_sweep(),
     )
 

@@ -63,9 +63,6 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
     # The processes that some launchers start (submitit) import the modules of the project.
     paths = [str(ROOT), os.environ.get("PYTHONPATH")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    # After a stop, the helpers of a joblib sweep remove what is left, and need not warn of it.
-    warnings = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, warnings))
 
     @wraps(main)
     def job(config: DictConfig) -> object:

@@ -35,8 +35,7 @@ class RunContext:
     write_sample: writes a text with `model`.
     first_step: completed steps at the start.
     has_page: look.py can write a page in which the model runs.
-    gives_hints: whether to print how to watch the run and what to do next: once in a sweep.
-    is_in_sweep: the run is one of many, and prints little.
+    is_in_sweep: the run is one of many, and prints little: not how to watch it and what to do next.
     stopwatch: the time that goes into looking at the model.
     """
 
@@ -49,7 +48,6 @@ class RunContext:
     write_sample: Callable[[], str]
     first_step: int
     has_page: bool
-    gives_hints: bool
     is_in_sweep: bool = False
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 

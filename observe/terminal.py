@@ -42,7 +42,7 @@ class Terminal(Callback):
         settings = context.config
         self.max_steps = settings.trainer.max_steps
         logdir, observe = shlex.quote(str(context.folder.parent)), settings.observe
-        has_tensorboard = observe.tensorboard and context.gives_hints
+        has_tensorboard = observe.tensorboard and not context.is_in_sweep
         self.watch = f"tensorboard --logdir {logdir}" if has_tensorboard else ""
         # TensorBoard's own page has no tabs on a narrow screen.
         has_tab = has_tensorboard and observe.attention.is_on
@@ -152,8 +152,6 @@ class Terminal(Callback):
             f"Run         {self.context.folder}\n\nSample:\n"
         )
         self.console.print(self.measured.sample(step).strip("\n"), soft_wrap=False)
-        if not self.context.gives_hints:
-            return
         run = f"run={shlex.quote(str(self.context.folder))}"
         touch = f"  python look.py {run} html=storyteller.html\n"
         self.console.print(

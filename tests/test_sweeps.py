@@ -47,9 +47,9 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_scaling_experiment_sweeps_by_itself(tmp_path: Path) -> None:
+def test_the_scaling_experiment_names_what_is_swept(tmp_path: Path) -> None:
     few = (*TINY, "model.d_model=16,32,64", "seed=1,2")
-    output = succeed("train", "experiment=scaling", *few, cwd=tmp_path)
+    output = succeed("train", "-m", "experiment=scaling", *few, cwd=tmp_path)
     assert len(runs(tmp_path)) == 6 and "d_model=64" in output
 
 

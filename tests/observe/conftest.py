@@ -43,7 +43,7 @@ def run_context(
     write_sample: Callable[[], str] = lambda: "",
     varied: frozenset[str] = frozenset(),
     has_page: bool = True,
-    gives_hints: bool = True,
+    is_in_sweep: bool = False,
 ) -> RunContext:
     """A run with these settings and a byte tokenizer, whose splits hold all bytes in order."""
     config = build(TrainConfig, plain_values(composed(*overrides)))
@@ -58,7 +58,7 @@ def run_context(
         write_sample=write_sample,
         first_step=0,
         has_page=has_page,
-        gives_hints=gives_hints,
+        is_in_sweep=is_in_sweep,
     )
 
 
