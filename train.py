@@ -76,8 +76,9 @@ def train(settings: Settings) -> float | None:
         optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
         if start.weights and start.resumes:
             load_optimizer(optimizer, start.weights)
-        run, state = start_run(settings, dataset, start, ranks), start.state
-        data = training_data(dataset, config)
+        run = start_run(settings, dataset, start, ranks)
+        state = start.state
+        prepared = training_data(dataset, config)
         context = run_context(config, run, model, corpus, dataset, state)
         is_finetuned = config.init_from is not None
         # A new run saves the weights of another, which may be deleted or trained on.
@@ -87,26 +88,28 @@ def train(settings: Settings) -> float | None:
         callbacks = [
             StopOnSignal(),
             NonFiniteGuard(),
-            Metrics(data.token_bytes),
+            Metrics(prepared.token_bytes),
             *(build_observers(config.observe, context) if ranks.is_main else []),
             Checkpointing(run.checkpoints, saves_start, run.check_in_place),
-            Evaluation(data.validation, data.final_validation, data.token_bytes, is_finetuned),
+            Evaluation(
+                prepared.validation, prepared.final_validation, prepared.token_bytes, is_finetuned
+            ),
         ]
         trainer = Trainer(
             config.trainer,
             ranks.wrap(model),
             optimizer,
-            data.batches,
-            state,
-            config.seed,
-            ranks,
-            callbacks,
+            batches=prepared.batches,
+            state=state,
+            seed=config.seed,
+            ranks=ranks,
+            callbacks=callbacks,
         )
         with run.in_place():
             summary = trainer.fit()
             if summary and ranks.is_main:
                 run.write_summary(summary)
-        log.info("looking at the model took %s", context.stopwatch)
+        log.info("observers took %s", context.stopwatch)
     if summary is None:
         exit_stopped(trainer, run.path)
     return summary.val_bpb

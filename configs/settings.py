@@ -33,11 +33,10 @@ WHERE = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to th
 class Settings(NamedTuple):
     """The settings of a run, as plain values and as checked dataclasses."""
 
-    values: Values
+    values: Values  # what is stored: `config` before sizes that depend on others are computed
     config: TrainConfig
-    run_dir: str | None = None  # of a new run; None: under runs/, named after the time
     resumed: Run | None = None  # the run to continue; None: a new one
-    pretrained: Run | None = None  # the run to start from, as long as nothing is saved
+    pretrained: Run | None = None  # the run whose weights a new one starts from
     is_auto: bool = False  # the same command has started the run that it continues
     trusts_data: bool = True  # `data` comes from the command line, and not with a run
 
@@ -97,7 +96,7 @@ def _started(composed: Values) -> Settings:
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
         )
     config = build(TrainConfig, values)
-    return Settings(typed(TrainConfig, values), config, config.run_dir, pretrained=pretrained)
+    return Settings(values, config, pretrained=pretrained)
 
 
 def _auto(composed: Values) -> Settings:
@@ -149,7 +148,7 @@ def _resumed(run: Run, composed: Values) -> Settings:
             source, target = source[group], target[group]
         target[key] = source[key]
     _check_data(values)
-    now = flat(typed(TrainConfig, values))
+    now = flat(values)
     refused = [
         name for name in was | now if name.startswith(FIXED) and was.get(name) != now.get(name)
     ]
@@ -168,8 +167,7 @@ def _continued(run: Run, values: Values, trusts_data: bool) -> Settings:
     pretrained = None
     if config.init_from is not None and not run.checkpoints:
         pretrained = Run.open(config.init_from, "init_from")
-    values = typed(TrainConfig, values)
-    return Settings(values, config, resumed=run, pretrained=pretrained, trusts_data=trusts_data)
+    return Settings(values, config, run, pretrained, trusts_data=trusts_data)
 
 
 def _stored(run: Run) -> Values:

@@ -126,14 +126,14 @@ def start_run(settings: Settings, dataset: Dataset, start: Start, ranks: Ranks) 
         run.start_log()
         if settings.resumed:
             print(printable(f"continuing {run.path} from step {start.state.step}"))
+            run.store_settings(settings.yaml)
         if start.weights and not start.resumes:
             _report_pretrained(dataset, start.weights)
-        run.store_settings(settings.yaml)
     return run
 
 
 def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Run:
-    run, path = None, settings.run_dir
+    run, path = None, settings.config.run_dir
     if ranks.is_main:
         with naming(Path(path or RUNS)):
             run = Run.create(

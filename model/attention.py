@@ -108,7 +108,7 @@ def fused_attention(
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch head query d_head"]:
     """The context of `explicit_attention`, from PyTorch's fused kernels, which do not return the
-    weights. `mask` is causal by default."""
+    weights; or from plain products, where these are faster. `mask` is causal by default."""
     n_query, n_key = query.shape[2], key.shape[2]
     if _is_plain_faster(query, value):
         return _plain_attention(query, key, value, mask, dropout)

@@ -74,8 +74,8 @@ class Callback:
         """The loop begins: after 0 completed steps, or where a resumed run continues."""
 
     def on_gradients(self, trainer: Any) -> None:
-        """The gradients of step `state.step` are computed and clipped, and not yet applied. They
-        may not be finite."""
+        """The gradients of step `state.step` are computed and clipped, and not yet applied: to be
+        read, not changed. They may not be finite."""
 
     def on_step(self, trainer: Any) -> None:
         """Step `state.step` is complete."""

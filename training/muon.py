@@ -59,9 +59,9 @@ class Muon:
     def _update(
         self, parameter: nn.Parameter, is_finite: Bool[Tensor, ""]
     ) -> Float[Tensor, "rows columns"]:
-        """The gradient with Nesterov momentum, in the dtype in which it is orthogonalised: bfloat16
-        if the device computes it fast, else float32. (The squares of a gradient can be too small
-        for float16.)"""
+        """The gradient with Nesterov momentum, in the dtype in which it is orthogonalised, whatever
+        `trainer.precision` is: bfloat16 if the device computes it fast, else float32. (The squares
+        of a gradient can be too small for float16.)"""
         assert parameter.grad is not None
         average = self.state[parameter]["momentum_buffer"]
         # Without finite gradients, the average stays what it is.

@@ -199,7 +199,7 @@ class OptimizerKind(NamedTuple):
     inside the blocks, the embedding matrices, and the norms and biases."""
 
     config: type[OptimizerConfig]
-    rules: Callable[[Any, Parameters, Parameters, Parameters], list[Rule]]
+    build: Callable[[Any, Parameters, Parameters, Parameters], list[Rule]]
 
 
 # By optimizer.name. A new optimizer also needs configs/optimizer/<name>.yaml.
@@ -215,7 +215,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, max_steps: int) -> None:
         self.config, self.max_steps = config, max_steps
-        self.rules = OPTIMIZERS[config.name].rules(config, *_group_parameters(model))
+        self.rules = OPTIMIZERS[config.name].build(config, *_group_parameters(model))
         self._names = {parameter: name for name, parameter in model.named_parameters()}
 
     def step(self, number: int, is_finite: Bool[Tensor, ""]) -> float:

@@ -81,7 +81,7 @@ class Run:
     def create(
         cls,
         path: str | None,
-        config: str,
+        settings: str,
         hydra: Mapping[str, str],
         tokens_sha256: str,
         save_tokenizer: Callable[[Path], None],
@@ -89,7 +89,7 @@ class Run:
     ) -> Run:
         """A new run at `path`, by default in a folder under `runs/` named after the time.
 
-        `config` is the text of config.yaml; `hydra` maps names of files in .hydra/ to their texts;
+        `settings` is the text of config.yaml; `hydra` maps names of files in .hydra/ to texts;
         `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` writes into a
         folder; `code` is the text of code.json. The new run is locked.
 
@@ -97,7 +97,7 @@ class Run:
         """
         started = {"started": time.time(), "tokens_sha256": tokens_sha256}
         texts = {f".hydra/{name}": text for name, text in hydra.items()}
-        texts |= {"data.json": json.dumps(started) + "\n", "config.yaml": config}
+        texts |= {"data.json": json.dumps(started) + "\n", "config.yaml": settings}
         if code is not None:
             texts["code.json"] = code
         for target in _new_folders() if path is None else [Path(path)]:
@@ -237,12 +237,13 @@ class Run:
         logger.setLevel(logging.INFO)
         logger.propagate = False
 
-    def store_settings(self, config: str) -> None:
-        """Keep the settings that a resume changes; the next resume starts from them."""
+    def store_settings(self, settings: str) -> None:
+        """Keep the settings that a resume changes; the next resume starts from them. `settings` is
+        the text of resumed.yaml."""
         before = self.newest_settings_file.read_text(encoding="utf-8")
-        was, now = (flat(yaml.safe_load(text)) for text in (before, config))
+        was, now = (flat(yaml.safe_load(text)) for text in (before, settings))
         if was != now:
-            replace_text(self.resumed_file, config)
+            replace_text(self.resumed_file, settings)
             changed = [f"{name}={value}" for name, value in now.items() if was.get(name) != value]
             log = logging.getLogger("training")
             log.info("changed from now on: %s", ", ".join(changed))

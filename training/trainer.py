@@ -135,6 +135,7 @@ class Trainer:
                 loss = self.loss(self.parallel, x, y) / count
             self.scaler.scale(loss).backward()
             total += loss.detach()
+        # From here on, `state.step` is the number of this step, which counts from 1.
         state.step, state.tokens = state.step + 1, state.tokens + targets.numel()
         self.targets = targets
         self.scaler.unscale(self.model.parameters())
