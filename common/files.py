@@ -24,9 +24,21 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 SUMS = "SHA256SUMS"
-HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 TEMPORARY = re.compile(r"\.glassgpt-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{16}")  # host, process, random
 ABANDONED = 24 * 3600  # seconds without a change, after which the process on another host is gone
+
+
+def _host() -> str:
+    """Eight digits that are equal in processes that see each other's process ids: of a boot of a
+    machine and, on Linux, one PID namespace, such as that of a container."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):  # other systems lack both files
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))  # "pid:[4026531836]"
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:8]
+
+
+HOST = _host()
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -53,8 +65,6 @@ def read_json(path: Path, most: int = 1 << 20) -> Any:
     """The value in a JSON file. Raises as `read_text` does, and ValueError for damaged JSON."""
     try:
         return json.loads(read_text(path, most))
-    except json.JSONDecodeError:
-        raise
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except ValueError as error:
@@ -266,34 +276,25 @@ def _beside(path: Path) -> Path:
     """A temporary name in the same folder, so that renaming stays within one file system. What
     killed processes left there under such names is deleted."""
     with suppress(OSError):
-        for entry in filter(is_temporary, [*path.parent.iterdir()]):
+        for entry in [*path.parent.iterdir()]:
             with suppress(OSError):  # another process deletes it
-                if _is_abandoned(entry):
+                if TEMPORARY.fullmatch(entry.name) and _is_abandoned(entry):
                     _delete(entry)
     return path.with_name(f".glassgpt-{HOST}-{os.getpid()}-{secrets.token_hex(8)}")
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether a file or folder has a temporary name, of this process or another."""
-    return TEMPORARY.fullmatch(path.name) is not None
-
-
 def _is_abandoned(path: Path) -> bool:
     """Whether the process that made a temporary file or folder is gone. If it ran on another host,
-    this is assumed after a day without a change. Raises OSError if the file is deleted meanwhile.
-    """
+    in another container, or before a restart, this is assumed after a day without a change. Raises
+    OSError if the file is deleted meanwhile."""
     _, host, process, _ = path.name.split("-")
     if host == HOST and os.name != "nt":  # on Windows, os.kill would end the process
-        return not _is_alive(int(process))
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it is another user's
+            pass
+        return False
     changed = max(entry.lstat().st_mtime for entry in (path, *path.rglob("*")))
     return changed < time.time() - ABANDONED
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is another user's
-        pass
-    return True

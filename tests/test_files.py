@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -133,6 +134,19 @@ def test_a_loss_of_power_finds_whole_files(
         monkeypatch.setattr(Path, name, partialmethod(move, how=getattr(Path, name)))
     write(tmp_path / "path")
     assert moved and not waiting
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs PID namespaces")
+def test_a_container_of_the_same_name_is_another_host() -> None:
+    """A process does not take that of another PID namespace, whose id it does not see, for gone."""
+    command = [sys.executable, "-c", "from common.files import HOST; print(HOST)"]
+    here = subprocess.check_output(command, text=True)
+    assert subprocess.check_output(command, text=True) == here
+    enter = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    there = subprocess.run([*enter, *command], stdout=PIPE, text=True)
+    if there.returncode:
+        pytest.skip("this system allows no new PID namespaces")
+    assert there.stdout != here
 
 
 WRITE = """if True:
