@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from common.settings import build  # noqa: E402
+from configs.cli import one_line_errors  # noqa: E402
 from configs.schema import TrainConfig  # noqa: E402
 from data.batches import UNSCORED  # noqa: E402
 from data.corpora import load_dataset  # noqa: E402
@@ -83,10 +84,12 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
     costs and does; return it."""
     opened = open_run(path, "last")
     model, names = opened.model, find_names(opened)
-    config = build(TrainConfig, read_settings(opened.run.config_file))
+    if missing := [name(head) for head in heads if head not in heads_of(model)]:
+        sys.exit(f"--without: {path} has no head {missing[0]}")
+    config = build(TrainConfig, read_settings(opened.run.newest_settings_file))
     length = config.model.context_length
     _, dataset = load_dataset(
-        config.data, opened.tokenizer, ".cache", length, trusted=True, say=print
+        config.data, opened.tokenizer, ".cache", length, trusted=False, say=print
     )
     data = training_data(dataset, config)
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
@@ -118,7 +121,7 @@ def find_names(opened: OpenRun) -> Names:
     data, tokenizer = corpus_of(opened.run), opened.tokenizer
     if not isinstance(data, TalesConfig):
         sys.exit(f"{opened.run.path}: was not trained on tales")
-    corpus, _ = load_dataset(data, tokenizer, ".cache", 1, ("val",), trusted=True, say=print)
+    corpus, _ = load_dataset(data, tokenizer, ".cache", 1, ("val",), trusted=False, say=print)
     tales = tale_roles(corpus, tokenizer, N_TALES, opened.config.model.context_length)
     if tales is None:
         sys.exit(f"{opened.run.path}: has a tokenizer with which the floor of a token is not known")
@@ -223,15 +226,28 @@ def name(head: Head) -> str:
     return f"L{head[0]}H{head[1]}"
 
 
-if __name__ == "__main__":
+def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="How runs on tales know which name comes next.")
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
-    parser.add_argument("--without", help="a head, such as L1H0: train the run without it")
+    parser.add_argument("--without", type=read_head, help="a head: train the run without it")
     parser.add_argument("--step", type=int, help="the checkpoint from which it is trained")
-    given = parser.parse_args()
-    if given.without is None:
-        main(given.runs)
-    else:
-        layer, head = map(int, re.findall(r"\d+", given.without))
-        for run in given.runs:
-            train_without(run, given.step, [(layer, head)])
+    given = parser.parse_args(arguments)
+    if (given.without is None) != (given.step is None):
+        parser.error("--without and --step: give both, or neither")
+    return given
+
+
+def read_head(text: str) -> Head:
+    if not (match := re.fullmatch(r"L(\d+)H(\d+)", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a head, such as L1H0")
+    return int(match[1]), int(match[2])
+
+
+if __name__ == "__main__":
+    given = read_arguments()
+    with one_line_errors():
+        if given.without is None:
+            main(given.runs)
+        else:
+            for run in given.runs:
+                train_without(run, given.step, [given.without])
