@@ -132,15 +132,17 @@ class Shape(NamedTuple):
 
 
 def compose(*settings: str) -> TrainConfig:
-    """The config of a run of train.py with these settings."""
+    """The config of a run of train.py with these settings, as its command line reads them."""
     import hydra
 
-    from common.settings import build
-    from configs.cli import plain_values
+    from common.settings import all_settings, build
+    from configs.cli import plain_values, quote
     from configs.schema import TrainConfig
 
+    types = all_settings(TrainConfig)
+    overrides = [quote(setting, types, sweeps=False) for setting in settings]
     with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return build(TrainConfig, plain_values(hydra.compose("train", [*settings])))
+        return build(TrainConfig, plain_values(hydra.compose("train", overrides)))
 
 
 def configure(shape: Shape, *settings: str) -> TrainConfig:

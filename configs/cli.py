@@ -243,7 +243,7 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
     ]
-    overrides = [_quote(override, types, "multirun" in given) for override in overrides]
+    overrides = [quote(override, types, "multirun" in given) for override in overrides]
     if "multirun" in given:
         overrides = [*overrides, _names_of_runs(overrides)]
     return [*flags, *overrides, *([CALLBACK] if script == "train" else [])]
@@ -325,7 +325,7 @@ def _check_form(override: str, types: Mapping[str, Any], kind: type) -> None:
         raise UserError(no_such_setting(name, kind))
 
 
-def _quote(override: str, types: Mapping[str, Any], sweeps: bool) -> str:
+def quote(override: str, types: Mapping[str, Any], sweeps: bool) -> str:
     """A setting with its value in quotes if a text or a choice is asked for; in a sweep, commas
     divide the values, and what Hydra's functions give, such as choice(a, b), is left to it."""
     name, _, value = override.partition("=")

@@ -1,4 +1,4 @@
-"""Hydra's own parser, under every Python."""
+"""Hydra's own parser, under every Python; settings that are composed without a command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hydra._internal.utils import get_args_parser
 
+from benchmarks.harness import compose
 from configs.cli import accept_any_help
+from data.shakespeare import ShakespeareConfig
 
 add_argument = argparse._ActionsContainer.add_argument
 
@@ -34,3 +36,10 @@ def test_pythons_check_of_help_accepts_hydras_parser(monkeypatch: pytest.MonkeyP
     helps = {action.dest: str(action.help) for action in get_args_parser()._actions}
     assert "Install" in helps["shell_completion"]
     assert helps["version"] == "Show Hydra's version and exit"
+
+
+def test_benchmarks_read_settings_as_the_command_line_does() -> None:
+    path = "/a folder/it's {1}, 2=${x}.txt"
+    config = compose("experiment=shakespeare_fast", f"data.path={path}", "name=1", "seed=7")
+    assert isinstance(config.data, ShakespeareConfig) and config.data.path == path
+    assert config.name == "1" and config.seed == 7
