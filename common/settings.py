@@ -54,12 +54,15 @@ def typed(
     OmegaConf.set_readonly(schema, False)  # that of a frozen dataclass is
     found: Values = {}
     for name, part in parts.items():
-        full_name = prefix + name
-        value = values.get(name, "???" if part.default is MISSING else part.default)
-        if value == "???":  # as OmegaConf and Hydra mark what must be given
+        full_name, hint = prefix + name, hints[name]
+        value = values.get(name, part.default)
+        if value is MISSING or (value is None and hint is str):
             raise UserError(f"{full_name}: is missing; give {full_name}=...")
-        if value is not None and (below := _below(hints[name], value, full_name)):
+        if value is not None and (below := _below(hint, value, full_name)):
             found[name] = typed(below, value, f"{full_name}.", root)
+            continue
+        if isinstance(value, str) and hint in (str, str | None):
+            found[name] = value  # OmegaConf would read ??? as missing
             continue
         try:
             schema[name] = literal(value)

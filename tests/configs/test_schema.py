@@ -19,6 +19,7 @@ from common.errors import UserError
 from common.settings import Values, build, flat, literal, typed
 from configs.cli import choices, plain_values, read_arguments
 from configs.schema import TrainConfig
+from convert import ConvertConfig
 from data.tales import TalesConfig
 from model import GPT
 from shapes import ShapesConfig
@@ -141,12 +142,13 @@ def test_public_settings_exist() -> None:
 @settings(max_examples=20)
 @example(text="'all in quotes'")
 @example(text='"Hi"')
+@example(text="???")
 @given(text=st.text(min_size=1).filter(lambda text: text != "null"))
 def test_free_text_is_taken_literally(key: str, text: str) -> None:
     group = ["data=text"] if key.startswith("data.") else []
     script = "sample" if key == "prompt" else "train"
     config = composed(*read([*group, f"{key}={text}"], script), name=script)
-    assert OmegaConf.select(config, key) == text
+    assert flat(typed(settings_of(script), plain_values(config)))[key] == text
 
 
 def jobs(*arguments: str) -> list[list[str]]:
@@ -247,6 +249,8 @@ def test_a_setting_that_is_missing_is_named_in_full() -> None:
     del values["observe"]["samples"]["top_k"]
     with pytest.raises(UserError, match=r"^observe\.samples\.top_k: is missing"):
         build(TrainConfig, values)
+    with pytest.raises(UserError, match=r"^to: is missing; give to="):
+        build(ConvertConfig, plain_values(composed(name="convert")))
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "- 1", "\x00", "a: &b 1\nc: *b", "_target_: os"])
