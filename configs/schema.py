@@ -65,8 +65,9 @@ class TrainConfig:
     observe: ObserveConfig
 
     def __post_init__(self) -> None:
-        if self.name in ("", "..") or (self.name and Path(self.name).name != self.name):
-            raise ValueError(f"name: {self.name!r} is not the name of a folder; give one")
+        name = self.name  # one that begins with a dot would not be found as the latest
+        if name is not None and (name[:1] in ("", ".") or Path(name).name != name):
+            raise ValueError(f"name: {name!r} is not the name of a folder; give one")
         check_range("seed", self.seed, 0, 2**63 - 1)
         check_folder("cache_dir", self.cache_dir)
 
