@@ -47,17 +47,7 @@ def read_settings(file: Path) -> dict[str, Any]:
         raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
     if not isinstance(settings, dict):
         raise UserError(f"{file}: does not contain settings; choose another run")
-    if reserved := next(_reserved_keys(settings), None):  # such as Hydra's _target_
-        raise UserError(f"{file}: {reserved}: no such setting; choose another run")
     return settings
-
-
-def _reserved_keys(node: object) -> Iterator[str]:
-    """Keys that begin with an underscore, anywhere in nested settings."""
-    if isinstance(node, dict):
-        yield from (str(key) for key in node if str(key).startswith("_"))
-        for value in node.values():
-            yield from _reserved_keys(value)
 
 
 @contextmanager

@@ -253,7 +253,7 @@ def test_a_setting_that_is_missing_is_named_in_full() -> None:
         build(ConvertConfig, plain_values(composed(name="convert")))
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "- 1", "\x00", "a: &b 1\nc: *b", "_target_: os"])
+@pytest.mark.parametrize("text", ["", "a: [", "- 1", "\x00", "a: &b 1\nc: *b"])
 def test_a_damaged_stored_file_is_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml"):
