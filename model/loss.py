@@ -19,7 +19,7 @@ from torch.compiler import is_compiling
 from common.errors import check_choice
 
 PART_BYTES = 1 << 28  # of float32 logits; the loss of more is computed in parts
-UNSCORED = -100  # as a target
+IGNORED = -100  # the default `ignore_index` of PyTorch's cross entropy
 
 
 def cross_entropy(
@@ -69,7 +69,7 @@ def linear_cross_entropy(
     else:
         tokens = hidden.flatten(0, 1), weight, targets.flatten()
         loss = _InParts.apply(*tokens, cap, rows, torch.is_grad_enabled())
-    return loss if reduction == "sum" else loss / (targets != UNSCORED).sum()
+    return loss if reduction == "sum" else loss / (targets != IGNORED).sum()
 
 
 class _InParts(torch.autograd.Function):

@@ -8,7 +8,7 @@ import time
 from jaxtyping import Int
 from torch import Tensor
 
-from model.loss import UNSCORED
+from data.batches import UNSCORED
 from training.callback import Callback, StepMetrics
 from training.trainer import Trainer
 

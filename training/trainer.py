@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from model.loss import UNSCORED
+from data.batches import UNSCORED
 from training.callback import Callback, Summary
 from training.config import TrainerConfig
 from training.device import autocast, choose_precision
