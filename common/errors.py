@@ -11,6 +11,7 @@ import errno
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,6 +51,13 @@ def advice(error: OSError) -> str:
     """What to do about what a file system refuses."""
     known = (text for numbers, text in ADVICE.items() if error.errno in numbers)
     return next(known, "check it, or give another file or folder")
+
+
+def as_argument(path: Path | str) -> str:
+    """A path as the value of a setting such as `resume`, quoted for a shell. Folders with the names
+    of its words are `./auto` and `./null`."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text in ("auto", "null") else text)
 
 
 def printable(text: str) -> str:

@@ -4,7 +4,6 @@ continued."""
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from common.errors import UserError, check_path
+from common.errors import UserError, as_argument, check_path
 from common.files import read_text
 from common.settings import Values, build, flat, typed
 from configs.cli import overridden
@@ -116,7 +115,7 @@ def _auto(composed: Values) -> Settings:
         if names:
             raise UserError(
                 f"{setting}: {path} was started with other settings ({', '.join(names)}); give "
-                f"another folder, or change them with resume={shlex.quote(path)}"
+                f"another folder, or change them with resume={as_argument(path)}"
             )
     values = _stored(run) | {"cache_dir": composed["cache_dir"]}
     _check_data(composed)
@@ -178,7 +177,7 @@ def _stored(run: Run) -> Values:
     if stored.get("data") is None and "converted_from" in stored:
         raise UserError(
             f"{file}: the run was converted, not trained, and has no optimizer state to continue "
-            f"from; finetune it with init_from={shlex.quote(str(run.path))}"
+            f"from; finetune it with init_from={as_argument(run.path)}"
         )
     try:
         build(TrainConfig, stored)

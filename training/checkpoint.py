@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from common.errors import UserError, advice, print
+from common.errors import UserError, advice, as_argument, print
 from common.files import find_change, read_json, remove, replace_folder, replace_text, sha256
 from training.state import STATE, TrainState, read_state, state_json
 from training.weights import MODEL, OPTIMIZER, write_tensors
@@ -190,7 +189,7 @@ class Checkpoints:
         try:
             yield
         except OSError as error:
-            run = shlex.quote(str(self.folder.parent))
+            run = as_argument(self.folder.parent)
             raise UserError(
                 f"{self.folder}: the checkpoint cannot be written ({error.strerror or error}); "
                 f"earlier ones are intact: {advice(error)}, then continue with resume={run}"

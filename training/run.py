@@ -27,7 +27,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 import stat
 import sys
 import time
@@ -41,7 +40,7 @@ from typing import TYPE_CHECKING
 import filelock
 import yaml
 
-from common.errors import UserError, check_path, print
+from common.errors import UserError, as_argument, check_path, print
 from common.files import (
     fsync,
     naming,
@@ -53,7 +52,7 @@ from common.files import (
 from common.settings import flat
 from training.checkpoint import Checkpoints
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what opens a run does not load the callbacks
     from training.callback import Summary
 
 RUNS, LATEST = Path("runs"), "latest"
@@ -323,7 +322,7 @@ def check_new(path: str | None) -> None:
         raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         is_run = (target / "config.yaml").is_file()
-        advice = f", or continue it with resume={shlex.quote(str(path))}" if is_run else ""
+        advice = f", or continue it with resume={as_argument(target)}" if is_run else ""
         raise UserError(f"run_dir: {path} exists; choose another folder{advice}")
     parent = next(folder for folder in target.absolute().parents if folder.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):

@@ -4,14 +4,13 @@ and SIGHUP finish the step, write a checkpoint and stop; SIGUSR1 writes one and 
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from common.errors import print
+from common.errors import as_argument, print
 from training.callback import Callback
 from training.trainer import Trainer
 
@@ -56,6 +55,6 @@ def exit_stopped(trainer: Trainer, run: Path) -> NoReturn:
     """End the process of a run that a signal stopped, with the status of a death by that signal."""
     if trainer.ranks.is_main:
         name, step = signal.Signals(trainer.stop_signal).name, trainer.state.step
-        command = shlex.join(["python", "train.py", f"resume={run}"])
+        command = f"python train.py resume={as_argument(run)}"
         print(f"stopped by {name} after step {step}. To continue: {command}", file=sys.stderr)
     sys.exit(128 + trainer.stop_signal)

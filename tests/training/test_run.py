@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from common.errors import UserError
-from configs.schema import preset
+from configs.cli import read_arguments
+from configs.schema import TrainConfig, preset
 from model import GPT
 from tests.conftest import files, small_config
 from training.callback import Summary
@@ -85,6 +88,19 @@ def test_a_folder_that_a_user_calls_latest_is_that_folder(here: Path, path: str)
     for name in ("latest", "runs/latest"):
         with pytest.raises(UserError, match=rf"^run_dir: .*{name}.* (is reserved|exists)"):
             check_new(name)
+
+
+@pytest.mark.parametrize("name", ["auto", "null", "it's"])
+def test_the_setting_that_continues_a_run_names_its_folder(here: Path, name: str) -> None:
+    """Not the word `auto`, nor nothing: as the command line reads it."""
+    create(name)
+    with pytest.raises(UserError) as caught:
+        check_new(f"./{name}")
+    given = shlex.split(str(caught.value).partition("continue it with ")[2])
+    quoted, *_ = read_arguments(given, "train", TrainConfig)
+    (override,) = OverridesParser.create().parse_overrides([quoted])
+    value = override.value()
+    assert value not in ("auto", None) and Run.open(str(value), "resume").path == Path(name)
 
 
 def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
