@@ -66,7 +66,7 @@ def page(data: Any, versions: Mapping[int, str]) -> str:
 
 
 def _check(data: Any) -> None:
-    """Raises one of several errors."""
+    """Raises some exception unless this is what `describe` returns."""
     tokenizer, run = data["tokenizer"], data["run"]
     sizes = [data["config"][name] for name in ("n_layers", "n_heads", "context_length")]
     if not (
@@ -86,5 +86,5 @@ def _check(data: Any) -> None:
 
 
 def _source(script: str) -> str:
-    """An inline script, as a policy names it."""
+    """The source expression of an inline script in a Content Security Policy: its SHA-256."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

@@ -36,8 +36,9 @@ N_WORDS = 50_000  # tokens of the validation split, whose words are counted
 class Texts(NamedTuple):
     """Texts of equal length.
 
-    inputs: by what a score needs (see `tensorboard_attention.scores`), what it takes with the maps.
-    queries: those that count for scores that need "tokens"; None: all.
+    inputs: by the `needs` of a score (see `tensorboard_attention.scores`), the arguments of its
+        `measure` after the maps.
+    queries: the ones that count for scores that need "tokens"; None: all.
     """
 
     tokens: Int[Tensor, "text token"]
@@ -45,7 +46,8 @@ class Texts(NamedTuple):
     queries: Bool[np.ndarray, "text token"] | None = None
 
     def counted(self, needs: str) -> Bool[np.ndarray, "text 1 token 1"] | np.bool_:
-        """Factors of maps: a query without weights never counts."""
+        """Factors by which the maps are multiplied: a query whose weights are all zero does not
+        count."""
         if needs != "tokens" or self.queries is None:
             return np.True_
         return self.queries[:, None, :, None]

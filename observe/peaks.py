@@ -1,4 +1,4 @@
-"""The peak arithmetic of devices, of which a model in training uses some part."""
+"""The peak FLOP/s of GPUs, with which the speed of training is compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PEAKS = {
 
 
 def find_peak(device: torch.device, in_16_bits: bool) -> float | None:
-    """The FLOP/s that a device can do at most in 16 bits or float32; None where it is unknown."""
+    """The peak FLOP/s of a device in 16-bit or float32 arithmetic; None if it is unknown."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)

@@ -59,13 +59,14 @@ class ScoredTexts(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """Of what `by_group` returns."""
+        """The unit of what `by_group` returns."""
         if self.floor is None:
             return "bits per token"
         return f"bits per tale above the floor (mean of {counted(self.n_tales, 'tale')})"
 
     def by_group(self, bits: Float[np.ndarray, "text token"]) -> dict[str, float]:
-        """What is logged of the loss of every target, in bits: nothing of a group without any."""
+        """The values to log, by tag, from the loss of every target in bits. Groups without targets
+        have none."""
         groups = {tag: at for tag, at in self.groups.items() if at.any()}
         if self.floor is not None:
             above = bits - self.floor

@@ -1,4 +1,4 @@
-"""Looking at things one by one: an error in one is reported, and does not affect the others."""
+"""Calling a function for each item: an exception is reported, and does not affect the others."""
 
 from __future__ import annotations
 

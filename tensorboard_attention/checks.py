@@ -31,14 +31,16 @@ def check_maps(maps: Any, queries: int, keys: int, is_cross: bool) -> list[np.nd
 
 
 def floats(values: Any) -> np.ndarray:
-    """As float32. NumPy refuses torch tensors of bfloat16, on a GPU, or that require gradients."""
+    """The values as float32. NumPy refuses torch tensors that are bfloat16, on a GPU, or require
+    gradients."""
     if hasattr(values, "detach"):
         values = values.detach().float().cpu()
     return np.asarray(values, dtype=np.float32)
 
 
 def _check_layers(maps: Any) -> None:
-    """Raises ValueError unless it has one thing per layer, as far as can be told without shapes."""
+    """Raises ValueError for what models return in place of one array per layer; shapes are checked
+    later."""
     if isinstance(maps, Mapping):
         raise ValueError(
             "maps: is all that a model returned; give its attentions, or its encoder_attentions, "

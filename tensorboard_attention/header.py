@@ -72,8 +72,8 @@ def read_header(strings: Sequence[bytes]) -> Header:
 
 
 def _read(header: dict[str, Any]) -> Header:
-    """Raises one of many errors if the header is not in the format: a single one that the page
-    cannot show would stop the whole tab."""
+    """The checked header. Raises some exception if it is not in the format: the page would fail on
+    such a header as a whole."""
     if not all(fits(header[name], kind) for name, kind in FIELDS.items() if name in header):
         raise ValueError("a field has another type")
     scores, heads, tokens = header["scores"], header["heads"], header["tokens"]

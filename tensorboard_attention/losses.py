@@ -45,7 +45,7 @@ def read_losses(folder: Path) -> str:
 
 
 def _check(found: dict[str, Any]) -> None:
-    """Raises one of many errors if the file is not in the format."""
+    """Raises some exception if the file is not in the format."""
     texts, groups, steps = found["texts"], found["groups"], found["steps"]
     bits = [step["bits"] for step in steps.values()]
     floors = [] if found["floor"] is None else [found["floor"]]

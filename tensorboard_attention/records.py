@@ -27,15 +27,16 @@ _length_checksum = lru_cache(4096)(masked_crc32c)
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading. Raises OSError for pipes, which would wait, devices and such."""
+    """Open a regular file for reading. Raises OSError for anything else: a pipe would block, and a
+    device may never end."""
     if not path.is_file():
         raise OSError(0, "it is not a regular file")
     return path.open("rb")
 
 
 def is_plain(path: Path) -> bool:
-    """Whether it is a regular file, and no link to a file elsewhere. Raises OSError if that cannot
-    be seen."""
+    """Whether this is a regular file, and not a link to one. Raises OSError if the folder cannot be
+    searched."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):

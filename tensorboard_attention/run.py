@@ -101,13 +101,13 @@ class Run:
             yield f"{shown(path.name)}: is not read: {reason}"
 
     def read(self, paths: list[Path], budget: Budget) -> bool:
-        """Read the new records of all files, up to one that is incomplete, and at least one if the
-        time is over. Returns whether there was time for all."""
+        """Read the new records of each file, up to the first that is incomplete. When the time is
+        up, at least one record of each is still read. Returns whether there was time for all."""
         complete, self._problems = apart(paths, lambda path: self._read(path, budget))
         return all(complete.values())
 
     def _read(self, path: Path, budget: Budget) -> bool:
-        """Whatever it raises is why the rest of the file is not read."""
+        """As `read`, for one file. An exception is noted as the reason why the rest is not read."""
         file = self._files.setdefault(path, _File())
         try:
             about = path.stat()

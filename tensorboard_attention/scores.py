@@ -262,16 +262,17 @@ def mentions(ids: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
-    """Whether each token has this many letters."""
+    """Whether each token has at least this many letters."""
     return np.array([sum(map(str.isalpha, token)) >= letters for token in tokens])
 
 
 class Rule(NamedTuple):
     """The sentence for heads with a large score. `keys`: where this pattern is, booleans (query,
     key), from token ids and `are_words`; in cross attention, from the ids of queries and of keys.
-    `interest`: how much such a head tells, from 0 to 1. `least`: the share, beyond that of even
-    attention, below which a head does not have the pattern. `role` and `verbs`: what such a head
-    is, and what one head does and several do, in two or three words."""
+    `interest`: how informative the pattern is, from 0 to 1: where several fit a head, the most
+    informative one is named. `least`: the share, beyond that of even attention, below which a head
+    does not have the pattern. `role`: the label of such a head. `verbs`: what it does, in the
+    singular and the plural."""
 
     score: str
     phrase: str
@@ -290,7 +291,7 @@ RULES = (
         "looks back at earlier mentions of the word that comes next",
         "copies words",
         ("copies words", "copy words"),
-        0.99,  # induction is one way to copy, and tells more
+        0.99,  # induction is a special case of it, and more informative
         mentions,
         counted=" from tokens before such a word",
         also=", which comes next",

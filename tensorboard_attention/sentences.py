@@ -33,9 +33,10 @@ ROLES = {UNKNOWN: "mixed", SPREAD: "spread out", BROKEN: "not finite"}
 
 
 class Described(NamedTuple):
-    """What heads do, for each layer and head: the sentence, its example as [query, key] or None,
-    and how interesting it is, from 0 (no known pattern) to 1; and its role in a few words, with
-    the name of its score. overview: how many heads have which role."""
+    """What each head does. sentences, by layer and head: the sentence, an example as [query, key]
+    or None, and how informative the pattern is, from 0 (no known pattern) to 1. roles, by layer
+    and head: a label with a percentage, and the name of the score. overview: how many heads have
+    which role."""
 
     sentences: list[list[list[Any]]]
     roles: list[list[list[str]]]
@@ -176,8 +177,9 @@ def _texts(
 def _choose(
     rules: Sequence[Rule], values: np.ndarray, chance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each head its rule, -1 for none, and how interesting it is: of the rules whose share,
-    beyond that of even attention, comes close to the largest, the most interesting one.
+    """For each head the number of its rule, -1 for none, and the interest of that. Of the rules
+    whose share, beyond that of even attention, is close to the largest, it is the one with the
+    largest interest.
 
     values: shape (rule, head), NaN if not measured. chance: the values of even attention.
     """

@@ -2,16 +2,27 @@
 
 A summary holds all layers and heads of one probe at one step, as a tensor of two byte strings:
 
-    header  JSON: version, tokens, keys (only of cross attention: the tokens that are attended to),
-            note (what is not shown as given), heads (number per layer), causal, scores, meanings of
-            the scores; by name of the score, its unit unless it is a share, where it was measured,
-            and counts (over how many queries); sentences: for each layer and head its sentence, the
-            example as [query, key] or null, and how much it tells; roles: of each, in two or three
-            words with a number, and the name of its score; overview (one sentence on all heads);
-            not_finite (layer and head of each head with weights that are not finite); last_step, of
-            the training, if it is known; wiring, if it was given: way (0 query, 1 key, 2 value),
-            layer and head, earlier layer and head (-1: its MLP), and share of each edge, the
-            strongest first. Older logs lack the last ten.
+    header  a JSON object, in which the fields from `meanings` on can be missing:
+                version    of this format
+                tokens     the text
+                keys       for cross attention only: the tokens that are attended to
+                note       what differs between the given maps and those shown
+                heads      the number of heads of each layer
+                causal     whether no query attends to a later key
+                scores     by name, the score of each layer and head; null if it is not finite
+                meanings   by name of the score, its definition
+                units      by name of the score, its unit; those that are missing are shares
+                measured   by name of the score, the text on which it was measured
+                counts     by name of the score, the number of queries that it averages
+                sentences  of each layer and head: what it does; an example as [query, key], or
+                           null; and how informative this is, from 0 to 1
+                roles      of each layer and head: a label with a percentage, such as "induction
+                           89%", and the name of its score
+                overview   one sentence on all heads
+                not_finite [layer, head] of each head with weights that are not finite
+                last_step  the last step of the whole training
+                wiring     edges, the largest share first: way (0 query, 1 key, 2 value), layer and
+                           head, earlier layer and head (-1: its MLP), share
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
