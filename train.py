@@ -77,33 +77,24 @@ def train(settings: Settings) -> float | None:
         if start.weights and start.resumes:
             load_optimizer(optimizer, start.weights)
         run = start_run(settings, dataset, start, ranks)
-        state = start.state
-        prepared = training_data(dataset, config)
+        splits = training_data(dataset, config)
+        batches, state, seed = splits.batches, start.state, config.seed
         context = run_context(config, run, model, corpus, dataset, state)
         is_finetuned = config.init_from is not None
-        # A new run saves the weights of another, which may be deleted or trained on.
-        saves_start = is_finetuned and state.step == 0
         # The order matters: the guard counts the skipped steps before others read the state,
         # and a step is saved before it is evaluated.
         callbacks = [
             StopOnSignal(),
             NonFiniteGuard(),
-            Metrics(prepared.token_bytes),
+            Metrics(splits.token_bytes),
             *(build_observers(config.observe, context) if ranks.is_main else []),
-            Checkpointing(run.checkpoints, saves_start, run.check_in_place),
+            Checkpointing(run.checkpoints, is_finetuned, run.check_in_place),
             Evaluation(
-                prepared.validation, prepared.final_validation, prepared.token_bytes, is_finetuned
+                splits.validation, splits.final_validation, splits.token_bytes, is_finetuned
             ),
         ]
         trainer = Trainer(
-            config.trainer,
-            ranks.wrap(model),
-            optimizer,
-            batches=prepared.batches,
-            state=state,
-            seed=config.seed,
-            ranks=ranks,
-            callbacks=callbacks,
+            config.trainer, ranks.wrap(model), optimizer, batches, state, seed, ranks, callbacks
         )
         with run.in_place():
             summary = trainer.fit()

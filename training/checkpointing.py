@@ -19,7 +19,8 @@ class Checkpointing(Callback):
     and where an evaluation is the best so far. After a step that was skipped, the checkpoint waits
     for the next one that is not, or for the end.
 
-    at_start: also before the first step that is taken.
+    at_start: also before the first step: a finetuned run saves the weights of another one, which
+        may be deleted or trained on.
     check: called before each write; raises UserError if the run is no longer in its place.
     """
 
@@ -33,7 +34,7 @@ class Checkpointing(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         self.saved_step = trainer.state.step
-        if self.at_start:
+        if self.at_start and trainer.state.step == 0:
             self._save(trainer)
 
     def on_step(self, trainer: Trainer) -> None:
