@@ -24,8 +24,10 @@ from training.run import RUNS, Run, check_new, is_latest
 from training.stored import read_settings, settings_yaml
 
 AUTO = "auto"  # resume=auto
-# What cannot change in a run that is resumed; its text cannot, either, by a checksum of the tokens.
-FIXED = ("seed", "init_from", "data.name", "tokenizer.", "model.", "optimizer.name")
+# What cannot change in a run that is resumed. Its text may have moved; a checksum of the tokens
+# tells whether it is the same.
+FIXED = ("seed", "init_from", "data.", "tokenizer.", "model.", "optimizer.name")
+MOVABLE = ("data.path", "data.url", "data.cache_dir")
 WHERE = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
 
 
@@ -68,7 +70,7 @@ def open_settings(composed: Values) -> Settings:
     match composed:
         case {"resume": "auto"}:
             if is_in_sweep():
-                raise UserError("resume: auto is how a run of -m continues anyway; leave it out")
+                raise UserError("resume: auto: a run of -m continues without it; leave it out")
             return _auto(composed)
         case {"resume": str(path)}:
             return _resumed(Run.open(path, "resume"), composed)
@@ -86,7 +88,9 @@ def _started(composed: Values) -> Settings:
     pretrained = None
     if values["init_from"] is not None:
         if is_in_sweep() and is_latest(values["init_from"]):
-            raise UserError("init_from: each run of -m becomes the latest; give the run's folder")
+            raise UserError(
+                "init_from: latest changes with each run of -m; give the folder of a run"
+            )
         pretrained = Run.open(values["init_from"], "init_from")
         values = finetuned(values, pretrained)
         values["init_from"] = _lasting_path(str(pretrained.path))
@@ -109,7 +113,9 @@ def _auto(composed: Values) -> Settings:
     if not Path(path, "config.yaml").is_file():
         return _started(composed)
     run = Run.open(path, "run_dir")
-    if changed := sorted(_arguments(run) ^ {*HydraConfig.get().overrides.task}):
+    # As they are stored: OmegaConf would read what is escaped in a text.
+    given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    if changed := sorted(_arguments(run) ^ {*given}):
         names = sorted({each.partition("=")[0] for each in changed} - {*WHERE})
         setting = "hydra.sweep.dir" if is_in_sweep() else "run_dir"
         if names:
@@ -148,9 +154,8 @@ def _resumed(run: Run, composed: Values) -> Settings:
         target[key] = source[key]
     _check_data(values)
     now = flat(values)
-    refused = [
-        name for name in was | now if name.startswith(FIXED) and was.get(name) != now.get(name)
-    ]
+    changed = [name for name in was | now if was.get(name) != now.get(name)]
+    refused = [name for name in changed if name.startswith(FIXED) and name not in MOVABLE]
     if refused:
         raise UserError(
             f"resume: {', '.join(refused)} cannot change in a resumed run; keep the stored value, "

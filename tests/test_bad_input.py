@@ -180,6 +180,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["run_dir=short.txt/run"], ["run_dir", "short.txt"]),
     ("train", ["resume=nowhere"], ["resume", "nowhere", "not a run"]),
     ("train", ["resume={tiny}", "model.n_layers=3"], ["resume: model.n_layers cannot change"]),
+    ("train", ["resume={tiny}", "data.n_bytes=70001"], ["resume: data.n_bytes cannot change"]),
     ("train", ["resume={tiny}", "seed=7", "trainer.max_steps=9"], ["resume", "seed"]),
     ("train", ["resume={tiny}", "run_dir=elsewhere"], ["run_dir"]),
     ("train", ["resume={tiny}", "optimizer=adamw"], ["resume", "optimizer.name"]),

@@ -219,7 +219,7 @@ def test_a_run_that_is_moved_or_deleted_while_it_is_trained_ends_in_one_line(
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert (
-        errors.startswith("error: run: was deleted, moved, renamed or replaced")
+        errors.startswith("error: run: the run, or its lock file, was deleted, moved or replaced")
         and errors.count("\n") == 1
     )
     assert not (tmp_path / "run").exists()

@@ -221,7 +221,8 @@ def test_overrides_of_a_resume_are_kept(tiny: Path, run: Path, tmp_path: Path) -
 
 
 def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
-    auto, run = (*TINY, "resume=auto", "name=Ida's hen"), tmp_path / "runs/Ida's hen"
+    name, prompt = "name=Ida's hen", "observe.samples.prompt=${a, 'b"
+    auto, run = (*TINY, "resume=auto", name, prompt), tmp_path / "runs/Ida's hen"
     assert "continuing" not in succeed("train", *auto, cwd=tmp_path)
     assert yaml.safe_load((run / "config.yaml").read_text())["resume"] is None
     assert "is finished: nothing to do" in succeed("train", *auto, cwd=tmp_path)
@@ -235,7 +236,10 @@ def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
 def test_a_sweep_cannot_continue_one_run(tmp_path: Path) -> None:
     done = command("train", "-m", "seed=1,2", "resume=auto", "run_dir=run", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "resume: auto is how a run of -m" in done.stderr
+    assert (
+        done.stderr.count("\n") == 1
+        and "resume: auto: a run of -m continues without it" in done.stderr
+    )
 
 
 @pytest.mark.long

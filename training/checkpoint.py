@@ -200,4 +200,6 @@ def _set_aside(path: Path) -> None:
     """Rename what is in the way of a checkpoint, and say so."""
     free = next(other for i in count(1) if not os.path.lexists(other := Path(f"{path}-{i}")))
     path.rename(free)
-    print(f"note: {path} is not a checkpoint of this run; it is now {free.name}", file=sys.stderr)
+    print(
+        f"note: {path} is no intact checkpoint of this run; it is now {free.name}", file=sys.stderr
+    )

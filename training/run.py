@@ -120,7 +120,8 @@ class Run:
             run.lock("run_dir")
             return run
         raise UserError(
-            f"run_dir: another process has just created {path or RUNS}; choose another folder"
+            f"run_dir: another process has just created {path or RUNS}; choose another folder, or "
+            "run the command again with resume=auto"
         )
 
     @classmethod
@@ -142,10 +143,10 @@ class Run:
                 with suppress(FileNotFoundError):  # it was deleted meanwhile
                     mode = entry.lstat().st_mode
                     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                        what = "a link" if stat.S_ISLNK(mode) else "no file or folder"
+                        what = "a link" if stat.S_ISLNK(mode) else "a pipe, socket or device"
                         raise UserError(
-                            f"{setting}: {entry} is {what}, which a run does not have; move it, or "
-                            "give another run"
+                            f"{setting}: {entry} is {what}; a run may only contain files and "
+                            "folders; move it, or give another run"
                         )
         return run
 
@@ -197,8 +198,8 @@ class Run:
             is_in_place = False
         if not is_in_place:
             raise UserError(
-                f"{self.path}: was deleted, moved, renamed or replaced while it was trained, which "
-                "ends here; if it was moved, continue from its last checkpoint with resume=NEW"
+                f"{self.path}: the run, or its lock file, was deleted, moved or replaced while it "
+                "was trained, which ends here; continue from its last checkpoint with resume=FOLDER"
             )
 
     @contextmanager

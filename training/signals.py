@@ -25,8 +25,8 @@ class StopOnSignal(Callback):
     def on_start(self, trainer: Trainer) -> None:
         self._stop = self._save = 0
         numbers = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-        heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._receive) for number in heeded}
+        handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._receive) for number in handled}
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.stop_signal, save = trainer.ranks.max([self._stop, self._save])

@@ -112,9 +112,11 @@ def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
         if what == "copy":
             Path("copy").rename("run")
         before = files(here)
-        with pytest.raises(UserError, match=r"^run: was deleted, moved, renamed or replaced"):
+        with pytest.raises(
+            UserError, match=r"^run: the run, or its lock file, was deleted, moved or replaced"
+        ):
             run.write_summary(Summary(*range(len(fields(Summary)))))
-        with pytest.raises(UserError, match=r"^run: was deleted"), run.in_place():
+        with pytest.raises(UserError, match=r"^run: the run, or its"), run.in_place():
             raise FileNotFoundError
         assert files(here) == before
 
@@ -129,7 +131,7 @@ def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
             Run.open("run", "resume")
         place.unlink()
     os.mkfifo("run/pipe")
-    with pytest.raises(UserError, match=r"^run: run/pipe is no file or folder"):
+    with pytest.raises(UserError, match=r"^run: run/pipe is a pipe, socket or device"):
         Run.open("run", "run")
 
 
@@ -257,7 +259,7 @@ def test_only_checkpoints_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixt
     names = {"best.json", "step-000007", "step-000005-1", "step-000002", *mine}
     names.remove("step-000005")  # renamed, since the run needed its name
     assert {path.name for path in tmp_path.iterdir()} == names
-    assert f"note: {tmp_path / 'step-000005'} is not a" in capsys.readouterr().err
+    assert f"note: {tmp_path / 'step-000005'} is no intact checkpoint" in capsys.readouterr().err
     assert load_state(checkpoints.find("last", "run")).step == 7
 
 
