@@ -234,8 +234,8 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
         overrides = name_runs(overrides)
     if "help" in given:
         overrides = [override for override in overrides if "=" in override]  # not a group
-    if "multirun" in given and (script not in ("train", "prepare") or "LOCAL_RANK" in os.environ):
-        raise UserError("-m: only train.py and prepare.py can sweep, without torchrun")
+    if "multirun" in given and (script != "train" or "LOCAL_RANK" in os.environ):
+        raise UserError("-m: only train.py can sweep, without torchrun")
     types = all_settings(kind)
     for override in overrides:
         _check_form(override, types, kind)

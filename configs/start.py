@@ -97,9 +97,8 @@ def finished_result(run: Run, ranks: Ranks) -> float:
     return run.val_bpb
 
 
-def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus | None, Dataset]:
-    """The corpus, if its text is at hand, and its tokens. The main process prepares them, and says
-    what it finds."""
+def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus, Dataset]:
+    """The corpus and its tokens. The main process prepares them, and says what it finds."""
     config = settings.config
     return ranks.main_first(
         lambda: load_dataset(

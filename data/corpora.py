@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 from common.errors import UserError, printable
 from data.corpus import SPLITS, Corpus, CorpusConfig
 from data.documents import TextConfig
-from data.prepared import open_prepared
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.sources import local_path
 from data.tales import Tales, TalesConfig
 from data.text import open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
-from data.tokens import Dataset, check_length, prepare, start_ids
+from data.tokens import Dataset, prepare, start_ids
 
 
 class CorpusKind(NamedTuple):
@@ -61,28 +60,22 @@ def load_dataset(
     splits: tuple[str, ...] = SPLITS,
     trusted: bool = True,
     say: Callable[[str], object] = lambda _line: None,
-) -> tuple[Corpus | None, Dataset]:
-    """The tokens of the corpus that `config` describes, and the corpus itself, unless it is a
-    folder that prepare.py made. See `data.tokens.prepare` and `open_corpus`. The tokenizer of the
-    tokens knows what a model that is trained on them can begin with, and what ends a document.
+) -> tuple[Corpus, Dataset]:
+    """The corpus that `config` describes, and its tokens. See `data.tokens.prepare` and
+    `open_corpus`. The tokenizer of the tokens knows what a model that is trained on them can begin
+    with, and what ends a document.
 
     say: is called with what is read, and with what was found in it.
     """
-    corpus = None
-    if folder := config.prepared():
-        # Only the settings of a text name one.
-        dataset = open_prepared(config, folder, tokenizer, say)  # type: ignore[arg-type]
-        check_length(dataset, context_length, splits)
-    else:
-        corpus = open_corpus(config, trusted)
-        if corpus.description:
-            say(printable(corpus.description))
-        dataset = prepare(corpus, tokenizer, cache_dir, context_length, splits)
+    corpus = open_corpus(config, trusted)
+    if corpus.description:
+        say(printable(corpus.description))
+    dataset = prepare(corpus, tokenizer, cache_dir, context_length, splits)
     if dataset.report:
         say(dataset.report)
     if len(dataset.train):
         found = dataset.tokenizer
-        if corpus is None or corpus.adds_eos:
+        if corpus.adds_eos:
             start = tuple(found.separator_ids)
         else:
             start = start_ids(dataset.train, found, config.document_end)

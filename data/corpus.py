@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from data.progress import Reading
@@ -30,10 +29,6 @@ class CorpusConfig:
     def undivided(self) -> CorpusConfig:
         """The settings with which the whole text is one split, if there are any."""
         return self
-
-    def prepared(self) -> Path | None:
-        """The folder of tokens that prepare.py made of the text, if the settings name one."""
-        return None
 
     def without_trust(self) -> CorpusConfig:
         """The settings, which come with a run and perhaps from a stranger, without what would be

@@ -23,7 +23,6 @@ from data.corpus import Corpus, CorpusConfig, Document, text_of
 from data.imported import repaired
 from data.progress import Reading
 from data.readers import read_documents
-from data.shards import is_prepared
 from data.sources import Source, is_url, local_path
 
 # The characters at the start of a document that decide to which split it belongs.
@@ -51,10 +50,6 @@ class TextConfig(CorpusConfig):
 
     def undivided(self) -> TextConfig:
         return replace(self, val_fraction=1.0)
-
-    def prepared(self) -> Path | None:
-        path = local_path(self.path or "-")
-        return path if is_prepared(path) else None
 
     def without_trust(self) -> TextConfig:
         if is_url(self.path or ""):

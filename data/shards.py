@@ -44,13 +44,7 @@ Result = TypeVar("Result")
 FORMAT = 3  # part of every cache key; increment it when the files change
 META, BITS = "meta.json", "val.bits"
 FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "docs")))
-MANIFEST = "shards.json"  # of a folder of shards that prepare.py makes
 THREADS = os.cpu_count() or 1
-
-
-def is_prepared(path: Path) -> bool:
-    """Whether this is a folder of shards that prepare.py makes."""
-    return os.path.isfile(path / MANIFEST)  # noqa: PTH113 (raises nothing, unlike Path's own)
 
 
 class Shard(NamedTuple):

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import islice
-from pathlib import PurePosixPath
 
 from rich.filesize import decimal
 
@@ -82,30 +81,13 @@ def _check_effects(config: TextConfig, sources: Sequence[Source], is_single: boo
             )
 
 
-def open_documents(config: TextConfig) -> Documents:
-    """The corpus of a `TextConfig`. Raises as `open_text`, and for a single text."""
-    sources = _find_files(config)
-    if _single_text(config, sources):
-        raise UserError(
-            "data.path: is a single text, which train.py reads as it is; give files of documents, "
-            "or divide the text with data.separator"
-        )
-    return Documents(config, sources)
-
-
 def _find_files(config: TextConfig) -> list[Source]:
     if not config.path:
         raise UserError(
             "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
             "or - for standard input"
         )
-    sources = find(config.path, config.exclude)
-    if any(PurePosixPath(source.name).name == "shards.json" for source in sources):
-        raise UserError(
-            f"data.path: {config.path} has shards that prepare.py made; to train on them, give "
-            "their folder itself as a local path, otherwise leave them out with data.exclude"
-        )
-    return sources
+    return find(config.path, config.exclude)
 
 
 def _single_text(config: TextConfig, sources: Sequence[Source]) -> Source | None:

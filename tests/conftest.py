@@ -92,7 +92,7 @@ def small_config(
     return preset("model", "nano", **sizes, context_length=context_length, **choices)
 
 
-SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes", "prepare")
+SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes")
 
 
 def settings_of(script: str) -> type:

@@ -18,7 +18,7 @@ import yaml
 from tests.conftest import ROOT
 
 DISTRIBUTIONS = packages_distributions()
-SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes", "prepare")
+SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes")
 MAY_IMPORT = {
     "model": {"model", "common"},
     "data": {"data", "common"},

@@ -405,7 +405,6 @@ def assert_one_line(done: subprocess.CompletedProcess[str], *words: str) -> None
         ("look", ["run=nowhere", "text=hen"], "nowhere"),
         ("convert", ["source=nowhere", "to=x"], "nowhere"),
         ("shapes", ["model=huge"], "huge"),
-        ("prepare", ["to=x", "data.path=nowhere"], "nowhere"),
     ],
 )
 def test_a_mistake_in_a_new_process(
@@ -441,11 +440,10 @@ def test_every_script_runs_in_any_working_folder(tmp_path: Path, name: bytes) ->
         ("look", "text=hen"),
         ("convert", "to=there"),
         ("shapes",),
-        ("prepare", *text, "data.separator=. ", "tokenizer=byte", "to=shards"),
     ):
         done = in_new_interpreter(script, *arguments, cwd=folder)
         assert done.returncode == 0, done.stderr
-        assert done.stderr == "" or script in ("prepare", "sample")  # which say what they do
+        assert done.stderr == "" or script == "sample"  # which says what it does
 
 
 @pytest.mark.parametrize("others", [{}, {"RANK": "a", "WORLD_SIZE": "1"}])

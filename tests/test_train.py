@@ -347,7 +347,7 @@ def test_settings_before_the_sweep_flag(tmp_path: Path) -> None:
 def test_a_sweep_under_torchrun_is_rejected(tmp_path: Path) -> None:
     done = command("train", "-m", "seed=1,2", cwd=tmp_path, LOCAL_RANK="0")
     assert done.returncode == 2 and done.stderr.startswith(
-        "error: -m: only train.py and prepare.py can sweep, without torchrun"
+        "error: -m: only train.py can sweep, without torchrun"
     )
 
 
