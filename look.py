@@ -186,8 +186,6 @@ def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus | None, Dataset |
     if data is None:
         return None, None
     try:
-        if getattr(data, "path", None) == "-":
-            raise UserError("the run was trained on standard input, which is not stored")
         corpus, dataset = load_dataset(
             data, opened.tokenizer, cache_dir, 1, ("val",), trusted=False
         )

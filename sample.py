@@ -202,8 +202,8 @@ def read_prompt(path: str) -> str:
 
 
 def text_of(stream: BinaryIO) -> str:
-    """A text as training reads it, without the last line end."""
-    text = "".join(decoded(stream, accepts_zeros=True))
+    """A text without a byte order mark, and without the last line end."""
+    text = "".join(decoded(stream)).removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
 
 

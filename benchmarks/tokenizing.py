@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.harness import in_child, in_turn, make_parser, print_table, spread, start
 from data.corpora import open_corpus
-from data.documents import TextConfig
 from data.patterns import cut
 from data.tales import TalesConfig
+from data.text import TextConfig
 from data.tokenizer import Tiktoken, Tokenizer, TokenizerConfig, train_bpe
 from data.tokens import prepare
 
@@ -77,7 +77,7 @@ def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]
         trained = tokenizer if side == "glassgpt" else TokenizerConfig("bpe", VOCABULARY)
         cache = Path(folder) / f"{side}-{number}"
         began = time.perf_counter()
-        prepare(open_corpus(TextConfig("text", text, 0.1, None, "text")), trained, cache, 64)
+        prepare(open_corpus(TextConfig("text", text, None, 0.1)), trained, cache, 64)
     else:
         pieces = list(cut([Path(text).read_text(encoding="utf-8")]))
         assert isinstance(tokenizer.engine, Tiktoken)

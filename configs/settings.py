@@ -18,7 +18,6 @@ from common.settings import Values, build, flat, typed
 from configs.cli import overridden
 from configs.finetuning import finetuned
 from configs.schema import TrainConfig
-from data.sources import is_url
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
 from training.run import RUNS, Run, check_new, is_latest
 from training.stored import read_settings, settings_yaml
@@ -215,7 +214,7 @@ def _check_data(values: Values) -> None:
     """Make the path of the text last, and refuse what has no effect with it."""
     data: Any = values["data"]
     path = data.get("path") if isinstance(data, dict) else None
-    if not isinstance(path, str) or path in ("", "-") or is_url(path):
+    if not isinstance(path, str) or not path:
         return
     data["path"] = _lasting_path(path)
     if data["name"] == "shakespeare":

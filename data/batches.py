@@ -16,8 +16,6 @@ import torch
 from jaxtyping import Float64, Int, Int64, UInt
 from torch import Tensor
 
-from data.arrays import Tokens
-
 FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
 
 
@@ -37,7 +35,7 @@ class Batches:
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: UInt[np.ndarray, " token"],
         batch_size: int,
         context_length: int,
         seed: int,
@@ -109,7 +107,7 @@ class EvalBatches:
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: UInt[np.ndarray, " token"],
         context_length: int,
         batch_size: int,
         starts: Int64[np.ndarray, " document"] | None = None,

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from common.errors import UserError, printable
 from data.corpus import SPLITS, Corpus, CorpusConfig
-from data.documents import TextConfig
+from data.files import local_path
 from data.shakespeare import ShakespeareConfig, open_shakespeare
-from data.sources import local_path
 from data.tales import Tales, TalesConfig
-from data.text import open_text
+from data.text import TextConfig, open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
 from data.tokens import Dataset, prepare, start_ids
 

@@ -5,14 +5,17 @@ A corpus gives the same text every time. It knows nothing of tokens.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
-from data.progress import Reading
-
 SPLITS = ("train", "val")
+# The characters at the start of a document that decide to which split it belongs.
+FIRST = 1 << 16
+SAMPLE = 1 << 28  # characters of documents on which a tokenizer is trained
 
 
 @dataclass
@@ -47,18 +50,14 @@ class Document(NamedTuple):
 class Corpus(ABC):
     """Documents in two splits, "train" and "val".
 
-    val_fraction: how much of the text is for validation; 1: all.
-    description: which files are read, if there are several.
+    description: which files are read.
     adds_eos: whether a special token ends each document. A text that is not divided has none, and
         tales have a text of their own between them.
-    deduplicate: whether only the first of several equal documents is kept.
-    n_bytes: of its files as they are stored; 0 if that is unknown.
+    n_bytes: of the text; 0 if that is unknown.
     """
 
-    val_fraction: float
     description: str | None = None
     adds_eos = False
-    deduplicate = False
     n_bytes = 0
 
     @abstractmethod
@@ -66,13 +65,8 @@ class Corpus(ABC):
         """Identifies the text of both splits, if possible without generating it."""
 
     @abstractmethod
-    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
-        """All documents. `reading` follows the files, and keeps the names of those that are not
-        text."""
-
-    def shards(self) -> Sequence[Corpus]:
-        """The parts that are encoded one after the other, each into files of its own."""
-        return [self]
+    def documents(self) -> Iterator[Document]:
+        """All documents."""
 
     def training_text(self) -> Iterator[str]:
         """What a tokenizer is trained on, in parts of moderate size."""
@@ -88,3 +82,26 @@ def text_of(corpus: Corpus, split: str) -> Iterator[str]:
     for document in corpus.documents():
         if document.split == split:
             yield from document.parts
+
+
+def split_by_hash(texts: Iterable[Iterator[str]], val_fraction: float) -> Iterator[Document]:
+    """Documents, given as parts, of which about `val_fraction` are for validation: which ones
+    depends on the beginning of each alone, whatever the order and the number of the others."""
+    limit = int(val_fraction * (1 << 64))
+    for parts in texts:
+        first = ""
+        while len(first) < FIRST and (part := next(parts, None)) is not None:
+            first += part
+        digest = hashlib.blake2b(first[:FIRST].encode(), digest_size=8).digest()
+        split = "val" if int.from_bytes(digest, "big") < limit else "train"
+        yield Document(split, chain([first], parts))
+
+
+def sample_of(corpus: Corpus, size: int = SAMPLE) -> Iterator[str]:
+    """The beginning of the training documents, of about `size` characters."""
+    for text in text_of(corpus, "train"):
+        yield text
+        yield "\n"  # no word continues in the next document
+        size -= len(text)
+        if size < 0:
+            return

@@ -1,53 +1,90 @@
-"""The text of a stream of bytes, which must be UTF-8."""
+"""The text of a stream of bytes, which must be UTF-8; or what else it looks like."""
 
 from __future__ import annotations
 
 import codecs
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-from data.formats import HEAD, kind_of, wide_encoding
-
 BLOCK = 1 << 22  # bytes that are read at a time
+HEAD, FEWEST = 1 << 12, 32  # bytes that are looked at; with fewer, no encoding is guessed
+MARKS = {"UTF-32LE": codecs.BOM_UTF32_LE, "UTF-32BE": codecs.BOM_UTF32_BE,
+         "UTF-16LE": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}  # fmt: skip
+CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
+DIVIDERS = " \n\r\u3001\u3002\uff0c"  # which any text has: CJK commas and full stops, too
 
 
 class NotText(Exception):  # noqa: N818
     """A file is not UTF-8 text: what it is, and what to do."""
 
 
-def decoded(stream: Any, accepts_zeros: bool = False) -> Iterator[str]:
-    """The text of a stream in blocks that are not empty, without a byte order mark. Raises NotText
-    where it is not UTF-8, and for a zero byte, which binary files have, unless it is accepted."""
-    decoder, at, begun, head = codecs.getincrementaldecoder("utf-8")(), 0, False, b""
+def decoded(stream: Any) -> Iterator[str]:
+    """The text of a stream in blocks that are not empty. Raises NotText where it is not UTF-8."""
+    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
     while block := stream.read(BLOCK):
-        if not at:
-            head = block[:HEAD]
-            _check_head(head, is_utf8=True)
-        text = _decode(decoder, block, at, head)
-        if b"\0" in block and not accepts_zeros:
-            raise NotText("has a zero byte")
-        at += len(block)
-        text = text if begun else text.removeprefix("\ufeff")
-        if text:
-            begun = True
+        if not at and (name := wide_encoding(block[:HEAD])):
+            raise NotText(f"is {name}, and not UTF-8; {convert(name)}")
+        if text := _decode(decoder, block, at):
             yield text
-    _decode(decoder, b"", at, head)
+        at += len(block)
+    _decode(decoder, b"", at)
 
 
-def _check_head(head: bytes, is_utf8: bool) -> None:
-    if kind := kind_of(head):
-        raise NotText(kind)
-    if name := wide_encoding(head, is_utf8):
-        raise NotText(
-            f"is {name}, and not UTF-8; convert it first: iconv -f {name} -t UTF-8 FILE > NEW"
-        )
+def convert(name: str) -> str:
+    """How to convert a file in the encoding `name`."""
+    return f"convert it first: iconv -f {name} -t UTF-8 FILE > NEW"
 
 
-def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int, head: bytes) -> str:
-    unfinished = len(decoder.getstate()[0])
+def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int) -> str:
+    unfinished = decoder.getstate()[0]
     try:
         return decoder.decode(block, final=not block)
     except UnicodeDecodeError as error:
-        _check_head(head, is_utf8=False)
-        place = f"byte {at - unfinished + error.start:,}"
-        raise NotText(f"is not UTF-8 ({place}); convert it, or choose other files") from None
+        start = error.start
+    around = (unfinished + block)[max(0, start - HEAD // 2) : start + HEAD // 2]
+    advice = "convert it, or choose other files"
+    if is_western(around):
+        advice = f"it looks like Windows-1252: {convert('WINDOWS-1252')}"
+    raise NotText(f"is not UTF-8 (byte {at - len(unfinished) + start:,}); {advice}")
+
+
+def is_western(part: bytes) -> bool:
+    """Whether bytes that are not UTF-8 look like a text in Windows-1252: without control
+    characters, with letters and marks of western European languages among many of ASCII."""
+    try:
+        text = part.decode("cp1252")
+    except UnicodeDecodeError:
+        return False
+    marks = sum(letter > "\x7f" for letter in text)
+    return not set(CONTROLS) & set(part) and marks <= 0.3 * len(text)
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """The UTF-16 or UTF-32 encoding of the beginning of a text; None if it has neither.
+
+    In valid UTF-8, most bytes at even or at odd places must be below 32, as the upper halves of
+    many scripts are: a few NULs are a text's own. Otherwise, the text must have a divider.
+    """
+    for name, mark in MARKS.items():
+        if head.startswith(mark):
+            return name
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+        is_utf8 = True
+    except UnicodeDecodeError:
+        is_utf8 = False
+    halves = [[byte < 32 for byte in head[start::2]] for start in (0, 1)]
+    is_wide = any(sum(half) > 0.75 * len(half) for half in halves)
+    if len(head) < FEWEST or (is_utf8 and not (is_wide and set(CONTROLS) & set(head))):
+        return None
+    found = {}
+    for name in MARKS:
+        try:
+            text = codecs.getincrementaldecoder(name)().decode(head)
+        except UnicodeDecodeError:
+            continue
+        odd = sum(unicodedata.category(c)[0] == "C" and c not in "\t\n\f\r" for c in text)
+        if text and odd <= len(text) / 100 and (is_utf8 or set(DIVIDERS) & set(text)):
+            found[name] = len({ord(c) >> 8 for c in text})  # few scripts, in the right order
+    return min(found, key=found.__getitem__, default=None)

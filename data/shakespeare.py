@@ -13,8 +13,8 @@ from pathlib import Path
 from common.errors import UserError, check_folder, check_range
 from data.cache import publish
 from data.corpus import CorpusConfig
-from data.sources import local_source, readable
-from data.text import Text
+from data.files import local_path
+from data.text import Text, check_file
 
 _TIMEOUT = 30  # seconds without a byte
 
@@ -47,13 +47,13 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
     Raises UserError, naming `data.path` or `data.url`, if the text cannot be read or differs.
     """
     if config.path:
-        corpus = _read(config.path, config.val_fraction)
-        if corpus.sha256 != config.sha256:
+        text = check_file(local_path(config.path))
+        if text.sha256 != config.sha256:
             raise UserError(
                 f"data.path: {config.path} is not tiny Shakespeare (its SHA-256 differs); "
                 f"to train on it use data=text data.path={config.path}"
             )
-        return corpus
+        return Text(text, config.val_fraction)
     folder = Path(config.cache_dir).expanduser() / f"shakespeare-{config.sha256[:16]}"
     file = folder / "input.txt"
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != config.sha256:
@@ -62,16 +62,10 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
                 f"data.url: {folder} does not contain tiny Shakespeare; download it with "
                 "data=shakespeare, or give a local copy with data.path=FILE"
             )
-        text = _download(config.url, config.sha256)
+        play = _download(config.url, config.sha256)
         with publish(folder) as temporary:
-            (temporary / file.name).write_bytes(text)
-    return _read(str(file), config.val_fraction)
-
-
-def _read(path: str, val_fraction: float) -> Text:
-    with readable(path):
-        source = local_source(Path(path).expanduser())
-    return Text(source, path, val_fraction)
+            (temporary / file.name).write_bytes(play)
+    return Text(check_file(file), config.val_fraction)
 
 
 def _download(url: str, sha256: str) -> bytes:

@@ -29,7 +29,6 @@ from typing import ClassVar, NamedTuple
 import data.tales_grammar as tales_grammar
 from common.errors import UserError, check_choice, check_range
 from data.corpus import SPLITS, Corpus, CorpusConfig, Document
-from data.progress import Reading
 
 MOST_BYTES = 10**9  # that are generated without the user's own word
 MOST_KEPT = 32 * 10**6  # bytes of tales in memory
@@ -223,7 +222,7 @@ class Tales(Corpus):
         self._grammar = tales_rules()
         self._kept: dict[str, list[str]] = {}
         self._bits: array[float] | None = None  # of the validation tales
-        self.val_fraction = config.val_fraction
+        self.n_bytes = config.n_bytes
 
     def fingerprint(self) -> str:
         """A hash of settings and source code, so that a changed grammar is a different corpus."""
@@ -252,7 +251,7 @@ class Tales(Corpus):
         if is_kept:
             self._kept = kept
 
-    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
+    def documents(self) -> Iterator[Document]:
         """Two, one for each split: the mark between tales is a part of the text."""
         return (Document(split, self.pieces(split)) for split in SPLITS)
 

@@ -1,176 +1,217 @@
-"""The corpus of a `TextConfig`: documents, or one text, which is cut: its end is for validation."""
+"""Your own text: UTF-8 files, byte for byte.
+
+One file is one text, whose end is for validation. Several files, or the parts of files between
+separators, are documents, each in the split that its beginning decides.
+"""
 
 from __future__ import annotations
 
 import codecs
 import hashlib
+import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
 
 from rich.filesize import decimal
 
-from common.errors import UserError
-from data.corpus import Corpus, Document
+from common.errors import UserError, check_range, counted, print, printable
+from common.files import sha256
+from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, sample_of, split_by_hash
 from data.decoding import BLOCK, NotText, decoded
-from data.documents import Documents, TextConfig, list_skipped, note_on_json
-from data.progress import Reading, Stream
-from data.readers import READERS
-from data.sources import (
-    Source,
-    copied,
-    find,
-    is_url,
-    local_path,
-    readable,
-)
+from data.files import find_files, local_path, readable
 
-SIBLINGS = 64  # files of which one may be the only text
+ROWS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")  # text files of which each row is a document
+
+
+@dataclass
+class TextConfig(CorpusConfig):
+    """Which text, and how much of it is held out: see configs/data/text.yaml."""
+
+    path: str | None
+    separator: str | None
+    val_fraction: float
+
+    def __post_init__(self) -> None:
+        check_range("val_fraction", self.val_fraction, above=0, most=1)
+        if self.separator == "":
+            raise ValueError("separator: is empty; give a text, or null for one document a file")
+
+    def undivided(self) -> TextConfig:
+        return replace(self, val_fraction=1.0)
+
+    def without_trust(self) -> TextConfig:
+        if self.path and local_path(self.path).is_dir():  # it can be large, such as the whole disk
+            name = printable(self.path)
+            print(f"note: reading the text that the run names: {name}", file=sys.stderr)
+        return self
+
+    @property
+    def divider(self) -> str | None:
+        r"""The separator of documents, in which `\n`, `\r` and `\t` stand for characters that are
+        hard to type."""
+        if self.separator is None:
+            return None
+        return self.separator.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
 
 def open_text(config: TextConfig) -> Corpus:
-    """The corpus of a `TextConfig`: one plain text that is not divided is a `Text`.
-
-    Raises UserError, naming `data.path`, for files that are missing or cannot be used.
-    """
-    path = config.path or ""
-    with readable(path):
-        is_pipe = not is_url(path) and local_path(path).is_fifo()
-    for name in ("separator", "deduplicate"):
-        if (path == "-" or is_pipe) and getattr(config, name):
-            raise UserError(
-                f"data.{name}: has no effect on standard input or a pipe, which is one text; write "
-                "it to a file, or leave the setting out"
-            )
-    if path == "-":
-        if sys.stdin.isatty():
-            raise UserError(
-                "data.path: - reads standard input, which is a terminal; pipe the text into it"
-            )
-        return Text(copied(sys.stdin.buffer), "standard input", config.val_fraction)
-    if is_pipe:
-        with local_path(path).open("rb") as pipe:
-            return Text(copied(pipe), path, config.val_fraction)
-    sources = _find_files(config)
-    single = _single_text(config, sources)
-    _check_effects(config, sources, is_single=single is not None)
-    if single:
-        others = [source.name for source in sources if source is not single]
-        local = single
-        if single.files or single.suffixes[1]:
-            with single.open() as stored:
-                local = copied(single.stream(stored))
-        return Text(local, single.name, config.val_fraction, others)
-    return Documents(config, sources)
-
-
-def _check_effects(config: TextConfig, sources: Sequence[Source], is_single: bool) -> None:
-    """Raise UserError for a setting that does nothing with these files."""
-    have_rows = [source.suffixes[0] in READERS for source in sources]
-    idle = {
-        "field": None if any(have_rows) else "plain text, which has no keys",
-        "separator": "rows, each of which is a document" if all(have_rows) else None,
-        "deduplicate": "a single text" if is_single else None,
-    }
-    for setting in fields(config):
-        what = idle.get(setting.name)
-        if what and getattr(config, setting.name) != setting.default:
-            raise UserError(
-                f"data.{setting.name}: has no effect on {what}, as {config.path} is; leave it out"
-            )
-
-
-def _find_files(config: TextConfig) -> list[Source]:
+    """The corpus of a `TextConfig`. Raises UserError, naming `data.path`, for files that are
+    missing or not UTF-8; of several, those that are not are skipped."""
     if not config.path:
-        raise UserError(
-            "data.path: is not set; give a UTF-8 text file, a folder, a glob pattern, "
-            "or - for standard input"
-        )
-    return find(config.path, config.exclude)
+        raise UserError("data.path: is not set; give a UTF-8 text file, a folder or a glob pattern")
+    paths = find_files(config.path)
+    if len(paths) == 1:
+        files, skipped = [check_file(paths[0])], ""
+    else:
+        files, skipped = _check_files(paths)
+    if not files:
+        raise UserError(f"data.path: {config.path} has no UTF-8 text ({skipped}); give other files")
+    notes = [skipped] if skipped else []
+    if rows := sum(file.path.suffix.lower() in ROWS for file in files):
+        notes.append(f"{counted(rows, 'file')} of rows as plain text (data=dataset divides them)")
+    if len(files) == 1 and config.separator is None:
+        corpus: Corpus = Text(files[0], config.val_fraction)
+    else:
+        corpus = Documents(config, files)
+    if notes or corpus.adds_eos:
+        reading = f"reading {counted(len(files), 'file')}, {decimal(corpus.n_bytes)}"
+        corpus.description = "; ".join([reading, *notes])
+    return corpus
 
 
-def _single_text(config: TextConfig, sources: Sequence[Source]) -> Source | None:
-    """The only plain text of these files; None if there are several, or other documents."""
-    if config.separator is not None or any(source.suffixes[0] in READERS for source in sources):
-        return None
-    if len(sources) == 1:
-        return sources[0]
-    if len(sources) > SIBLINGS or any(source.files for source in sources):
-        return None
-    texts = list(islice((source for source in sources if _is_text(source)), 2))
-    return texts[0] if len(texts) == 1 else None
+@dataclass(frozen=True)
+class TextFile:
+    """A file that is UTF-8 and not empty. sha256: of its bytes. version: of the file on the disk,
+    which changes when it is written."""
+
+    path: Path
+    sha256: str
+    version: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        return self.version[0]
+
+    def read(self, start: int, stop: int) -> Iterator[str]:
+        """The text between two places between characters, in blocks. Raises UserError if the file
+        has changed."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        with readable(self.path), self.path.open("rb") as file:
+            file.seek(start)
+            while block := file.read(min(BLOCK, stop - file.tell())):
+                if version(file) != self.version:
+                    raise UserError(f"data.path: {self.path} changed while it was read; try again")
+                if text := decoder.decode(block):
+                    yield text
 
 
-def _is_text(source: Source) -> bool:
-    """Whether a file is UTF-8 to its end, and not empty."""
-    with source.open() as stored:
+def version(file: BinaryIO) -> tuple[int, int]:
+    about = os.fstat(file.fileno())
+    return about.st_size, about.st_mtime_ns
+
+
+def check_file(path: Path) -> TextFile:
+    """Raises UserError, naming `data.path`, for a file that is empty or not UTF-8."""
+    try:
+        return _check_file(path)
+    except NotText as error:
+        raise UserError(f"data.path: {path} {error}") from error
+
+
+def _check_file(path: Path) -> TextFile:
+    with readable(path), path.open("rb") as file:
+        found = TextFile(path, sha256(path), version(file))
+        if not sum(1 for _ in decoded(file)):
+            raise NotText("is empty; give a text with at least one character")
+        return found
+
+
+def _check_files(paths: Iterable[Path]) -> tuple[list[TextFile], str]:
+    """Those that are text, and what to say of the others, of which at most ten are named."""
+    files, others = [], []
+    for path in paths:
         try:
-            return sum(map(len, decoded(source.stream(stored)))) > 0
+            files.append(_check_file(path))
         except NotText:
-            return False
+            others.append(printable(str(path)))
+    if not others:
+        return files, ""
+    more = f" and {len(others) - 10:,} more" if len(others) > 10 else ""
+    names = ", ".join(others[:10]) + more
+    return files, f"skipped {counted(len(others), 'file')} (not UTF-8 text, or empty): {names}"
 
 
 class Text(Corpus):
-    """One plain text, of which `val_fraction` of the bytes, at the end, are for validation.
+    """One text, of which `val_fraction` of the bytes, at the end, are for validation."""
 
-    source: a local file that is not compressed. name: of the text in messages. others: the names of
-        files beside it that are not text.
-
-    Raises UserError, naming `data.path`, for a text that is empty or not UTF-8.
-    sha256: of the text, without a byte order mark.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        name: str,
-        val_fraction: float,
-        others: Sequence[str] = (),
-    ) -> None:
-        self.source, self.name, self.val_fraction = source, name, val_fraction
-        with source.open() as file:
-            self.sha256, self._start, end = self._check(file)
-            self.n_bytes = end
-            cut = self._start + int((end - self._start) * (1 - val_fraction))
-            file.seek(max(cut - 3, 0))
-            before = file.read(cut + 1 - file.tell())
+    def __init__(self, file: TextFile, val_fraction: float) -> None:
+        self.file, self.n_bytes = file, file.size
+        cut = int(file.size * (1 - val_fraction))
+        with readable(file.path), file.path.open("rb") as stored:
+            stored.seek(max(cut - 3, 0))
+            before = stored.read(cut + 1 - stored.tell())
         while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
             before, cut = before[:-1], cut - 1
-        self._bounds = {"train": (self._start, cut), "val": (cut, end)}
-        files = f"reading 1 file, {decimal(end)}; {list_skipped(others)}" if others else ""
-        self.description = (files + note_on_json([name])).lstrip() or None
-
-    def _check(self, file: Stream) -> tuple[str, int, int]:
-        """The SHA-256 of the text, and where it begins and ends in the file."""
-        digest, length = hashlib.sha256(), 0
-        try:
-            for text in decoded(file, accepts_zeros=True):
-                data = text.encode()
-                digest.update(data)
-                length += len(data)
-        except NotText as error:
-            raise UserError(f"data.path: {self.name} {error}") from error
-        if not length:
-            raise UserError(
-                f"data.path: {self.name} is empty; give a text with at least one character"
-            )
-        end = file.tell()
-        return digest.hexdigest(), end - length, end
+        self._cut = cut
 
     def fingerprint(self) -> str:
-        return f"text:{self.sha256}:{self._bounds['val'][0] - self._start}"
+        return f"text:{self.file.sha256}:{self._cut}"
 
-    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
-        for split, (start, stop) in self._bounds.items():
-            if start < stop:
-                yield Document(split, self._read(start, stop, reading))
-                reading = None
+    def documents(self) -> Iterator[Document]:
+        if self._cut:
+            yield Document("train", self.file.read(0, self._cut))
+        if self._cut < self.n_bytes:
+            yield Document("val", self.file.read(self._cut, self.n_bytes))
 
-    def _read(self, start: int, stop: int, reading: Reading | None = None) -> Iterator[str]:
-        """The text between two places of the file. Raises UserError if the file has changed."""
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        with self.source.open(reading) as file:
-            file.seek(start)
-            while block := file.read(min(BLOCK, stop - file.tell())):
-                yield decoder.decode(block)
+
+class Documents(Corpus):
+    """The documents of some files. An end token separates them."""
+
+    adds_eos = True
+
+    def __init__(self, config: TextConfig, files: Sequence[TextFile]) -> None:
+        self.config, self.files = config, files
+        self.n_bytes = sum(file.size for file in files)
+
+    def fingerprint(self) -> str:
+        known = [self.config.divider, self.config.val_fraction]
+        known += [file.sha256 for file in self.files]
+        return f"documents:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
+
+    def documents(self) -> Iterator[Document]:
+        return split_by_hash(self._texts(), self.config.val_fraction)
+
+    def _texts(self) -> Iterator[Iterator[str]]:
+        """Each document in parts, which are read before the next one."""
+        for file in self.files:
+            text = file.read(0, file.size)
+            if self.config.divider is None:
+                yield text
+            else:
+                yield from (iter([part]) for part in divided(text, self.config.divider))
+
+    def training_text(self) -> Iterator[str]:
+        """An equal share of each file, from its beginning."""
+        for file in self.files:
+            yield from sample_of(Documents(self.config, [file]), SAMPLE // len(self.files))
+
+
+def divided(texts: Iterable[str], separator: str) -> Iterator[str]:
+    """The parts of a text between separators that are not empty."""
+    parts: list[str] = []  # of the document that has begun
+    for text in texts:
+        if parts and len(parts[-1]) < len(separator):  # the separator can lie in three parts
+            text = "".join([*parts, text])
+            parts = []
+        end = parts[-1][-len(separator) :] if parts else ""
+        if separator in end + text:
+            *whole, text = "".join([*parts, text]).split(separator)
+            yield from filter(None, whole)
+            parts = []
+        parts.append(text)
+    if last := "".join(parts):
+        yield last

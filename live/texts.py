@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from data.arrays import Tokens
+import numpy as np
+from jaxtyping import UInt
+
 from data.corpus import Corpus, text_of
 from data.tales import Tale, Tales, TalesConfig
 from data.tales_grammar import GIRLS, WORDS
@@ -65,7 +67,9 @@ def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) ->
     return _beginning(text, tokenizer, context_length)
 
 
-def texts_of_tokens(tokens: Tokens, tokenizer: Tokenizer, context_length: int) -> tuple[str, str]:
+def texts_of_tokens(
+    tokens: UInt[np.ndarray, " token"], tokenizer: Tokenizer, context_length: int
+) -> tuple[str, str]:
     """Both texts, from the tokens of a validation split: its start, at most half a context, and at
     most a context from its middle on."""
     most, middle = max(1, context_length // 2), len(tokens) // 2

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt
 from torch import Tensor
 
 from common.errors import UserError
 from common.files import naming
-from data.arrays import Tokens
 from data.corpus import Corpus
 from data.tokens import Dataset, document_starts
 from model import GPT
@@ -62,7 +61,9 @@ class RunContext:
         # A killed process may have written steps after its last checkpoint, which come again.
         return open_events(self.folder, purge_step=self.first_step + 1 if self.first_step else 0)
 
-    def document_starts(self, tokens: Tokens) -> Int64[np.ndarray, " document"] | None:
+    def document_starts(
+        self, tokens: UInt[np.ndarray, " token"]
+    ) -> Int64[np.ndarray, " document"] | None:
         """The first token of every document in tokens of the corpus that begin with one; None if it
         is not divided into documents."""
         return document_starts(tokens, self.dataset.tokenizer, self.config.data.document_end)

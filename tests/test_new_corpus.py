@@ -12,7 +12,6 @@ from hydra.core.config_store import ConfigStore
 
 from data.corpora import CORPORA, CorpusKind
 from data.corpus import Corpus, CorpusConfig, Document
-from data.progress import Reading
 from tests.conftest import TINY, succeed
 
 
@@ -25,7 +24,7 @@ class CountingConfig(CorpusConfig):
 class Counting(Corpus):
     """Documents of a number each, every tenth for validation."""
 
-    val_fraction, adds_eos = 0.1, True
+    adds_eos = True
 
     def __init__(self, config: CountingConfig) -> None:
         self.n_documents = config.n_documents
@@ -33,7 +32,7 @@ class Counting(Corpus):
     def fingerprint(self) -> str:
         return f"counting:{self.n_documents}"
 
-    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
+    def documents(self) -> Iterator[Document]:
         for number in range(self.n_documents):
             yield Document("train" if number % 10 else "val", [f"this is number {number}"])
 

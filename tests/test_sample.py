@@ -65,7 +65,7 @@ def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> N
     assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text + "\n")
 
 
-def test_a_prompt_is_read_as_a_text_is(tiny: Path, tmp_path: Path) -> None:
+def test_a_prompt_is_read_without_its_last_line_end(tiny: Path, tmp_path: Path) -> None:
     """Without a byte order mark, and without the last line end; others stay."""
     (tmp_path / "prompt.txt").write_bytes(b"\xef\xbb\xbfOnce\r\na hen\r\n")
     few = "max_new_tokens=5"

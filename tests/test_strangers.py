@@ -24,8 +24,7 @@ from rich.file_proxy import FileProxy
 
 from common.errors import UserError, print
 from common.files import write_sums
-from data.shards import Shard
-from data.tokens import dataset_sha256
+from data.encoding import read_encoded
 from inference.opening import open_run
 from tests.conftest import TINY, command, files, last_checkpoint, seal, succeed
 from training import checkpoint
@@ -305,7 +304,7 @@ def test_a_damaged_cache_is_made_again(here: Path, name: str, how: str) -> None:
     (meta,) = (
         each
         for each in (here / ".cache").glob("tokens-*/meta.json")
-        if dataset_sha256([Shard(each.parent, {})], deduplicate=False) == digest
+        if (encoded := read_encoded(each.parent)) and encoded.sha256 == digest
     )
     file = meta.with_name(name)
     whole = file.read_bytes()
@@ -400,8 +399,7 @@ def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:
     def change(settings: dict) -> None:
         settings["data"] = {
             **{"name": "text", "path": "/dev/zero"},
-            **{"val_fraction": 0.1, "separator": None, "exclude": None, "field": "text"},
-            "deduplicate": False,
+            **{"val_fraction": 0.1, "separator": None},
         }
 
     configure(here / "run", change)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from data.arrays import TokenArray
 from data.batches import UNSCORED, Batches, EvalBatches
 
 
@@ -217,18 +215,6 @@ def test_a_part_of_documents_scores_whole_ones_and_has_their_bits(
         assert mismatched.bits == math.fsum(other)
         if part is not whole:
             assert mismatched.part(n_targets).bits is None
-
-
-def test_tokens_of_files_work_like_arrays(tmp_path: Path) -> None:
-    files = [tmp_path / "a.bin", tmp_path / "b.bin"]
-    for file, part in zip(files, np.split(counting(500), [123]), strict=True):
-        part.tofile(file)
-    stored = TokenArray(files, np.array([[0, 0, 123], [1, 0, 377]]), "<u2")
-    assert torch.equal(Batches(stored, 4, 8, 0)(7)[0], Batches(counting(500), 4, 8, 0)(7)[0])
-    for ours, theirs in zip(
-        EvalBatches(stored, 8, 4), EvalBatches(counting(500), 8, 4), strict=True
-    ):
-        assert torch.equal(ours[1], theirs[1])
 
 
 def test_the_longest_windows_come_first() -> None:

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
-import shutil
-import sqlite3
-import threading
-import wave
 from pathlib import Path
 
 import pytest
@@ -20,9 +13,8 @@ import data.decoding
 import data.text
 from common.errors import UserError
 from configs.schema import preset
-from data.corpora import open_corpus
 from data.corpus import text_of
-from data.sources import find
+from data.files import find_files
 from data.text import Text, TextConfig, open_text
 
 
@@ -45,9 +37,9 @@ def whole_text(path: Path | str, **settings: object) -> str:
     return "".join(split_texts(path, **settings))
 
 
-def names(path: Path | str, exclude: str | None = None) -> list[str]:
+def names(path: Path | str) -> list[str]:
     """The files that are found, by the first letter of their contents."""
-    return [Path(each.name).read_text()[:1] for each in find(str(path), exclude)]
+    return [each.read_text()[:1] for each in find_files(str(path))]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(
-    text=st.text(min_size=1).filter(lambda text: not text.startswith("\ufeff")),
+    text=st.text(min_size=1) | st.sampled_from(["\ufeffa\r\n\0b", "\0"]),
     val_fraction=st.floats(0.01, 1),
 )
 def test_both_splits_hold_the_exact_bytes_split_between_characters(
@@ -67,13 +59,6 @@ def test_both_splits_hold_the_exact_bytes_split_between_characters(
     train, val = split_texts(folder / "any.txt", val_fraction=val_fraction)
     assert train.encode() + val.encode() == encoded
     assert train == encoded[: int(len(encoded) * (1 - val_fraction))].decode(errors="ignore")
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_only_a_byte_order_mark_at_the_start_is_dropped(tmp_path: Path, name: str) -> None:
-    stored = b"\xef\xbb\xbfone \xef\xbb\xbf two"
-    (tmp_path / name).write_bytes(gzip.compress(stored) if name.endswith(".gz") else stored)
-    assert whole_text(tmp_path / name) == "one \ufeff two"
 
 
 def test_blocks_of_any_size_give_the_same_text(
@@ -139,36 +124,6 @@ def test_an_existing_file_takes_precedence_over_a_glob(tmp_path: Path) -> None:
     assert whole_text(tmp_path / "a[b].txt") == "brackets"
 
 
-def test_standard_input_can_be_read_repeatedly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "piped").write_bytes("né\r\n".encode() * 50)
-    with (tmp_path / "piped").open(encoding="utf-8") as stream:
-        monkeypatch.setattr("sys.stdin", stream)
-        corpus = open_single("-")
-    (tmp_path / "piped").unlink()
-    for _ in range(2):
-        texts = (text_of(corpus, split) for split in ("train", "val"))
-        assert "".join(map("".join, texts)) == "né\r\n" * 50
-
-
-def test_a_pipe_is_read_like_standard_input(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("through a pipe",))
-    writer.start()
-    assert whole_text(tmp_path / "pipe") == "through a pipe"
-    writer.join()
-
-
-@pytest.mark.parametrize(
-    "settings", [{"separator": "\n\n"}, {"deduplicate": True}], ids=["separator", "deduplicate"]
-)
-def test_what_has_no_effect_on_standard_input_is_refused(settings: dict[str, object]) -> None:
-    (name,) = settings
-    with pytest.raises(UserError, match=rf"^data\.{name}: has no effect on standard input"):
-        open_text(text_config("-", **settings))
-
-
 def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
     def fingerprint(text: str, val_fraction: float = 0.5) -> str:
         (tmp_path / "a.txt").write_text(text)
@@ -188,10 +143,12 @@ def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
         ("bare", "bare contains no files"),
         ("*.nothing", "*.nothing matches no files"),
         ("empty.txt", "empty.txt is empty"),
-        ("mark.txt", "mark.txt is empty"),
         ("latin.txt", "latin.txt is not UTF-8 (byte 3)"),
         ("cut.txt", "cut.txt is not UTF-8 (byte 4)"),
         ("x" * 5000, "File name too long"),
+        ("pipe", "pipe is neither a file nor a folder"),
+        ("/dev/zero", "/dev/zero is neither a file nor a folder"),
+        ("https://host/a.txt", "is a URL, which data=dataset reads"),
     ],
 )
 def test_unusable_text_is_rejected_in_one_line(
@@ -200,9 +157,9 @@ def test_unusable_text_is_rejected_in_one_line(
     monkeypatch.chdir(tmp_path)
     Path("bare").mkdir()
     Path("empty.txt").write_bytes(b"")
-    Path("mark.txt").write_bytes(b"\xef\xbb\xbf")
     Path("latin.txt").write_bytes(b"caf\xe9 au lait")
     Path("cut.txt").write_bytes(b"abcd\xe4\xb8")
+    os.mkfifo("pipe")
     with pytest.raises(UserError) as caught:
         open_text(text_config(path=path))
     message = str(caught.value)
@@ -231,75 +188,25 @@ def test_utf_16_and_32_are_recognised_without_a_mark(
         open_single(tmp_path / "a.txt")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_western"),
+    [
+        ("Zwölf Boxkämpfer … „groß“ … jagen Viktor. ", True),
+        ("naïve café, à bientôt\r\n", True),
+        ("Однажды в лесу жила курица. ", False),
+    ],
+)
+def test_windows_1252_is_recognised(tmp_path: Path, text: str, is_western: bool) -> None:
+    (tmp_path / "a.txt").write_bytes((text * 9).encode("cp1252" if is_western else "cp1251"))
+    with pytest.raises(UserError, match=r"a.txt is not UTF-8 \(byte \d+\); ") as caught:
+        open_single(tmp_path / "a.txt")
+    assert ("iconv -f WINDOWS-1252 -t UTF-8" in str(caught.value)) == is_western
+
+
 @pytest.mark.parametrize("text", ["a\0b\0c ", "hen\0\n", "0\t1\t", *TEXTS.values()])
 def test_a_text_with_zero_bytes_is_kept(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.txt").write_text(text * 50)
     assert whole_text(tmp_path / "a.txt") == text * 50
-
-
-def archive(kind: str, folder: Path) -> bytes:
-    """A real file that contains a text."""
-    (folder / "poem.txt").write_text("Once there was a hen.\n" * 40)
-    data, made = (folder / "poem.txt").read_bytes(), folder / "made"
-    if kind in ("tar", "zip"):
-        shutil.make_archive(str(made), kind, folder, "poem.txt")
-        return made.with_suffix(f".{kind}").read_bytes()
-    if kind == "sqlite":
-        with sqlite3.connect(made) as base:
-            base.execute("create table poems (text)")
-            base.execute("insert into poems values (?)", [data.decode()])
-        return made.read_bytes()
-    if kind == "wav":
-        with wave.open(str(made), "wb") as sound:
-            sound.setparams((1, 2, 8000, 0, "NONE", ""))
-            sound.writeframes(data)
-        return made.read_bytes()
-    if kind == "gzip":
-        return gzip.compress(data)
-    if kind == "ar":
-        return b"!<arch>\n%-48s%-10d`\n" % (b"poem.txt/", len(data)) + data
-    if kind == "lzma":
-        return lzma.compress(data, lzma.FORMAT_ALONE)
-    return bz2.compress(data) if kind == "bzip2" else lzma.compress(data)
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("tar", "a tar archive; unpack it first: tar -xf FILE"),
-        ("zip", "a zip archive, or an Office document; unpack it"),
-        ("bzip2", "a bzip2 archive; unpack it first: bunzip2 FILE"),
-        ("xz", "an xz archive; unpack it first: unxz FILE"),
-        ("lzma", "an lzma archive; unpack it first: unlzma FILE"),
-        ("ar", "an ar archive, or a Debian package; unpack it first: ar x FILE"),
-        ("gzip", "a gzip archive; unpack it first: gunzip FILE"),
-        ("sqlite", "an SQLite database, and not text"),
-        ("wav", "a WAV recording, and not text"),
-    ],
-)
-def test_an_archive_or_binary_is_named(tmp_path: Path, kind: str, words: str) -> None:
-    (tmp_path / "a.txt").write_bytes(archive(kind, tmp_path))
-    with pytest.raises(UserError, match=f"^data.path: .*a.txt is {words}"):
-        open_text(text_config(tmp_path / "a.txt"))
-
-
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("a.csv", {"field": "joke"}),
-        ("a.txt", {"deduplicate": True}),
-        ("a.jsonl", {"separator": "x"}),
-        ("a.txt", {"exclude": "*.lock"}),
-        ("a.txt", {"exclude": "a.txt"}),
-    ],
-)
-def test_a_setting_without_effect_is_refused(
-    tmp_path: Path, name: str, settings: dict[str, object]
-) -> None:
-    (tmp_path / name).write_text('{"text": "Once"}')
-    (setting,) = settings
-    with pytest.raises(UserError, match=f"^data.{setting}: has no effect on .*leave it out"):
-        open_text(text_config(tmp_path / name, **settings))
 
 
 @given(before=st.text(), after=st.binary(max_size=9), size=st.integers(1, 7))
@@ -324,32 +231,6 @@ def test_a_fraction_out_of_range_is_rejected(val_fraction: float) -> None:
         text_config(path="a.txt", val_fraction=val_fraction)
 
 
-@pytest.mark.parametrize(
-    ("exclude", "kept"),
-    [
-        (None, "abcd"),
-        ("*.lock", "acd"),
-        ("*.lock, build", "a"),
-        ("build/*", "ab"),
-        ("build/deep/*", "abc"),
-        ("c.*", "abd"),
-        (",", "abcd"),
-    ],
-)
-def test_globs_exclude_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], exclude: str | None, kept: str
-) -> None:
-    for name in ("a.txt", "b.lock", "build/c.txt", "build/deep/d.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / name).write_text(Path(name).stem)
-    assert "".join(names(tmp_path, exclude)) == kept
-    capsys.readouterr()
-    with pytest.raises(UserError, match=r"contains no files, apart from .* data\.exclude names"):
-        find(str(tmp_path), "*")
-    find(str(tmp_path), "b.*,c.tex")
-    assert capsys.readouterr().err == "note: data.exclude: c.tex matches no file\n"
-
-
 @pytest.mark.parametrize("pattern", ["", "**/*.*", "runs/**"])
 def test_runs_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str
@@ -369,28 +250,15 @@ def test_runs_are_left_out(
     for name in others:
         (tmp_path / "runs" / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / "runs" / name).write_text("model: gpt\n")
-    found = [each.name for each in find(str(tmp_path / pattern))]
+    found = [str(each) for each in find_files(str(tmp_path / pattern))]
     assert found == [f"{tmp_path}/runs/{each}" for each in others]
     left = ", ".join(f"{tmp_path}/runs/{each}" for each in ("a", "latest", "sweep"))
     assert capsys.readouterr().err == f"note: left out the folders of runs: {left}\n"
     with pytest.raises(UserError, match=r"contains no files, apart from those of runs"):
-        find(str(tmp_path / "runs/sweep"))
+        find_files(str(tmp_path / "runs/sweep"))
     named = str(tmp_path / "runs/a/train.log")
-    assert [each.name for each in find(named)] == [named]
-    assert [each.name for each in find(str(tmp_path / "runs/*/train.log"))] == [named]
-
-
-def test_json_is_plain_text_with_a_note(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('[{"text": "Once."}]')
-    for path in (tmp_path, tmp_path / "a.json"):
-        description = open_corpus(text_config(path=str(path))).description
-        assert description and description.startswith("(note: the content of 1 .json file is plain")
-    (tmp_path / "b.txt").touch()
-    (tmp_path / "b.jsonl").touch()
-    description = open_corpus(text_config(path=str(tmp_path))).description
-    assert description and description.startswith("reading documents of 3 files, 19 bytes (note: ")
-    (tmp_path / "a.json").rename(tmp_path / "a.txt")
-    assert "note" not in (open_corpus(text_config(path=str(tmp_path))).description or "")
+    for path in (named, str(tmp_path / "runs/*/train.log")):
+        assert [*map(str, find_files(path))] == [named]
 
 
 def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> None:
@@ -404,11 +272,6 @@ def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> 
     file.unlink()
     with pytest.raises(UserError, match=r"a.txt cannot be read \(No such file"):
         list(text_of(corpus, "val"))
-
-
-def test_a_device_is_no_text() -> None:
-    with pytest.raises(UserError, match="/dev/zero is a device"):
-        open_text(text_config(path="/dev/zero"))
 
 
 @pytest.mark.parametrize("pattern", ["", "/**/*"])

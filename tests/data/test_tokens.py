@@ -24,7 +24,6 @@ from configs.schema import preset
 from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
 from data.patterns import cut
-from data.progress import Reading
 from data.tokenizer import Tiktoken, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from data.tokens import BEFORE, Dataset, document_starts, prepare, start_ids
 from tests.data.fast import imported
@@ -37,8 +36,6 @@ STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 �
 class StubCorpus(Corpus):
     """A corpus with a given text, which counts how often it is read."""
 
-    val_fraction = 0.1
-
     def __init__(self, train: str = STORY, val: str = STORY[:500], bits: list[float] | None = None):
         self.texts = {"train": train, "val": val}
         self.bits = bits
@@ -47,7 +44,7 @@ class StubCorpus(Corpus):
     def fingerprint(self) -> str:
         return repr(self.texts)
 
-    def documents(self, reading: Reading | None = None) -> Iterator[Document]:
+    def documents(self) -> Iterator[Document]:
         self.reads += 1
         for split, text in self.texts.items():
             if text:
@@ -119,7 +116,7 @@ def test_the_bytes_of_a_normalized_text_are_counted(tmp_path: Path) -> None:
     normal = unicodedata.normalize("NFC", text)
     assert dataset.tokenizer.decode(dataset.val[:].tolist()) == normal
     (folder,) = tmp_path.glob("tokens-*")
-    assert json.loads((folder / "meta.json").read_text())["val"]["bytes"] == len(normal.encode())
+    assert json.loads((folder / "meta.json").read_text())["bytes"] == 2 * len(normal.encode())
     again = prepare(StubCorpus(text, text), NORMALIZING, tmp_path, 8)
     assert (again.val[:] == dataset.val[:]).all()
 
@@ -179,7 +176,7 @@ def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
     [
         ("*/train.bin", b"short"),
         ("*/val.bin", None),
-        ("*/val.docs", b""),
+        ("*/val.idx", b""),
         ("*/meta.json", b"{}"),
         ("tokens-*/SHA256SUMS", b"{}"),
         ("*/tokenizer.json", b"[]"),
@@ -299,9 +296,9 @@ def test_a_text_without_lines_begins_after_a_sentence_or_any_character(
 
 def test_an_empty_document_changes_no_other(tmp_path: Path) -> None:
     class WithEmpty(StubCorpus):
-        def documents(self, reading: Reading | None = None) -> Iterator[Document]:
+        def documents(self) -> Iterator[Document]:
             yield Document("val", [])
-            for document in super().documents(reading):
+            for document in super().documents():
                 yield from (document, Document("train", [""]))
 
     byte = fixed_tokenizer("byte")
@@ -368,10 +365,10 @@ PEAK = """
 import re, sys
 from pathlib import Path
 from data.corpora import open_corpus
-from data.documents import TextConfig
+from data.text import TextConfig
 from data.tokenizer import TokenizerConfig
 from data.tokens import prepare
-corpus = open_corpus(TextConfig("text", sys.argv[1], 0.1, None, "text"))
+corpus = open_corpus(TextConfig("text", sys.argv[1], None, 0.1))
 prepare(corpus, TokenizerConfig("bpe", 300), "cache", 8)
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """

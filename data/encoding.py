@@ -1,0 +1,201 @@
+"""The tokens of a corpus on disk, in a folder that is written whole or not at all.
+
+    meta.json     the type of the tokens, and the bytes of text in each split
+    train.bin     tokens of the training documents, one after the other
+    train.idx     the place in it of each one's first token, as int64
+    val.bin       the same of the validation documents
+    val.idx
+    val.bits      the information of each validation document, as float64, if it is known
+    SHA256SUMS
+
+Encoding in pieces gives the tokens of the whole text, in memory that does not grow with it. A
+folder is used only if its checksums are right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Float64, Int64, UInt, UInt32
+
+from common.files import SUMS, find_damage, read_json, read_text, write_sums
+from data.cache import publish
+from data.corpus import SPLITS, Corpus, Document
+from data.patterns import PIECE, cut
+from data.progress import show_encoding
+from data.tokenizer import Tokenizer
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+META, BITS = "meta.json", "val.bits"
+FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "idx")))
+THREADS = os.cpu_count() or 1
+
+
+class Encoded(NamedTuple):
+    """What a folder of tokens has, read from disk when it is used.
+
+    tokens, starts: of each split, uint16 or uint32, and the places of the first tokens of its
+        documents. n_bytes: of the text. val_bits: the information of each validation document; None
+        if unknown. sha256: depends on the tokens and documents alone.
+    """
+
+    tokens: dict[str, UInt[np.ndarray, " token"]]
+    starts: dict[str, Int64[np.ndarray, " document"]]
+    n_bytes: int
+    val_bits: Float64[np.ndarray, " document"] | None
+    sha256: str
+
+
+def read_encoded(folder: Path) -> Encoded | None:
+    """What `write_encoded` wrote; None if it is missing or damaged."""
+    if find_damage(folder, FILES):
+        return None
+    about = read_json(folder / META)
+    sums = [line for line in read_text(folder / SUMS).splitlines() if META not in line]
+    return Encoded(
+        {split: _map(folder / f"{split}.bin", about["dtype"]) for split in SPLITS},
+        {split: _map(folder / f"{split}.idx", "<i8") for split in SPLITS},
+        about["bytes"],
+        np.fromfile(folder / BITS, "<f8") if about["has_bits"] else None,
+        hashlib.sha256("\n".join(sums).encode()).hexdigest(),
+    )
+
+
+def _map(file: Path, dtype: str) -> np.ndarray:
+    """The array in a file, which may be deleted from now on."""
+    if not file.stat().st_size:  # which cannot be mapped
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(file, dtype, "r"))
+
+
+def write_encoded(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
+    """Raises UserError for a text that cannot be read, and if the disk refuses."""
+    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
+    encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
+    with (
+        publish(folder) as temporary,
+        ThreadPoolExecutor(THREADS) as pool,
+        show_encoding(corpus.n_bytes) as advance,
+    ):
+        n_bytes, bits = 0, None
+        writers = {split: _Writer(temporary, split, dtype) for split in SPLITS}
+        for pieces in prefetch(pool, encode, _pieces(corpus.documents())):
+            for piece in pieces:
+                writers[piece.split].write(piece)
+                n_bytes += piece.n_bytes
+                advance(piece.n_bytes, len(piece.ends))
+        for writer in writers.values():
+            writer.close()
+        bits = corpus.document_bits()
+        np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
+        about = {"dtype": dtype, "bytes": n_bytes, "has_bits": bits is not None}
+        (temporary / META).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        write_sums(temporary, FILES)
+
+
+def separator(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:
+    """The tokens that are written after each document."""
+    return tokenizer.separator_ids if corpus.adds_eos else []
+
+
+class _Piece(NamedTuple):
+    """A part of a document of `split`. ends: whether the document ends with it."""
+
+    split: str
+    text: str
+    ends: bool = False
+
+
+class _Tokens(NamedTuple):
+    """The tokens of pieces of `split`, the places among them where documents end, and the number of
+    bytes of text."""
+
+    split: str
+    tokens: UInt32[np.ndarray, " token"]
+    ends: Int64[np.ndarray, " document"]
+    n_bytes: int
+
+
+class _Writer:
+    """Writes the two files of one split."""
+
+    def __init__(self, folder: Path, split: str, dtype: str) -> None:
+        self._tokens = (folder / f"{split}.bin").open("wb")
+        self._starts = (folder / f"{split}.idx").open("wb")
+        self._dtype, self._count, self._start = dtype, 0, 0
+
+    def write(self, piece: _Tokens) -> None:
+        self._tokens.write(piece.tokens.astype(self._dtype).tobytes())
+        if len(ends := piece.ends + self._count):
+            np.array([self._start, *ends[:-1]], "<i8").tofile(self._starts)
+            self._start = ends[-1]
+        self._count += len(piece.tokens)
+
+    def close(self) -> None:
+        self._tokens.close()
+        self._starts.close()
+
+
+def _pieces(documents: Iterable[Document]) -> Iterator[list[_Piece]]:
+    """The pieces of all documents, as many at a time as are worth a thread's while."""
+    batch: list[_Piece] = []
+    size = 0
+    for document in documents:
+        is_empty = True
+        for text in cut(document.parts):
+            if size >= PIECE:
+                yield batch
+                batch, size = [], 0
+            batch.append(_Piece(document.split, text))
+            size, is_empty = size + len(text), False
+        if not is_empty:  # otherwise the last piece is that of another document
+            batch[-1] = batch[-1]._replace(ends=True)
+    if batch:
+        yield batch
+
+
+def _encode(
+    tokenizer: Tokenizer, ending: UInt32[np.ndarray, " _"], pieces: list[_Piece]
+) -> list[_Tokens]:
+    """The tokens of each split, if it has any. `ending` follows each document."""
+    found = []
+    for split in SPLITS:
+        parts, ends, length = [], [], 0
+        for piece in pieces:
+            if piece.split != split:
+                continue
+            parts.append(tokenizer.encode_array(piece.text))
+            length += len(parts[-1])
+            if piece.ends:
+                parts.append(ending)
+                length += len(ending)
+                ends.append(length)
+        if parts:
+            tokens = np.concatenate(parts)
+            n_bytes = int(tokenizer.token_bytes[tokens].sum())
+            found.append(_Tokens(split, tokens, np.array(ends, np.int64), n_bytes))
+    return found
+
+
+def prefetch(
+    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """The results in order; a few are computed before they are asked for."""
+    running: deque[Future[Result]] = deque()
+    for item in items:
+        running.append(pool.submit(function, item))
+        if len(running) > 2 * THREADS:
+            yield running.popleft().result()
+    while running:
+        yield running.popleft().result()
