@@ -18,6 +18,7 @@ from common.settings import Values, build, flat, typed
 from configs.cli import overridden
 from configs.finetuning import finetuned
 from configs.schema import TrainConfig
+from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
 from training.run import RUNS, Run, check_new, is_latest
 from training.stored import read_settings, settings_yaml
@@ -215,6 +216,8 @@ def _check_data(values: Values) -> None:
     data: Any = values["data"]
     path = data.get("path") if isinstance(data, dict) else None
     if not isinstance(path, str) or not path:
+        return
+    if data["name"] == "dataset" and not is_local(path):  # but on the hub
         return
     data["path"] = _lasting_path(path)
     if data["name"] == "shakespeare":

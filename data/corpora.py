@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from common.errors import UserError, printable
 from data.corpus import SPLITS, Corpus, CorpusConfig
+from data.dataset import DatasetConfig, Streamed
 from data.files import local_path
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.tales import Tales, TalesConfig
@@ -29,6 +30,7 @@ class CorpusKind(NamedTuple):
 CORPORA = {
     "tales": CorpusKind(TalesConfig, Tales),
     "text": CorpusKind(TextConfig, open_text),
+    "dataset": CorpusKind(DatasetConfig, Streamed),
     "shakespeare": CorpusKind(ShakespeareConfig, open_shakespeare),
 }
 

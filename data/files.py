@@ -20,6 +20,11 @@ def local_path(path: str) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111 (raises nothing, unlike Path's own)
 
 
+def is_local(path: str) -> bool:
+    """Whether a path names files of this machine: one that exists, or a glob."""
+    return "://" not in path and (os.path.exists(local_path(path)) or glob.has_magic(path))  # noqa: PTH110 (raises nothing)
+
+
 def find_files(path: str) -> list[Path]:
     """The files at `path`, sorted: a file, a folder (all files below it that are neither hidden nor
     in a run), or a glob.
@@ -34,9 +39,7 @@ def find_files(path: str) -> list[Path]:
         kept = _without_runs(found, chosen)
     if not kept:
         problem += ", apart from those of runs" if found else ""
-        raise UserError(
-            f"data.path: {path} {problem}; give a UTF-8 text file, folder or glob pattern"
-        )
+        raise UserError(f"data.path: {path} {problem}; give a file, a folder or a glob pattern")
     # Links can lead to a file again, or in circles: it counts once, under its shortest path.
     once: dict[Path, Path] = {}
     for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):

@@ -162,7 +162,7 @@ def declarations(parts: tuple[str, ...]) -> list[set[str]]:
         return [declared(tab, "test"), test] if "tests" in parts else [declared(tab)]
     if {"tests", "benchmarks", "docs"} & {*parts}:
         return [test]
-    return [declared("glassgpt", "sweep", "convert", "wandb")]
+    return [declared("glassgpt", "sweep", "convert", "datasets", "wandb")]
 
 
 def test_every_imported_package_is_declared() -> None:
