@@ -159,7 +159,9 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["data=text", "data.path=binary.bin"], ["binary.bin", "UTF-8"]),
     ("train", ["data=text", "data.path=empty_folder"], ["data.path", "empty_folder"]),
     ("train", ["data=text", "data.path=*.none"], ["data.path", "*.none"]),
-    ("train", ["data=text", "data.path=-"], ["data.path", "empty"]),
+    ("train", ["data=text", "data.path=http://a/b.txt"], ["data.path", "data=dataset"]),
+    ("train", ["data=dataset"], ["data.path", "hub"]),
+    ("train", ["data=dataset", "data.path=*.bin"], ["data.path", ".jsonl"]),
     (
         "train",
         ["data=shakespeare", "data.path=short.txt", "data.url=http://x"],
