@@ -27,7 +27,7 @@ from data.corpora import open_corpus
 from data.patterns import cut
 from data.tales import TalesConfig
 from data.text import TextConfig
-from data.tokenizer import Tiktoken, Tokenizer, TokenizerConfig, train_bpe
+from data.tokenizer import Tokenizer, TokenizerConfig, train_bpe
 from data.tokens import prepare
 
 MB = 1_000_000
@@ -80,8 +80,7 @@ def child(side: str, folder: str, text: str, number: int) -> tuple[float, float]
         prepare(open_corpus(TextConfig("text", text, None, 0.1)), trained, cache, 64)
     else:
         pieces = list(cut([Path(text).read_text(encoding="utf-8")]))
-        assert isinstance(tokenizer.engine, Tiktoken)
-        encoding, threads = tokenizer.engine.encoding, os.cpu_count() or 1
+        encoding, threads = tokenizer.encoding, os.cpu_count() or 1
         began = time.perf_counter()
         if side == "lists":
             encoding.encode_ordinary_batch(pieces, num_threads=threads)

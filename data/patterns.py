@@ -1,82 +1,56 @@
 r"""The patterns that cut text into pieces; merges never cross the boundaries of pieces.
 
-Promises: every pattern matches any text completely, without gaps, and cuts it in the same way in
-all its spellings. Only patterns of this table are ever used: matching an arbitrary one can take for
-ever, or crash. So can matching a long text at once: it is cut first.
+Promises: every pattern matches any text completely, without gaps. Only patterns of this table are
+ever used: matching an arbitrary one can take for ever, or crash. So can matching a long text at
+once: it is cut first.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 # Where every pattern begins a piece, in any context: before a space after a visible character.
 WORD_START = r"(?<=\S)(?= )"
 
 
-class Pattern(NamedTuple):
-    """A pattern for tiktoken, and other ways in which it is written for `tokenizers`."""
-
-    tiktoken: str
-    spellings: tuple[str, ...] = ()
-
-    @property
-    def oniguruma(self) -> str:
-        """The pattern for the engine of `tokenizers`, which reads `{1,3}+` as a repeated group, and
-        `$` as the end of a line. Without the `+`, what follows never asks for fewer digits."""
-        return self.tiktoken.replace("{1,3}+", "{1,3}").replace("$", r"\z")
-
-
 # A contraction, a word or symbols with a leading space, up to three digits, line ends with the
 # white space before them, other white space.
-BPE = Pattern(
+BPE = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++"
     r"|\s*[\r\n]++|\s+(?!\S)|\s+"
 )
 # Bytes never merge, so any cut is valid; pieces of this length encode fastest.
-BYTE = Pattern(r"(?s:.{1,64})")
-GPT2 = Pattern(
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-    (
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    ),
-)
-CL100K = Pattern(
+BYTE = r"(?s:.{1,64})"
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-O200K = Pattern(
+O200K = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-LLAMA3 = Pattern(  # and cl100k_base, as it was first published
+LLAMA3 = (  # and cl100k_base, as it was first published
     _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-QWEN2 = Pattern(  # and Qwen3
+QWEN2 = (  # and Qwen3
     _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 # Single digits first, then GPT-2's pattern on what is between them, where white space before a
 # digit is at the end. `tokenizers` knows digits of a newer Unicode here than in its patterns.
 _DIGITS = r"\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}"
-SMOLLM = Pattern(
+SMOLLM = (
     rf"[{_DIGITS}]|'(?:[sdmt]|ll|ve|re)| ?\p{{L}}++| ?[^\s\p{{L}}{_DIGITS}]++"
     rf"|\s+(?=[{_DIGITS}])|\s+(?!\S)|\s+"
 )
 
 PATTERNS = (BPE, BYTE, GPT2, CL100K, O200K, LLAMA3, QWEN2, SMOLLM)
-BY_SPELLING = {
-    spelling: pattern
-    for pattern in PATTERNS
-    for spelling in (pattern.tiktoken, pattern.oniguruma, *pattern.spellings)
-}
-
 PIECE = 1 << 18  # characters that are encoded at a time, about
 # Positions where every tokenizer here begins a new piece in any context: where a word starts; after
 # a line end between visible characters, except before a slash (o200k_base joins punctuation, line

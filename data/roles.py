@@ -48,7 +48,7 @@ def tale_roles(
 ) -> TaleRoles | None:
     """The first validation tales, each with the mark that ends it; None for any other corpus, and
     for a tokenizer with which the floor of a token is not known."""
-    if not isinstance(corpus, Tales) or not tokenizer.engine.cuts_at_spaces:
+    if not isinstance(corpus, Tales) or not tokenizer.cuts_at_spaces:
         return None
     mark, grammar = corpus.config.document_end, tales_rules()
     tales = [*islice(corpus.tales("val"), n_tales)]

@@ -1,22 +1,25 @@
-"""Tokenizers: what encodes a text behind one small interface.
+"""Tokenizers: text to token ids and back.
 
 Those that the project offers are tiktoken's; that of a converted model is run by the library
-`tokenizers` (see `data.imported`). Text that spells a special token is encoded as plain text, never
-as the token. Decoding the tokens of any Unicode text returns that text, unless an imported
-tokenizer normalizes it or adds a space. Loading a saved tokenizer needs no network and executes
-nothing. Knows nothing of corpora: training takes any iterable of text.
+`tokenizers`, as it came. Text that spells a special token is encoded as plain text, never as the
+token. Decoding the tokens of any Unicode text returns that text, unless an imported tokenizer
+normalizes it or adds a space. Loading a saved tokenizer needs no network and executes nothing.
+Knows nothing of corpora: training takes any iterable of text.
 """
 
 from __future__ import annotations
 
+import base64
 import codecs
 import copy
 import hashlib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import tiktoken
@@ -24,15 +27,16 @@ from jaxtyping import Int64, UInt32
 
 from common.errors import UserError, check_choice, check_range
 from common.files import find_damage, read_json, read_text, write_sums
-from data.engine import END, MOST_TOKENS, Tiktoken
-from data.imported import HuggingFace
-from data.patterns import BPE, BYTE, cut
+from data.imported import bytes_of_tokens, open_library
+from data.patterns import BPE, BYTE, PATTERNS, cut
 
 ABOUT = "tokenizer.json"
+MOST_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
 MOST_END = 1000  # characters that end a document
 MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
+END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
-IMPORTED = HuggingFace.name  # the tokenizer of a converted model, which only its run has
+IMPORTED = "hugging_face"  # the tokenizer of a converted model, which only its run has
 
 
 @dataclass
@@ -56,9 +60,27 @@ class TokenizerConfig:
         check_range("vocab_size", self.vocab_size, 257, 65536)
 
 
-class Tokenizer:
-    """Text to token ids and back.
+class BytePairs(NamedTuple):
+    """Byte-level BPE, for programs that encode by themselves. Tokens merge within the pieces into
+    which `pattern` cuts a text, the token of the lowest id in `ranks` first.
 
+    special: the ids of tokens that no text is encoded to. in_text: those of tokens that a text is
+    encoded to where it has their names, before anything else.
+    is_normalized: whether a text is encoded in Unicode's normalization form C.
+    """
+
+    pattern: str
+    ranks: Mapping[bytes, int]
+    special: Mapping[str, int]
+    in_text: Mapping[str, int] = {}
+    is_normalized: bool = False
+
+
+class Tokenizer:
+    """Text to token ids and back, by tiktoken.
+
+    special_tokens: the ids of tokens that no text is encoded to, by their names.
+    tokens: the bytes of all other tokens.
     vocab_size: more than the largest id, if a model has more tokens than its tokenizer.
     bos_id: the id that begins a document; None if no id does. adds_bos: whether it is put before
         every text, or only used to begin one without a prompt.
@@ -67,13 +89,25 @@ class Tokenizer:
         `data.tokens.start_ids`); empty if that is not known.
     document_end: the text that ends every document in what a model was trained on; None if no text
         does. Then ids can.
+    cuts_at_spaces: the tokens of any text are those of its words, each with the space before it.
 
-    Raises ValueError if one of these does not fit the engine.
+    Raises ValueError if one of these does not fit the encoding.
     """
 
-    def __init__(
+    file = "tokenizer.tiktoken"  # has the tokens, beside tokenizer.json
+    cuts_at_spaces = True
+
+    def __init__(self, encoding: tiktoken.Encoding, **sizes: Any) -> None:
+        """sizes: those of `_set`."""
+        self.encoding = encoding
+        tokens = {rank: token for token, rank in encoding._mergeable_ranks.items()}
+        self._set(encoding.name, tokens, encoding._special_tokens, **sizes)
+
+    def _set(
         self,
-        engine: Tiktoken | HuggingFace,
+        name: str,
+        tokens: dict[int, bytes],
+        special_tokens: dict[str, int],
         *,
         vocab_size: int | None = None,
         bos_id: int | None = None,
@@ -82,31 +116,27 @@ class Tokenizer:
         start_ids: tuple[int, ...] = (),
         document_end: str | None = None,
     ) -> None:
-        known = {*engine.tokens, *engine.special.values()}
+        known = {*tokens, *special_tokens.values()}
         least = max(known) + 1
         check_range("vocab_size", vocab_size or least, least, MOST_TOKENS)
         if not known.issuperset({bos_id, *eos_ids, *start_ids} - {None}):
             raise ValueError("eos_ids: an id that begins or ends a document belongs to no token")
         if document_end is not None:
             check_range("document_end", len(document_end), 1, MOST_END)
-        self.engine = engine
+        self.name, self.tokens, self.special_tokens = name, tokens, special_tokens
         self.bos_id, self.adds_bos, self.eos_ids = bos_id, adds_bos, eos_ids
         self.start_ids, self.document_end = start_ids, document_end
         self._bytes = [b""] * (vocab_size or least)
-        for token, value in engine.tokens.items():
+        for token, value in tokens.items():
             self._bytes[token] = value
 
     def with_special_ids(
         self, bos_id: int | None, adds_bos: bool, eos_ids: tuple[int, ...]
     ) -> Tokenizer:
         """The same tokenizer, with other ids that begin and end documents."""
-        return Tokenizer(
-            self.engine,
-            vocab_size=self.vocab_size,
-            bos_id=bos_id,
-            adds_bos=adds_bos,
-            eos_ids=eos_ids,
-        )
+        found = copy.copy(self)
+        found.bos_id, found.adds_bos, found.eos_ids = bos_id, adds_bos, eos_ids
+        return found.of_text((), None)
 
     def of_text(self, start_ids: tuple[int, ...], document_end: str | None) -> Tokenizer:
         """The same tokenizer, of a model that was trained on a text with these `start_ids`, and
@@ -129,16 +159,26 @@ class Tokenizer:
         """A tokenizer for text in documents: the same one if it has an id that ends them, or is
         imported; otherwise `<|endoftext|>` ends them, with a new id if it is not a special token
         yet."""
-        if self.eos_ids or not isinstance(self.engine, Tiktoken):
+        if self.eos_ids:
             return self
-        engine = self.engine
-        if END not in engine.special:
-            engine = Tiktoken(engine.with_special(END, self.vocab_size))
-        end = engine.special[END]
-        size = max(self.vocab_size, end + 1)
-        bos_id = end if self.bos_id is None else self.bos_id
+        has_end = END in self.special_tokens
+        encoding = self.encoding if has_end else self._with_special(END, self.vocab_size)
+        end = encoding._special_tokens[END]
         return Tokenizer(
-            engine, vocab_size=size, bos_id=bos_id, adds_bos=self.adds_bos, eos_ids=(end,)
+            encoding,
+            vocab_size=max(self.vocab_size, end + 1),
+            bos_id=end if self.bos_id is None else self.bos_id,
+            adds_bos=self.adds_bos,
+            eos_ids=(end,),
+        )
+
+    def _with_special(self, name: str, token: int) -> tiktoken.Encoding:
+        """The encoding with another special token."""
+        return tiktoken.Encoding(
+            self.name,
+            pat_str=self.encoding._pat_str,
+            mergeable_ranks=self.encoding._mergeable_ranks,
+            special_tokens={**self.special_tokens, name: token},
         )
 
     @property
@@ -146,15 +186,6 @@ class Tokenizer:
         """The ids between two documents: the one that ends a document, or if there is none, those
         of an empty line."""
         return [*self.eos_ids[:1]] or self.encode("\n\n")
-
-    @property
-    def special_tokens(self) -> dict[str, int]:
-        """The ids of special tokens by their names."""
-        return dict(self.engine.special)
-
-    @property
-    def name(self) -> str:
-        return self.engine.name
 
     @property
     def vocab_size(self) -> int:
@@ -169,17 +200,27 @@ class Tokenizer:
     @cached_property
     def digest(self) -> str:
         """Equal only for two tokenizers that give the same tokens for every text."""
-        known = [self.vocab_size, self.engine.about, self.engine.content()]
+        known = [self.vocab_size, self.about(), self.content()]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, in which U+FFFD stands for lone surrogates: those that it has in a
         corpus, whatever its length."""
-        return [token for piece in cut([text]) for token in self.engine.encode(piece)]
+        return [token for piece in cut([text]) for token in self._encode(piece)]
+
+    def _encode(self, text: str) -> list[int]:
+        return self.encoding.encode_ordinary(text)
 
     def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
-        """As `encode`, but without Python integers, and in threads."""
-        return self.engine.encode_array(text)
+        """As `encode`, for a text without lone surrogates that is a piece of `cut`; without Python
+        integers, and without the global interpreter lock."""
+        return self._for_arrays.encode_to_numpy(text, disallowed_special=())
+
+    @cached_property
+    def _for_arrays(self) -> tiktoken.Encoding:
+        """The same encoding, with a special token if it has none: `encode_to_numpy` searches for
+        special tokens, and searching for none takes as long as everything else."""
+        return self.encoding if self.special_tokens else self._with_special(END, self.vocab_size)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens; special and unused ids have none."""
@@ -189,12 +230,29 @@ class Tokenizer:
         """The text of the tokens; bytes that are not UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
+    def byte_pairs(self) -> BytePairs:
+        """Raises ValueError, for an imported tokenizer, if it is no such."""
+        pattern, ranks = self.encoding._pat_str, self.encoding._mergeable_ranks
+        return BytePairs(pattern, ranks, self.special_tokens)
+
+    def about(self) -> dict[str, Any]:
+        """What is stored in tokenizer.json beside the sizes; with `content`, it decides which
+        tokens a text has."""
+        return {"pattern": self.encoding._pat_str, "special_tokens": self.special_tokens}
+
+    def content(self) -> str:
+        """What is saved in `file`, in tiktoken's own format: a line for each token, its bytes in
+        base64, a space, its rank."""
+        return "".join(
+            f"{base64.b64encode(token).decode()} {rank}\n"
+            for rank, token in sorted(self.tokens.items())
+        )
+
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` and the file of the engine into `folder`."""
-        engine = self.engine
+        """Write `tokenizer.json` and `file` into `folder`."""
         about = {
             "name": self.name,
-            **engine.about,
+            **self.about(),
             "vocab_size": self.vocab_size,
             "bos_id": self.bos_id,
             "adds_bos": self.adds_bos,
@@ -202,28 +260,27 @@ class Tokenizer:
             "start_ids": self.start_ids,
             "document_end": self.document_end,
         }
-        (folder / engine.file).write_text(engine.content(), encoding="utf-8", newline="\n")
+        (folder / self.file).write_text(self.content(), encoding="utf-8", newline="\n")
         (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        write_sums(folder, (ABOUT, engine.file))
+        write_sums(folder, (ABOUT, self.file))
 
-    @classmethod
-    def load(cls, folder: Path) -> Tokenizer:
+    @staticmethod
+    def load(folder: Path) -> Tokenizer:
         """The tokenizer that `save` wrote. Raises UserError if a file is missing or damaged, or if
         it needs a library that is not installed."""
         # Not with tiktoken's own loader, which caches a file by its path and misses later changes.
         try:
             about = read_json(folder / ABOUT)
-            is_imported = about["name"] == IMPORTED
-            file = HuggingFace.file if is_imported else Tiktoken.file
-            if damage := find_damage(folder, (ABOUT, file)):
+            kind = ImportedTokenizer if about["name"] == IMPORTED else Tokenizer
+            if damage := find_damage(folder, (ABOUT, kind.file)):
                 raise ValueError(damage)
-            content = read_text(folder / file, MOST)
+            content = read_text(folder / kind.file, MOST)
             document_end = about["document_end"]
             if not isinstance(document_end, str | None):
                 raise TypeError(f"document_end: {document_end!r:.80} is not a string")
-            engine = HuggingFace(content) if is_imported else Tiktoken.load(about, content)
-            return cls(
-                engine,
+            return kind._read(
+                about,
+                content,
                 vocab_size=about["vocab_size"],
                 bos_id=about["bos_id"],
                 adds_bos=bool(about["adds_bos"]),
@@ -236,6 +293,120 @@ class Tokenizer:
                 f"{folder}: its tokenizer cannot be read ({error}); restore its files, or choose "
                 "another folder"
             ) from error
+
+    @classmethod
+    def _read(cls, about: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
+        """The opposite of `about` and `content`. Raises ValueError, KeyError or TypeError for
+        damaged content, on which tiktoken panics, and for a pattern that is not in use: matching an
+        arbitrary one can take for ever."""
+        lines = [line.split() for line in content.splitlines()]
+        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
+        special = {str(name): int(token) for name, token in about["special_tokens"].items()}
+        ids = [*ranks.values(), *special.values()]
+        if not 0 <= min(ids) <= max(ids) < MOST_TOKENS or len({*ids}) < len(lines) + len(special):
+            raise ValueError("the id of a token is out of range, or that of another one")
+        if any(bytes([byte]) not in ranks for byte in range(256)):
+            raise ValueError("a single byte is missing")
+        return cls(
+            tiktoken.Encoding(
+                str(about["name"]),
+                pat_str=known_pattern(about["pattern"]),
+                mergeable_ranks=ranks,
+                special_tokens=special,
+            ),
+            **sizes,
+        )
+
+
+def known_pattern(pattern: object) -> str:
+    """Raises ValueError for one that is not in use."""
+    if pattern not in PATTERNS:
+        raise ValueError(f"the pattern {pattern!r:.80} is not known")
+    return str(pattern)
+
+
+class Merging(NamedTuple):
+    """What `exchange.imported` found out of an imported tokenizer.
+
+    pattern: the one that cuts a text into the pieces within which tokens merge; None if that is
+        none that is known. problem: why programs that know the pattern cannot merge as it does;
+        None if they can.
+    """
+
+    pattern: str | None = None
+    is_normalized: bool = False
+    problem: str | None = "the tokenizer is not byte-level BPE"
+
+
+class ImportedTokenizer(Tokenizer):
+    """The tokenizer of a converted model, from the content of its `tokenizer.json`: it gives the
+    tokens that the model was trained with, whatever its normalizer, pre-tokenizer and merges are.
+
+    Its decoder must be that of byte-level BPE (GPT-2, Llama 3, Qwen) or of SentencePiece (Llama 2,
+    Gemma), of which the bytes of a token are known. An added token that is not special is found in
+    a text: in_text has their ids; the names of special ones are text there.
+
+    Raises ValueError for a tokenizer that cannot be run, and UserError if the library is missing.
+    """
+
+    file = "hugging_face.json"
+
+    def __init__(self, content: str, merging: Merging = Merging(), **sizes: Any) -> None:  # noqa: B008
+        self.library, self.merging, self._content = open_library(content), merging, content
+        self.json: dict[str, Any] = json.loads(self.library.to_str())  # with all defaults
+        bytes_of = bytes_of_tokens(self.json)
+        # Merges also make an ordinary token that is marked as special, such as an empty line.
+        merges = self.json["model"].get("merges", ())
+        added = {entry["content"]: entry for entry in self.json["added_tokens"]}
+        for left, right in merges:
+            if added.get(left + right, {}).get("special"):
+                del added[left + right]
+        special = {name: entry["id"] for name, entry in added.items() if entry["special"]}
+        self.in_text = {name: entry["id"] for name, entry in added.items() if not entry["special"]}
+        tokens = {
+            token: name.encode() if name in added else bytes_of(name)
+            for name, token in self.library.get_vocab().items()
+            if name not in special
+        }
+        self._set(IMPORTED, tokens, special, **sizes)
+
+    @property
+    def cuts_at_spaces(self) -> bool:  # type: ignore[override]
+        """False if it is not known to be so."""
+        is_known = self.merging.pattern is not None
+        return is_known and all(re.fullmatch(r"\s+|\S+", name) for name in self.in_text)
+
+    def with_eos(self) -> Tokenizer:
+        return self
+
+    def _encode(self, text: str) -> list[int]:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        # Unlike `encode`, this computes no offsets.
+        return self.library.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+    def encode_array(self, text: str) -> UInt32[np.ndarray, " tokens"]:
+        return np.array(self._encode(text), np.uint32)
+
+    def byte_pairs(self) -> BytePairs:
+        pattern, is_normalized, problem = self.merging
+        if problem or pattern is None:
+            raise ValueError(problem)
+        names = {*self.in_text.values()}
+        ranks = {value: token for token, value in self.tokens.items() if token not in names}
+        return BytePairs(pattern, ranks, self.special_tokens, self.in_text, is_normalized)
+
+    def about(self) -> dict[str, Any]:
+        return self.merging._asdict()
+
+    def content(self) -> str:
+        return self._content
+
+    @classmethod
+    def _read(cls, about: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
+        pattern, problem = about["pattern"], about["problem"]
+        pattern = None if pattern is None else known_pattern(pattern)
+        problem = None if problem is None else str(problem)
+        return cls(content, Merging(pattern, bool(about["is_normalized"]), problem), **sizes)
 
 
 class StreamDecoder:
@@ -264,12 +435,10 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
     trainer = rustbpe.Tokenizer()
     # The default buffer of 8192 texts would keep a whole corpus in memory.
-    trainer.train_from_iterator(iter(texts), vocab_size, buffer_size=16, pattern=BPE.tiktoken)
+    trainer.train_from_iterator(iter(texts), vocab_size, buffer_size=16, pattern=BPE)
     ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
-    encoding = tiktoken.Encoding(
-        "bpe", pat_str=BPE.tiktoken, mergeable_ranks=ranks, special_tokens={}
-    )
-    return Tokenizer(Tiktoken(encoding))
+    encoding = tiktoken.Encoding("bpe", pat_str=BPE, mergeable_ranks=ranks, special_tokens={})
+    return Tokenizer(encoding)
 
 
 def fixed_tokenizer(name: str, vocab_size: int | None = None) -> Tokenizer:
@@ -280,10 +449,8 @@ def fixed_tokenizer(name: str, vocab_size: int | None = None) -> Tokenizer:
     """
     if name == "byte":
         ranks = {bytes([byte]): byte for byte in range(256)}
-        encoding = tiktoken.Encoding(
-            "byte", pat_str=BYTE.tiktoken, mergeable_ranks=ranks, special_tokens={}
-        )
-        return Tokenizer(Tiktoken(encoding), vocab_size=vocab_size)
+        encoding = tiktoken.Encoding("byte", pat_str=BYTE, mergeable_ranks=ranks, special_tokens={})
+        return Tokenizer(encoding, vocab_size=vocab_size)
     try:
         encoding = tiktoken.get_encoding(name)
     except (OSError, ValueError) as error:
@@ -292,4 +459,4 @@ def fixed_tokenizer(name: str, vocab_size: int | None = None) -> Tokenizer:
             f"({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a folder with its files, "
             "or choose tokenizer=bpe"
         ) from error
-    return Tokenizer(Tiktoken(encoding), vocab_size=vocab_size)
+    return Tokenizer(encoding, vocab_size=vocab_size)

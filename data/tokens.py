@@ -127,7 +127,7 @@ def _find_tokenizer(
         return tokenizer
     if tokenizer.name != "bpe":
         return _make_tokenizer(corpus, tokenizer)
-    key = _key(corpus.fingerprint(), str(tokenizer.vocab_size), BPE.tiktoken)
+    key = _key(corpus.fingerprint(), str(tokenizer.vocab_size), BPE)
     folder = cache / f"bpe-{key}"
     if not folder.exists():
         new.append(folder)

@@ -74,7 +74,7 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
             f"note: {n_others} of the matrices are float32: their rows are not multiples of 32 "
             "numbers, which q8_0 needs"
         )
-    if tokenizer.engine.byte_pairs().is_normalized:
+    if tokenizer.byte_pairs().is_normalized:
         lines.append(
             "note: the tokenizer brings a text into Unicode's form NFC, which llama.cpp does not do"
         )

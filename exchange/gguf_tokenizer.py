@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from data.merges import merges_of, spell
 from data.patterns import BPE, BYTE, CL100K, GPT2, LLAMA3, O200K, QWEN2, SMOLLM
 from data.tokenizer import Tokenizer
+from exchange.merges import merges_of, spell
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -46,7 +46,7 @@ PRE_TOKENIZERS = {
 
 def pre_tokenizer(tokenizer: Tokenizer) -> PreTokenizer:
     """The one of llama.cpp that cuts text most like the tokenizer."""
-    return PRE_TOKENIZERS[tokenizer.engine.byte_pairs().pattern]
+    return PRE_TOKENIZERS[tokenizer.byte_pairs().pattern]
 
 
 def add_tokenizer(
@@ -59,7 +59,7 @@ def add_tokenizer(
     """
     from gguf import TokenType
 
-    pairs = tokenizer.engine.byte_pairs()
+    pairs = tokenizer.byte_pairs()
     tokens = [f"[PAD{token}]" for token in range(tokenizer.vocab_size)]
     types = [TokenType.UNUSED] * tokenizer.vocab_size
     for piece, token in pairs.ranks.items():

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.files import read_json, read_text
-from data.imported import HuggingFace, tokenizers_library
-from data.merges import BytePairs, merges_of, spell
+from data.imported import tokenizers_library
 from data.patterns import BYTE
-from data.tokenizer import ABOUT, MOST, Tokenizer
+from data.tokenizer import ABOUT, MOST, BytePairs, ImportedTokenizer, Tokenizer
+from exchange.imported import first_token, import_tokenizer
+from exchange.merges import merges_of, spell
+from exchange.patterns import oniguruma
 
 if TYPE_CHECKING:
     import tokenizers
@@ -31,12 +33,11 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, context_length: int) -> 
     start = None if is_text else tokenizer.bos_id
     if start is None and (is_text or not tokenizer.eos_ids):
         start = end
-    engine = tokenizer.engine
-    if isinstance(engine, HuggingFace):
-        (folder / ABOUT).write_text(engine.content(), encoding="utf-8", newline="\n")
-        library = engine.library
+    if isinstance(tokenizer, ImportedTokenizer):
+        (folder / ABOUT).write_text(tokenizer.content(), encoding="utf-8", newline="\n")
+        library = tokenizer.library
     else:
-        library = _build(engine.byte_pairs(), {start, end} - {None}, first)
+        library = _build(tokenizer.byte_pairs(), {start, end} - {None}, first)
         library.save(str(folder / ABOUT))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -45,7 +46,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, context_length: int) -> 
             # A name makes a token special; config.json has the ids.
             role: None if token is None else library.id_to_token(token)
             for role, token in (("bos_token", start), ("eos_token", end))
-            if token is None or not _is_in_text(engine, token)
+            if token is None or not _is_in_text(tokenizer, token)
         },
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # their names in a text are text
@@ -55,8 +56,8 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, context_length: int) -> 
     return end
 
 
-def _is_in_text(engine: object, token: int) -> bool:
-    return isinstance(engine, HuggingFace) and token in engine.in_text.values()
+def _is_in_text(tokenizer: Tokenizer, token: int) -> bool:
+    return isinstance(tokenizer, ImportedTokenizer) and token in tokenizer.in_text.values()
 
 
 def first_token_of(tokenizer: Tokenizer) -> int | None:
@@ -89,8 +90,8 @@ def _build(pairs: BytePairs, ids: set[int | None], first: int | None) -> tokeniz
         )
     )
     found.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    if pairs.pattern is not BYTE:
-        regex = library.Regex(pairs.pattern.oniguruma)
+    if pairs.pattern != BYTE:
+        regex = library.Regex(oniguruma(pairs.pattern))
         split = library.pre_tokenizers.Split(regex, "isolated")
         found.pre_tokenizer = library.pre_tokenizers.Sequence([split, found.pre_tokenizer])
     found.decoder = library.decoders.ByteLevel()
@@ -115,12 +116,9 @@ def read_own_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
         content = read_text(folder / ABOUT, MOST)
     except (OSError, ValueError) as error:
         raise ValueError(f"{ABOUT}: cannot be read ({error}); give another model") from error
-    engine = HuggingFace(content)
-    known = {**engine.library.get_vocab()}
-    bos_id, adds_bos, eos_ids = special_ids(folder, engine.first_token(), known)
-    return Tokenizer(
-        engine, vocab_size=vocab_size, bos_id=bos_id, adds_bos=adds_bos, eos_ids=eos_ids
-    )
+    found = import_tokenizer(content, vocab_size=vocab_size)
+    known = {**found.library.get_vocab()}
+    return found.with_special_ids(*special_ids(folder, first_token(found), known))
 
 
 def special_ids(

@@ -80,7 +80,7 @@ def _check(data: Any) -> None:
         and all(fits(run[name], kind) for name, kind in RUN.items())
         and run["losses"] == {}
         # Matching an arbitrary pattern can take for ever.
-        and tokenizer["pattern"] in {javascript(pattern.tiktoken) for pattern in PATTERNS}
+        and tokenizer["pattern"] in {javascript(pattern) for pattern in PATTERNS}
     ):
         raise ValueError("it is not the description of a model")
 

@@ -25,7 +25,7 @@ CLASS = re.compile(r"\\p\{(\w+)\}")
 def check_tokenizer(tokenizer: Tokenizer) -> None:
     """Raise UserError, naming a setting, for a tokenizer that a page cannot have."""
     try:
-        pairs = tokenizer.engine.byte_pairs()
+        pairs = tokenizer.byte_pairs()
         if pairs.is_normalized:
             raise ValueError("the tokenizer changes a text to Unicode's form NFC")
         if odd := [name for name in pairs.in_text if not NAME.fullmatch(name)]:
@@ -44,11 +44,11 @@ def tokenizer_data(tokenizer: Tokenizer) -> dict[str, Any]:
     names: the ids of tokens that a text is encoded to where it has their names, such as <think>.
     `character_classes` of the pattern come to it in the page: they take a second to find.
     """
-    pairs = tokenizer.engine.byte_pairs()
+    pairs = tokenizer.byte_pairs()
     start_ids, adds_start = tokenizer.beginning()
     return {
         "name": tokenizer.name,
-        "pattern": javascript(pairs.pattern.tiktoken),
+        "pattern": javascript(pairs.pattern),
         "tokens": [
             base64.b64encode(tokenizer.decode_bytes([token])).decode()
             for token in range(tokenizer.vocab_size)

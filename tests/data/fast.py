@@ -12,9 +12,9 @@ import tokenizers
 import transformers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from data.imported import HuggingFace
-from data.merges import spell
 from data.tokenizer import Tokenizer
+from exchange.imported import import_tokenizer
+from exchange.merges import spell
 from exchange.tokenizer import write_tokenizer
 from tests.data.strings import strings
 
@@ -108,4 +108,4 @@ def imported(
         fast.normalizer = more.pop("normalizer")
     fast.add_special_tokens([tokenizers.AddedToken(each, normalized=False) for each in special])
     fast.add_tokens([tokenizers.AddedToken(each, normalized=False) for each in in_text])
-    return Tokenizer(HuggingFace(fast.to_str()), **more)
+    return import_tokenizer(fast.to_str(), **more)

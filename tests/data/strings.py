@@ -13,7 +13,7 @@ import pytest
 import tiktoken
 
 from data.patterns import BYTE, PATTERNS, SMOLLM
-from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer, train_bpe
+from data.tokenizer import Tokenizer, fixed_tokenizer, train_bpe
 
 VOCABULARIES = Path(
     os.environ.get("TIKTOKEN_CACHE_DIR") or Path(__file__).parents[3] / "shared/tiktoken_cache"
@@ -84,12 +84,12 @@ def patterned() -> dict[str, Tokenizer]:
         ids = (3, 0) if shift else (n + 7, n + 2)
         encoding = tiktoken.Encoding(
             "nasty",
-            pat_str=pattern.tiktoken,
+            pat_str=pattern,
             mergeable_ranks={token: rank + shift for token, rank in ranks.items()},
             special_tokens=dict(zip(("<|end|>", "<s>"), ids, strict=True)),
         )
         made[f"pattern {i}"] = Tokenizer(
-            Tiktoken(encoding),
+            encoding,
             vocab_size=None if i % 2 else 4000,
             bos_id=ids[i % 2] if i > 2 else None,
             eos_ids=(ids[0],) if i > 2 else (),

@@ -80,7 +80,7 @@ def test_every_token_of_every_text_of_a_grammar(name: str, grammar: Grammar) -> 
     own = train_bpe(texts, 330)
     made = {"own": lambda: own, "imported": lambda: imported(own, in_text=["ha", "\n\n", " "])}
     tokenizer = made.get(name, lambda: make(name))()
-    assert tokenizer.engine.cuts_at_spaces
+    assert tokenizer.cuts_at_spaces
     check(grammar, texts, tokenizer, 40)
 
 
@@ -114,9 +114,7 @@ def test_every_token_of_any_grammar(
 def test_a_token_excludes_those_that_begin_as_it_does() -> None:
     """` On` has 2 of the 8 weights of the rule `when`; ` One`, which begins as it, has 4."""
     ranks = BYTES | {token: 256 + i for i, token in enumerate([b" O", b" On", b" One"])}
-    encoding = tiktoken.Encoding(
-        "own", pat_str=BPE.tiktoken, mergeable_ranks=ranks, special_tokens={}
-    )
+    encoding = tiktoken.Encoding("own", pat_str=BPE, mergeable_ranks=ranks, special_tokens={})
     grammar = read_rules({**RULES, "story": ["So it was. {when}, it was not."]})
     for when, bits in (("On a hot May day", 2), ("One day in May", 1)):
         text = f"So it was. {when}, it was not."

@@ -24,7 +24,6 @@ from data.patterns import BPE, BYTE, CL100K, GPT2, O200K
 from data.tokenizer import (
     PRETRAINED,
     StreamDecoder,
-    Tiktoken,
     Tokenizer,
     TokenizerConfig,
     fixed_tokenizer,
@@ -152,10 +151,8 @@ def odd(**more: Any) -> Tokenizer:
     """A tokenizer with gaps between its ids, and special tokens before the others."""
     ranks = {bytes([byte]): 3 + 2 * byte for byte in range(256)}
     special = {"<end>": 0, "<start>": 600}
-    encoding = tiktoken.Encoding(
-        "odd", pat_str=GPT2.tiktoken, mergeable_ranks=ranks, special_tokens=special
-    )
-    return Tokenizer(Tiktoken(encoding), **more)
+    encoding = tiktoken.Encoding("odd", pat_str=GPT2, mergeable_ranks=ranks, special_tokens=special)
+    return Tokenizer(encoding, **more)
 
 
 def test_sizes_and_limits_are_stored(tmp_path: Path) -> None:
@@ -276,7 +273,7 @@ def test_the_patterns_in_use_are_known() -> None:
         made = [tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS[name]() for name in PRETRAINED]
     patterns = [each["pat_str"] for each in made]
     patterns += [
-        train_bpe(TEXTS, 257).engine.byte_pairs().pattern.tiktoken,
-        fixed_tokenizer("byte").engine.byte_pairs().pattern.tiktoken,
+        train_bpe(TEXTS, 257).byte_pairs().pattern,
+        fixed_tokenizer("byte").byte_pairs().pattern,
     ]
-    assert patterns == [each.tiktoken for each in (GPT2, CL100K, O200K, BPE, BYTE)]
+    assert patterns == [GPT2, CL100K, O200K, BPE, BYTE]

@@ -24,7 +24,7 @@ from configs.schema import preset
 from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
 from data.patterns import cut
-from data.tokenizer import Tiktoken, Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
+from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from data.tokens import BEFORE, Dataset, document_starts, prepare, start_ids
 from tests.data.fast import imported
 from tests.data.strings import NASTY, PATTERNED
@@ -140,7 +140,7 @@ def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> No
     encoding = tiktoken.Encoding(
         "wide", pat_str=r"(?s:.{1,2})", mergeable_ranks=byte_ranks | pairs, special_tokens={}
     )
-    dataset = prepare(StubCorpus(), Tokenizer(Tiktoken(encoding)), tmp_path, context_length=8)
+    dataset = prepare(StubCorpus(), Tokenizer(encoding), tmp_path, context_length=8)
     assert dataset.train.dtype == np.uint32
     assert dataset.train[:].max() < 65792
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY

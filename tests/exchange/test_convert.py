@@ -29,7 +29,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from data.merges import spell
+from exchange.merges import spell
 from exchange.tokenizer import write_tokenizer
 from inference.opening import open_run
 from tests.conftest import ROOT, TINY, begin, command, files, succeed

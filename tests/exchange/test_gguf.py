@@ -22,7 +22,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from common.errors import UserError
 from data.patterns import BPE
-from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
+from data.tokenizer import Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from model import GPT, ModelConfig
@@ -205,14 +205,14 @@ def test_every_tensor_and_key(family: str, dtype: str, data: st.DataObject) -> N
 
 def test_tokenizer(tmp_path: Path) -> None:
     """Tokens in the alphabet of GPT-2, special and unused ones, and merges that give the tokens."""
-    ranks = {token: rank for rank, token in bpe().engine.tokens.items()}
+    ranks = {token: rank for rank, token in bpe().tokens.items()}
     encoding = tiktoken.Encoding(
         "bpe",
-        pat_str=BPE.tiktoken,
+        pat_str=BPE,
         mergeable_ranks=ranks,
         special_tokens={"<|end of tale|>": len(ranks) + 3},
     )
-    tokenizer = Tokenizer(Tiktoken(encoding))
+    tokenizer = Tokenizer(encoding)
     end = len(ranks) + 3
     write(tmp_path / "x", make_model(make_config("qwen3"), end + 1), tokenizer, "float32", end)
     found = keys(GGUFReader(tmp_path / "x"), "tokenizer.ggml.")
@@ -268,10 +268,10 @@ def merge(parts: list[str], pairs: list[tuple[str, ...]]) -> list[str]:
 
 
 def test_how_llama_cpp_cuts_text() -> None:
-    ranks = {token: rank for rank, token in fixed_tokenizer("byte").engine.tokens.items()}
+    ranks = {token: rank for rank, token in fixed_tokenizer("byte").tokens.items()}
     pattern = tiktoken_ext.openai_public.r50k_pat_str
     other = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    assert pre_tokenizer(Tokenizer(Tiktoken(other))) == ("gpt-2", True)
+    assert pre_tokenizer(Tokenizer(other)) == ("gpt-2", True)
     assert pre_tokenizer(bpe()) == ("llama-bpe", False)
     assert pre_tokenizer(fixed_tokenizer("byte")).is_same
 
@@ -319,9 +319,7 @@ def test_a_number_that_does_not_fit_is_refused(dtype: str, value: float, tmp_pat
 
 def test_tokens_that_are_spelled_alike_are_refused(tmp_path: Path) -> None:
     """llama.cpp would end the whole process."""
-    engine = fixed_tokenizer("byte").engine
-    assert isinstance(engine, Tiktoken)
-    tokenizer = Tokenizer(Tiktoken(engine.with_special("[PAD256]", 257)))
+    tokenizer = Tokenizer(fixed_tokenizer("byte")._with_special("[PAD256]", 257))
     with pytest.raises(ValueError, match="same spelling"):
         write(tmp_path / "x", make_model(make_config("llama"), 258), tokenizer, "float32")
     assert files(tmp_path) == {}

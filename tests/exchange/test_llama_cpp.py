@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from data.patterns import BPE, LLAMA3, QWEN2, SMOLLM
 from data.tales import tale, tales_rules
-from data.tokenizer import Tiktoken, Tokenizer, fixed_tokenizer
+from data.tokenizer import Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from inference.generation import generate
@@ -123,21 +123,21 @@ def gpt2() -> Tokenizer:
     return fixed_tokenizer("gpt2")
 
 
-RANKS = {token: rank for rank, token in bpe().engine.tokens.items()}
+RANKS = {token: rank for rank, token in bpe().tokens.items()}
 
 
 def with_pattern(pattern: str) -> Tokenizer:
     return Tokenizer(
-        Tiktoken(tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=RANKS, special_tokens={}))
+        tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=RANKS, special_tokens={})
     )
 
 
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
     "byte": lambda: fixed_tokenizer("byte"),
     "gpt2": gpt2,
-    "llama 3": lambda: with_pattern(LLAMA3.tiktoken),
-    "qwen2": lambda: with_pattern(QWEN2.tiktoken),
-    "smollm": lambda: with_pattern(SMOLLM.tiktoken),
+    "llama 3": lambda: with_pattern(LLAMA3),
+    "qwen2": lambda: with_pattern(QWEN2),
+    "smollm": lambda: with_pattern(SMOLLM),
 }
 # Characters of this Python's Unicode, which llama.cpp's tables contain.
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cn"])
@@ -182,7 +182,7 @@ def test_the_same_tokens_of_plain_text(
 ) -> None:
     """Of patterns that llama.cpp does not have exactly."""
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
-    pattern = BPE.tiktoken if name == "bpe" else getattr(openai_public, name)()["pat_str"]
+    pattern = BPE if name == "bpe" else getattr(openai_public, name)()["pat_str"]
     tokenizer = with_pattern(pattern)
     assert not pre_tokenizer(tokenizer).is_same
     model = make_model(make_config("llama"), tokenizer.vocab_size)
@@ -195,10 +195,8 @@ def test_the_same_tokens_of_plain_text(
 
 def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
     special = {"<|end of tale|>": len(RANKS) + 3}
-    encoding = tiktoken.Encoding(
-        "x", pat_str=LLAMA3.tiktoken, mergeable_ranks=RANKS, special_tokens=special
-    )
-    tokenizer = Tokenizer(Tiktoken(encoding))
+    encoding = tiktoken.Encoding("x", pat_str=LLAMA3, mergeable_ranks=RANKS, special_tokens=special)
+    tokenizer = Tokenizer(encoding)
     end = special["<|end of tale|>"]
     model = make_model(make_config("qwen3"), tokenizer.vocab_size)
     llama = write(tmp_path, model, tokenizer, end=end)
@@ -210,7 +208,7 @@ def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
 
 def test_names_of_tokens_are_found_in_text(tmp_path: Path) -> None:
     names = ["<|im_end|>", "<think>", "</think>", "<tool_call>", "<\uff5cUser\uff5c>"]
-    tokenizer = imported(with_pattern(QWEN2.tiktoken), names[:1], names[1:])
+    tokenizer = imported(with_pattern(QWEN2), names[:1], names[1:])
     model = make_model(make_config("qwen3"), tokenizer.vocab_size)
     llama = write(tmp_path, model, tokenizer, end=tokenizer.special_tokens["<|im_end|>"])
     rng = random.Random(5)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from data.patterns import GPT2, QWEN2
-from data.tokenizer import Tiktoken, Tokenizer
+from data.tokenizer import Tokenizer
+from exchange.patterns import oniguruma
 from exchange.tokenizer import read_own_tokenizer, special_ids, write_tokenizer
 from tests.data.fast import BYTES, LONG, STRINGS, open_fast, small, split, template, train
 from tests.data.strings import NAMES, gpt2, make, trained
@@ -48,7 +49,7 @@ def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -
         assert (again.bos_id, again.eos_ids) == (tokenizer.bos_id, tokenizer.eos_ids)
     else:
         assert (again.bos_id, again.eos_ids) == ((None, ()) if end is None else (end, (end,)))
-    ours, theirs = tokenizer.engine.byte_pairs(), again.engine.byte_pairs()
+    ours, theirs = tokenizer.byte_pairs(), again.byte_pairs()
     assert (theirs.pattern, theirs.ranks) == (ours.pattern, ours.ranks)
     assert theirs.special == ours.special
     assert [again.encode(text) for text in STRINGS] == [tokenizer.encode(t) for t in STRINGS]
@@ -67,21 +68,19 @@ def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -
 def test_any_ranks_become_merges(words: list[str], texts: list[str], tmp_path_factory: Any) -> None:
     """Also those that no training gives: parts after the whole, and tokens that have none."""
     ranks = BYTES | {word.encode(): 256 + i for i, word in enumerate(words)}
-    encoding = tiktoken.Encoding(
-        "any", pat_str=GPT2.tiktoken, mergeable_ranks=ranks, special_tokens={}
-    )
+    encoding = tiktoken.Encoding("any", pat_str=GPT2, mergeable_ranks=ranks, special_tokens={})
     folder = tmp_path_factory.mktemp("any")
-    write_tokenizer(Tokenizer(Tiktoken(encoding)), folder, LONG)
+    write_tokenizer(Tokenizer(encoding), folder, LONG)
     fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     long = "".join(random.Random(len(words)).choices("abc", k=1000))
     for text in [*texts, *words, long, *map("".join, itertools.product("abc", repeat=5))]:
         assert fast.encode(text).ids == encoding.encode_ordinary(text), text
-    assert read_own_tokenizer(folder, len(ranks)).engine.byte_pairs().ranks == ranks
+    assert read_own_tokenizer(folder, len(ranks)).byte_pairs().ranks == ranks
 
 
 def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
     """It normalizes, and finds names that are not special."""
-    about = json.loads(train(split(QWEN2.oniguruma), special=("<|endoftext|>",)).to_str())
+    about = json.loads(train(split(oniguruma(QWEN2)), special=("<|endoftext|>",)).to_str())
     merges = [tuple(pair) for pair in about["model"]["merges"]]
     base = transformers.Qwen2Tokenizer(vocab=about["model"]["vocab"], merges=merges)
     base.add_tokens([AddedToken("<|im_end|>", special=True)], special_tokens=True)
@@ -250,7 +249,7 @@ def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"bos_token_id": 50256, "eos_token_id": 50256}')
     again = read_own_tokenizer(tmp_path, 50257)
     assert (again.bos_id, again.eos_ids) == (50256, (50256,))
-    assert again.engine.byte_pairs().ranks == tokenizer.engine.byte_pairs().ranks
+    assert again.byte_pairs().ranks == tokenizer.byte_pairs().ranks
     about = json.loads((tmp_path / "tokenizer.json").read_text())
     assert not about["model"]["ignore_merges"] and len(about["model"]["merges"]) == 50000
     assert about["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]

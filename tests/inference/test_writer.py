@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tiktoken
 import torch
 
 from data.patterns import BYTE
-from data.tokenizer import Tiktoken, Tokenizer
+from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig, generate
 from inference.writer import Writer
 from model import GPT
@@ -16,15 +18,15 @@ from tests.conftest import small_config
 START = 256
 
 
-def tokenizer(**more: object) -> Tokenizer:
+def tokenizer(**more: Any) -> Tokenizer:
     """Bytes, and a special token that begins documents."""
     encoding = tiktoken.Encoding(
         "imported",
-        pat_str=BYTE.tiktoken,
+        pat_str=BYTE,
         mergeable_ranks={bytes([byte]): byte for byte in range(256)},
         special_tokens={"<start>": START},
     )
-    return Tokenizer(Tiktoken(encoding), **more)  # type: ignore[arg-type]
+    return Tokenizer(encoding, **more)
 
 
 @pytest.fixture

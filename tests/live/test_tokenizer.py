@@ -9,13 +9,13 @@ import pytest
 from tokenizers import normalizers
 
 from common.errors import UserError
-from data.imported import HuggingFace
 from data.tokenizer import Tokenizer
+from exchange.imported import import_tokenizer
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention.tokens import token_texts
 from tests.data.fast import imported
 from tests.data.strings import NAMES, SCRAPS, make, strings
-from tests.data.test_imported import sentence_piece
+from tests.exchange.test_imported import sentence_piece
 from tests.live.conftest import Call
 
 ENCODE = """({ Tokenizer }, { data, texts }) => {
@@ -73,7 +73,7 @@ def test_names_of_tokens_are_found_in_text(module: Call) -> None:
     [
         (imported(make("byte"), normalizer=normalizers.NFC()), "form NFC: a live page cannot"),
         (imported(make("byte"), in_text=["think!"]), "finds 'think!' in a text"),
-        (Tokenizer(HuggingFace(sentence_piece().to_str())), "not byte-level BPE: a live page"),
+        (import_tokenizer(sentence_piece().to_str()), "not byte-level BPE: a live page"),
     ],
 )
 def test_what_a_page_cannot_encode_is_refused(tokenizer: Tokenizer, words: str) -> None:

@@ -1,5 +1,4 @@
-"""Byte pair encoding for programs that encode by themselves; its merges as a list, in the letters
-of `tokenizers`.
+"""The merges of byte pair encoding as a list, in the letters of `tokenizers`.
 
 tiktoken merges any two neighbours that are a token together, the lowest rank first; `tokenizers`
 merges the pairs of a list, the first one first. Both give the same tokens for every text if the
@@ -12,47 +11,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from data.patterns import Pattern
+from data.imported import LETTERS
 
 Ranks = Mapping[bytes, int]
 
 
-class BytePairs(NamedTuple):
-    """Byte-level BPE. Tokens merge within the pieces into which `pattern` cuts a text, the token of
-    the lowest id in `ranks` first.
-
-    special: the ids of tokens that no text is encoded to. in_text: those of tokens that a text is
-    encoded to where it has their names, before anything else.
-    is_normalized: whether a text is encoded in Unicode's normalization form C.
-    """
-
-    pattern: Pattern
-    ranks: Ranks
-    special: Mapping[str, int]
-    in_text: Mapping[str, int] = {}
-    is_normalized: bool = False
-
-
-# Bytes that are neither visible nor unambiguous are spelled with the letters from U+0100.
-_VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_HIDDEN = [byte for byte in range(256) if byte not in _VISIBLE]
-_LETTERS = {byte: byte for byte in _VISIBLE} | {byte: 256 + i for i, byte in enumerate(_HIDDEN)}
-_BYTES = {letter: byte for byte, letter in _LETTERS.items()}
-
-
 def spell(token: bytes) -> str:
     """One letter for each byte."""
-    return token.decode("latin-1").translate(_LETTERS)
-
-
-def unspell(letters: str) -> bytes:
-    """What `spell` has spelled. Raises ValueError for other letters."""
-    try:
-        return bytes([_BYTES[ord(letter)] for letter in letters])
-    except KeyError:
-        raise ValueError("not the letters of bytes") from None
+    return token.decode("latin-1").translate(LETTERS)
 
 
 def merges_of(ranks: Ranks) -> list[tuple[bytes, tuple[bytes, bytes] | None]]:

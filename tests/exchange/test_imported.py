@@ -15,10 +15,11 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from common.errors import UserError
-from data.imported import HuggingFace
-from data.merges import last_merge, spell
-from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM, Pattern
-from data.tokenizer import StreamDecoder, Tokenizer
+from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM
+from data.tokenizer import ImportedTokenizer, StreamDecoder, Tokenizer
+from exchange.imported import first_token, import_tokenizer
+from exchange.merges import last_merge, spell
+from exchange.patterns import SPELLINGS, oniguruma
 from tests.data.fast import (
     BYTES,
     DIGITS,
@@ -57,8 +58,8 @@ def sentence_piece() -> Any:
     return tokenizers.Tokenizer.from_str(json.dumps(about))
 
 
-def engine(fast: Any) -> HuggingFace:
-    return HuggingFace(fast.to_str())
+def made(fast: Any, **more: Any) -> ImportedTokenizer:
+    return import_tokenizer(fast.to_str(), **more)
 
 
 @pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=str)
@@ -66,7 +67,7 @@ def engine(fast: Any) -> HuggingFace:
 def test_byte_level_tokens_are_the_bytes_of_their_text(normalizer: Any, pre_tokenizer: Any) -> None:
     fast = train(pre_tokenizer, normalizer)
     fast.add_tokens([AddedToken(each, normalized=False) for each in NAMES])
-    tokenizer = Tokenizer(engine(fast), vocab_size=2000)
+    tokenizer = made(fast, vocab_size=2000)
     for text in [*STRINGS, "".join(f"a{name}\u0338 {name}b" for name in NAMES)]:
         ids = tokenizer.encode(text)
         assert ids == fast.encode(text, add_special_tokens=False).ids
@@ -80,7 +81,7 @@ def test_byte_level_tokens_are_the_bytes_of_their_text(normalizer: Any, pre_toke
 
 
 def test_a_special_token_is_text_and_a_lone_surrogate_is_replaced() -> None:
-    tokenizer = Tokenizer(engine(train(bytes_alone(True))))
+    tokenizer = made(train(bytes_alone(True)))
     assert tokenizer.special_tokens == {"<|endoftext|>": 0, "<s>": 1, "<think>": 2}
     assert len(tokenizer.encode("<s>")) > 1 and tokenizer.decode([1]) == ""
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
@@ -89,7 +90,7 @@ def test_a_special_token_is_text_and_a_lone_surrogate_is_replaced() -> None:
 def test_tokens_of_sentencepiece_are_the_bytes_of_their_text() -> None:
     fast = sentence_piece()
     fast.encode_special_tokens = True
-    tokenizer = Tokenizer(engine(fast))
+    tokenizer = made(fast)
     for text in ["a hen had a hat", *STRINGS]:
         ids = tokenizer.encode(text)
         assert ids == fast.encode(text, add_special_tokens=False).ids
@@ -98,19 +99,19 @@ def test_tokens_of_sentencepiece_are_the_bytes_of_their_text() -> None:
     stream = StreamDecoder(tokenizer)
     assert "".join(map(stream.feed, tokenizer.encode("中😀"))) == " 中😀"
     with pytest.raises(ValueError, match="not byte-level BPE"):
-        tokenizer.engine.byte_pairs()
+        tokenizer.byte_pairs()
 
 
 @pytest.mark.parametrize("fast", [train(bytes_alone(True)), sentence_piece()], ids=["bytes", "sp"])
 def test_a_saved_tokenizer_loads_unchanged(fast: Any, tmp_path: Path) -> None:
-    tokenizer = Tokenizer(engine(fast), vocab_size=3000, bos_id=1, adds_bos=False, eos_ids=(0, 5))
+    tokenizer = made(fast, vocab_size=3000, bos_id=1, adds_bos=False, eos_ids=(0, 5))
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
     assert loaded.digest == tokenizer.digest and loaded.name == "hugging_face"
     assert (loaded.vocab_size, loaded.bos_id, loaded.adds_bos) == (3000, 1, False)
     assert loaded.eos_ids == (0, 5) and loaded.with_eos() is loaded
     assert loaded.encode(STRINGS[0]) == tokenizer.encode(STRINGS[0])
-    other = Tokenizer(engine(fast), vocab_size=3001)
+    other = made(fast, vocab_size=3001)
     assert other.digest != tokenizer.digest
     (tmp_path / "hugging_face.json").write_text("{}")
     with pytest.raises(UserError, match=r"hugging_face.json is damaged"):
@@ -121,9 +122,9 @@ def test_other_decoders_are_refused() -> None:
     fast = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     fast.decoder = decoders.WordPiece()
     with pytest.raises(ValueError, match=r"^tokenizer.json: the decoder WordPiece is neither"):
-        engine(fast)
+        made(fast)
     with pytest.raises(ValueError, match=r"^tokenizer.json: cannot be read"):
-        HuggingFace("{")
+        import_tokenizer("{")
 
 
 @pytest.mark.parametrize(
@@ -131,13 +132,13 @@ def test_other_decoders_are_refused() -> None:
 )
 def test_the_first_token_is_that_of_the_post_processor(names: Any, first: int | None) -> None:
     about = small(names and template(*names))
-    assert HuggingFace(json.dumps(about)).first_token() == first
+    assert first_token(import_tokenizer(json.dumps(about))) == first
 
 
 @pytest.mark.parametrize("names", [("A", "<|end|>"), ("<|end|>", "<|end|>", "A")])
 def test_several_tokens_around_a_text_are_refused(names: Any) -> None:
     with pytest.raises(ValueError, match="post_processor"):
-        HuggingFace(json.dumps(small(template(*names)))).first_token()
+        first_token(import_tokenizer(json.dumps(small(template(*names)))))
 
 
 @pytest.mark.parametrize(
@@ -145,19 +146,19 @@ def test_several_tokens_around_a_text_are_refused(names: Any) -> None:
     [
         (bytes_alone(True), GPT2),
         (DIGITS, SMOLLM),
-        (split(LLAMA3.oniguruma, "removed"), LLAMA3),  # with what matches kept
-        *((split(each), pattern) for pattern in PATTERNS for each in pattern.spellings),
-        *((split(pattern.oniguruma), pattern) for pattern in PATTERNS if pattern is not BYTE),
+        (split(oniguruma(LLAMA3), "removed"), LLAMA3),  # with what matches kept
+        *((split(each), pattern) for pattern in PATTERNS for each in SPELLINGS.get(pattern, ())),
+        *((split(oniguruma(pattern)), pattern) for pattern in PATTERNS if pattern is not BYTE),
     ],
     ids=str,
 )
-def test_byte_pairs_give_the_same_tokens_in_tiktoken(pre_tokenizer: Any, pattern: Pattern) -> None:
+def test_byte_pairs_give_the_same_tokens_in_tiktoken(pre_tokenizer: Any, pattern: str) -> None:
     fast = train(pre_tokenizer)
-    pairs = engine(fast).byte_pairs()
+    pairs = made(fast).byte_pairs()
     assert pairs.pattern == pattern
     assert pairs.special == {"<|endoftext|>": 0, "<s>": 1, "<think>": 2}
     encoding = tiktoken.Encoding(
-        "pairs", pat_str=pattern.tiktoken, mergeable_ranks={**pairs.ranks}, special_tokens={}
+        "pairs", pat_str=pattern, mergeable_ranks={**pairs.ranks}, special_tokens={}
     )
     for text, found in zip(STRINGS, fast.encode_batch(STRINGS), strict=True):
         assert found.ids == encoding.encode_ordinary(text), ascii(text)
@@ -166,7 +167,7 @@ def test_byte_pairs_give_the_same_tokens_in_tiktoken(pre_tokenizer: Any, pattern
 def test_byte_pairs_know_names_and_the_normal_form() -> None:
     fast = train(bytes_alone(True), normalizers.NFC())
     fast.add_tokens([AddedToken(each, normalized=False) for each in NAMES])
-    pairs = engine(fast).byte_pairs()
+    pairs = made(fast).byte_pairs()
     assert pairs.is_normalized and {*pairs.in_text} == {*NAMES}
 
 
@@ -190,14 +191,14 @@ def test_what_only_the_library_can_do_has_no_byte_pairs(change: Any, message: st
         else:
             setattr(fast, name, value)
     with pytest.raises(ValueError, match=message):
-        engine(fast).byte_pairs()
+        made(fast).byte_pairs()
 
 
 @pytest.mark.parametrize(
     ("fast", "name", "cuts"),
     [
         (train(bytes_alone(True)), "<think>", True),
-        (train(split(LLAMA3.oniguruma)), "\n\n", True),
+        (train(split(oniguruma(LLAMA3))), "\n\n", True),
         (train(DIGITS, normalizers.NFC()), "hens", True),
         (train(bytes_alone(True)), "a ", False),
         (train(bytes_alone(True)), "a b", False),
@@ -208,7 +209,7 @@ def test_what_only_the_library_can_do_has_no_byte_pairs(change: Any, message: st
 )
 def test_which_tokenizers_cut_a_text_at_its_spaces(fast: Any, name: str, cuts: bool) -> None:
     fast.add_tokens([AddedToken(name, normalized=False)])
-    encode, found = engine(fast).encode, engine(fast).cuts_at_spaces
+    encode, found = made(fast).encode, made(fast).cuts_at_spaces
     texts = ["a b", "s a", "1 2", "a\n\nb c", "x's a b", *STRINGS[:600:2]]
     words = [re.split(r"(?<=\S)(?= )", text) for text in texts]
     same = [
@@ -221,7 +222,7 @@ def test_which_tokenizers_cut_a_text_at_its_spaces(fast: Any, name: str, cuts: b
 def test_a_name_that_merges_also_make_has_no_byte_pairs() -> None:
     about = small()
     name = {**about["added_tokens"][0], "content": "ab", "id": 256, "special": False}
-    found = HuggingFace(json.dumps({**about, "added_tokens": [*about["added_tokens"], name]}))
+    found = import_tokenizer(json.dumps({**about, "added_tokens": [*about["added_tokens"], name]}))
     assert found.in_text == {"ab": 256} and found.encode("abc") == [256, ord("c")]
     with pytest.raises(ValueError, match="do not follow"):
         found.byte_pairs()
@@ -231,7 +232,7 @@ def test_a_vocabulary_without_all_bytes_has_no_byte_pairs() -> None:
     fast = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
     fast.pre_tokenizer, fast.decoder = bytes_alone(True), decoders.ByteLevel()
     with pytest.raises(ValueError, match="does not know all bytes"):
-        engine(fast).byte_pairs()
+        made(fast).byte_pairs()
 
 
 @pytest.mark.long
@@ -254,13 +255,13 @@ def test_merges_are_taken_only_if_they_give_the_same_tokens() -> None:
         fast.pre_tokenizer, fast.decoder = bytes_alone(True), decoders.ByteLevel()
         encoding = tiktoken.Encoding(
             "any",
-            pat_str=GPT2.tiktoken,
+            pat_str=GPT2,
             mergeable_ranks={**BYTES, **{token.encode(): rank for token, rank in extra.items()}},
             special_tokens={},
         )
         same = all(fast.encode(text).ids == encoding.encode_ordinary(text) for text in texts)
         try:
-            engine(fast).byte_pairs()
+            made(fast).byte_pairs()
         except ValueError as error:
             assert "merges" in str(error)
             counts["refused"] += 1
@@ -283,16 +284,14 @@ def test_the_last_merge_is_found_in_any_order() -> None:
     "step", [101, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"]
 )
 @pytest.mark.parametrize("pattern", [each for each in PATTERNS if each is not BYTE], ids=str)
-def test_both_engines_cut_at_every_character_alike(pattern: Pattern, step: int) -> None:
+def test_both_engines_cut_at_every_character_alike(pattern: str, step: int) -> None:
     """With a token for every pair of bytes, a piece that ends elsewhere has other tokens."""
     pairs = map(bytes, itertools.product(range(256), repeat=2))
     ranks = BYTES | {pair: 256 + i for i, pair in enumerate(pairs)}
-    ours = tiktoken.Encoding(
-        "pairs", pat_str=pattern.tiktoken, mergeable_ranks=ranks, special_tokens={}
-    )
+    ours = tiktoken.Encoding("pairs", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     merges = [(spell(t[:1]), spell(t[1:])) for t in ranks if len(t) == 2]
     vocabulary = {spell(token): rank for token, rank in ranks.items()}
-    for spelling in (pattern.oniguruma, *pattern.spellings):
+    for spelling in (oniguruma(pattern), *SPELLINGS.get(pattern, ())):
         fast = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
         fast.pre_tokenizer = split(spelling)
         codes = [code for code in range(0, 0x110000, step) if not 0xD800 <= code < 0xE000]
@@ -303,7 +302,7 @@ def test_both_engines_cut_at_every_character_alike(pattern: Pattern, step: int) 
 
 
 def test_digits_are_cut_alike_everywhere() -> None:
-    ours = split(SMOLLM.oniguruma)
+    ours = split(oniguruma(SMOLLM))
     letters = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
     for start in range(0, len(letters), 1000):
         text = "".join(f"a {each}{each} " for each in letters[start : start + 1000])
