@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,6 @@ HEAD, FEWEST = 1 << 12, 32  # bytes that are looked at; with fewer, no encoding 
 MARKS = {"UTF-32LE": codecs.BOM_UTF32_LE, "UTF-32BE": codecs.BOM_UTF32_BE,
          "UTF-16LE": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}  # fmt: skip
 CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
-DIVIDERS = " \n\r\u3001\u3002\uff0c"  # which any text has: CJK commas and full stops, too
 
 
 class NotText(Exception):  # noqa: N818
@@ -61,30 +59,14 @@ def is_western(part: bytes) -> bool:
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """The UTF-16 or UTF-32 encoding of the beginning of a text; None if it has neither.
-
-    In valid UTF-8, most bytes at even or at odd places must be below 32, as the upper halves of
-    many scripts are: a few NULs are a text's own. Otherwise, the text must have a divider.
-    """
+    """The UTF-16 or UTF-32 encoding of the beginning of a text: by its mark, or as most upper
+    halves of its characters are below 32, as those of many scripts; None if it has neither. A few
+    NULs are a text's own."""
     for name, mark in MARKS.items():
         if head.startswith(mark):
             return name
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-        is_utf8 = True
-    except UnicodeDecodeError:
-        is_utf8 = False
-    halves = [[byte < 32 for byte in head[start::2]] for start in (0, 1)]
-    is_wide = any(sum(half) > 0.75 * len(half) for half in halves)
-    if len(head) < FEWEST or (is_utf8 and not (is_wide and set(CONTROLS) & set(head))):
-        return None
-    found = {}
-    for name in MARKS:
-        try:
-            text = codecs.getincrementaldecoder(name)().decode(head)
-        except UnicodeDecodeError:
-            continue
-        odd = sum(unicodedata.category(c)[0] == "C" and c not in "\t\n\f\r" for c in text)
-        if text and odd <= len(text) / 100 and (is_utf8 or set(DIVIDERS) & set(text)):
-            found[name] = len({ord(c) >> 8 for c in text})  # few scripts, in the right order
-    return min(found, key=found.__getitem__, default=None)
+    for name, upper in (("UTF-16LE", head[1::2]), ("UTF-16BE", head[::2])):
+        low = sum(byte < 32 for byte in upper)
+        if len(head) >= FEWEST and low > 0.75 * len(upper) and set(CONTROLS) & set(upper):
+            return name
+    return None

@@ -1,19 +1,16 @@
-"""Which files of text a path names."""
+"""Which files a path names."""
 
 from __future__ import annotations
 
 import glob
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import takewhile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 from common.errors import UserError, counted, print, printable
-from common.files import read_text, real_path
+from common.files import real_path
 
 
 def local_path(path: str) -> Path:
@@ -22,7 +19,8 @@ def local_path(path: str) -> Path:
 
 def is_local(path: str) -> bool:
     """Whether a path names files of this machine: one that exists, or a glob."""
-    return "://" not in path and (os.path.exists(local_path(path)) or glob.has_magic(path))  # noqa: PTH110 (raises nothing)
+    exists = os.path.exists(local_path(path))  # noqa: PTH110 (raises nothing, unlike Path's own)
+    return "://" not in path and (exists or glob.has_magic(path))
 
 
 def find_files(path: str) -> list[Path]:
@@ -35,15 +33,17 @@ def find_files(path: str) -> list[Path]:
     with readable(path):
         if chosen.is_file():
             return [chosen]
-        found, problem = _in_folder(chosen) if chosen.is_dir() else _of_glob(chosen)
-        kept = _without_runs(found, chosen)
-    if not kept:
-        problem += ", apart from those of runs" if found else ""
+        found = _files_below(chosen) if chosen.is_dir() else _files_of_glob(chosen)
+    if not found:
+        problem = "matches no files" if glob.has_magic(path) else "does not exist"
+        if chosen.exists():
+            problem = "contains no files" if chosen.is_dir() else "is neither a file nor a folder"
+        elif "://" in path:
+            problem = "is a URL, which data=dataset reads"
         raise UserError(f"data.path: {path} {problem}; give a file, a folder or a glob pattern")
     # Links can lead to a file again, or in circles: it counts once, under its shortest path.
-    once: dict[Path, Path] = {}
-    for file in sorted(kept, key=lambda file: (len(file.parts), file.as_posix())):
-        once.setdefault(real_path(file), file)
+    found.sort(key=lambda file: (len(file.parts), file.as_posix()), reverse=True)
+    once = {real_path(file): file for file in found}
     return sorted(once.values(), key=lambda file: file.as_posix())
 
 
@@ -62,23 +62,29 @@ def readable(name: object) -> Iterator[None]:
         ) from error
 
 
-def _in_folder(folder: Path) -> tuple[list[Path], str]:
-    """The files, and what to say if there are none."""
-    every = [file for file in folder.rglob("*") if file.is_file()]
-    files = [
-        file
-        for file in every
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    ]
-    if n_hidden := len(every) - len(files):
-        print(f"note: left out {counted(n_hidden, 'hidden file')}", file=sys.stderr)
-    return files, "contains no files"
+def _files_below(chosen: Path) -> list[Path]:
+    """Those of runs are left out, with a note: a run in a folder of texts would be trained on its
+    own log."""
+    below = [*chosen.rglob("*")]
+    runs = {folder for folder in below if _is_run(folder)}
+    found, hidden = list[Path](), 0
+    for file in below:
+        if not file.is_file() or not runs.isdisjoint(file.parents):
+            continue
+        if any(part.startswith(".") for part in file.relative_to(chosen).parts):
+            hidden += 1
+        else:
+            found.append(file)
+    left_out = [counted(hidden, "hidden file")] if hidden else []
+    left_out += [f"the run {run}" for run in sorted(runs)[:5]]
+    left_out += [f"{len(runs) - 5:,} more"] if len(runs) > 5 else []
+    if left_out:
+        print(printable(f"note: left out {', '.join(left_out)}"), file=sys.stderr)
+    return found
 
 
-def _of_glob(chosen: Path) -> tuple[list[Path], str]:
-    """As `_in_folder`; names of folders that exist are no patterns, whatever they contain."""
-    if chosen.exists():
-        return [], "is neither a file nor a folder"
+def _files_of_glob(chosen: Path) -> list[Path]:
+    """Names of folders that exist are no patterns, whatever they contain."""
     known = Path()
     for part in chosen.parts:
         if not (known / part).is_dir():
@@ -87,34 +93,8 @@ def _of_glob(chosen: Path) -> tuple[list[Path], str]:
     rest = chosen.parts[len(known.parts) :]
     # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
     names = glob.glob(str(Path(glob.escape(str(known)), *rest)), recursive=True)  # noqa: PTH207
-    problem = "matches no files" if glob.has_magic(str(chosen)) else "does not exist"
-    if "://" in str(chosen) or ":/" in str(chosen)[1:]:
-        problem = "is a URL, which data=dataset reads"
-    return [file for file in map(Path, names) if file.is_file()], problem
-
-
-def _without_runs(files: Sequence[Path], chosen: Path) -> list[Path]:
-    """The files but those of runs, of which a note says which they are: a run in a folder of texts
-    would be trained on its own log. Files of a run that is itself chosen are kept."""
-    parts = chosen.parts if chosen.is_dir() else takewhile(lambda part: part != "**", chosen.parts)
-    depth = len([*parts])
-    parents = {file: [p for p in file.parents if len(p.parts) >= depth] for file in files}
-    runs = {parent for parent in set().union(*parents.values()) if _is_run(parent)}
-    if shown := sorted(run for run in runs if runs.isdisjoint(run.parents)):
-        more = f" and {len(shown) - 5:,} more" if len(shown) > 5 else ""
-        names = ", ".join(map(str, shown[:5])) + more
-        print(printable(f"note: left out the folders of runs: {names}"), file=sys.stderr)
-    return [file for file in files if runs.isdisjoint(parents[file])]
+    return [file for file in map(Path, names) if file.is_file()]
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, or of a sweep: by the model in its settings."""
-    names = ["multirun.yaml"]
-    if (folder / "tokenizer/tokenizer.json").is_file():
-        names.append("config.yaml")
-    for name in names:
-        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError, yaml.YAMLError):
-            settings = yaml.safe_load(read_text(folder / name, 1 << 18))
-            if {"n_layers", "d_model", "qk_norm"} <= set(settings["model"]):
-                return True
-    return False
+    return all((folder / name).is_file() for name in ("config.yaml", "tokenizer/tokenizer.json"))
