@@ -20,13 +20,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt, UInt32
+from rich.filesize import decimal
 
+from common.errors import counted
 from common.files import SUMS, find_damage, read_json, read_text, write_sums
 from data.cache import publish
 from data.corpus import SPLITS, Corpus, Document
@@ -42,34 +45,39 @@ FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin",
 THREADS = os.cpu_count() or 1
 
 
-class Encoded(NamedTuple):
-    """What a folder of tokens has, read from disk when it is used.
+@dataclass(frozen=True)
+class Dataset:
+    """The tokens of both splits, read from disk when they are used.
 
-    tokens, starts: of each split, uint16 or uint32, and the places of the first tokens of its
-        documents. n_bytes: of the text. val_bits: the information of each validation document; None
-        if unknown. sha256: depends on the tokens and documents alone.
+    train, val: token ids, uint16 or uint32.
+    val_bits: the information of each validation document, which no model can beat; None if unknown.
+    sha256: of the tokens of both splits, to detect a changed text.
+    report: how many documents a corpus of documents has.
     """
 
-    tokens: dict[str, UInt[np.ndarray, " token"]]
-    starts: dict[str, Int64[np.ndarray, " document"]]
-    n_bytes: int
+    tokenizer: Tokenizer
+    train: UInt[np.ndarray, " train_token"]
+    val: UInt[np.ndarray, " val_token"]
     val_bits: Float64[np.ndarray, " document"] | None
     sha256: str
+    report: str | None = None
 
 
-def read_encoded(folder: Path) -> Encoded | None:
-    """What `write_encoded` wrote; None if it is missing or damaged."""
+def read_tokens(folder: Path, tokenizer: Tokenizer) -> Dataset | None:
+    """What `write_tokens` wrote; None if it is missing or damaged."""
     if find_damage(folder, FILES):
         return None
     about = read_json(folder / META)
+    train, val = (_map(folder / f"{split}.bin", about["dtype"]) for split in SPLITS)
+    bits = np.fromfile(folder / BITS, "<f8") if about["has_bits"] else None
     sums = [line for line in read_text(folder / SUMS).splitlines() if META not in line]
-    return Encoded(
-        {split: _map(folder / f"{split}.bin", about["dtype"]) for split in SPLITS},
-        {split: _map(folder / f"{split}.idx", "<i8") for split in SPLITS},
-        about["bytes"],
-        np.fromfile(folder / BITS, "<f8") if about["has_bits"] else None,
-        hashlib.sha256("\n".join(sums).encode()).hexdigest(),
-    )
+    sha256 = hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    report = None
+    if about["has_documents"]:
+        counts = [(folder / f"{split}.idx").stat().st_size // 8 for split in SPLITS]
+        documents = f"{counted(sum(counts), 'document')}, {decimal(about['bytes'])} of text"
+        report = f"{documents}; {counted(counts[1], 'document')} for validation"
+    return Dataset(tokenizer, train, val, bits, sha256, report)
 
 
 def _map(file: Path, dtype: str) -> np.ndarray:
@@ -79,7 +87,7 @@ def _map(file: Path, dtype: str) -> np.ndarray:
     return np.asarray(np.memmap(file, dtype, "r"))
 
 
-def write_encoded(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
+def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
     """Raises UserError for a text that cannot be read, and if the disk refuses."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
@@ -100,6 +108,7 @@ def write_encoded(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
         bits = corpus.document_bits()
         np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
         about = {"dtype": dtype, "bytes": n_bytes, "has_bits": bits is not None}
+        about["has_documents"] = corpus.adds_eos
         (temporary / META).write_text(json.dumps(about) + "\n", encoding="utf-8")
         write_sums(temporary, FILES)
 

@@ -13,18 +13,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt
-from rich.filesize import decimal
+from jaxtyping import Int64, UInt
 
 from common.errors import UserError, counted, print
 from common.files import remove
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
-from data.encoding import Encoded, read_encoded, separator, write_encoded
+from data.encoding import Dataset, read_tokens, separator, write_tokens
 from data.patterns import BPE, cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 
@@ -37,24 +35,6 @@ PLACES = (
 )
 SEARCHED, OFTEN = 1 << 16, 1e-3  # tokens that are searched for a place, and its share of them
 BEFORE = 16  # tokens that end with a place: few windows of a training begin with the place alone
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """The tokens of both splits, read from disk when they are used.
-
-    train, val: token ids, uint16 or uint32.
-    val_bits: the information of each validation document, which no model can beat; None if unknown.
-    sha256: of the tokens of both splits, to detect a changed text.
-    report: what was found in a corpus of documents.
-    """
-
-    tokenizer: Tokenizer
-    train: UInt[np.ndarray, " train_token"]
-    val: UInt[np.ndarray, " val_token"]
-    val_bits: Float64[np.ndarray, " document"] | None
-    sha256: str
-    report: str | None = None
 
 
 def prepare(
@@ -79,15 +59,7 @@ def prepare(
         raise UserError(f"cache_dir: {existing} is a file; choose another folder")
     try:
         tokenizer = _find_tokenizer(corpus, tokenizer, cache, new)
-        encoded = _find_tokens(corpus, tokenizer, cache, new)
-        dataset = Dataset(
-            tokenizer,
-            encoded.tokens["train"],
-            encoded.tokens["val"],
-            encoded.val_bits,
-            encoded.sha256,
-            _report(encoded) if corpus.adds_eos else None,
-        )
+        dataset = _find_tokens(corpus, tokenizer, cache, new)
         check_length(dataset, context_length, splits)
     except UserError:
         for folder in new:
@@ -104,17 +76,17 @@ def _key(*parts: str) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *parts]).encode()).hexdigest()[:32]
 
 
-def _find_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path]) -> Encoded:
+def _find_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path]) -> Dataset:
     """The tokens of a corpus; adds their folder in the cache to `new` if they had to be encoded."""
     ending = map(str, separator(corpus, tokenizer))
     folder = cache / f"tokens-{_key(corpus.fingerprint(), tokenizer.digest, *ending)}"
-    if found := read_encoded(folder):
+    if found := read_tokens(folder, tokenizer):
         return found
     if folder.exists():
         print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
     new.append(folder)
-    write_encoded(corpus, tokenizer, folder)
-    found = read_encoded(folder)
+    write_tokens(corpus, tokenizer, folder)
+    found = read_tokens(folder, tokenizer)
     assert found
     return found
 
@@ -150,14 +122,6 @@ def _make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
         size = config.vocab_size - corpus.adds_eos
         found = train_bpe(cut(corpus.training_text()), size)
     return found.with_eos() if corpus.adds_eos else found
-
-
-def _report(encoded: Encoded) -> str:
-    """How many documents a corpus has."""
-    train, val = (len(encoded.starts[split]) for split in SPLITS)
-    documents = counted(train + val, "document")
-    size = decimal(encoded.n_bytes)
-    return f"{documents}, {size} of text; {counted(val, 'document')} for validation"
 
 
 def document_starts(

@@ -24,7 +24,8 @@ from rich.file_proxy import FileProxy
 
 from common.errors import UserError, print
 from common.files import write_sums
-from data.encoding import read_encoded
+from data.encoding import read_tokens
+from data.tokenizer import fixed_tokenizer
 from inference.opening import open_run
 from tests.conftest import TINY, command, files, last_checkpoint, seal, succeed
 from training import checkpoint
@@ -304,7 +305,7 @@ def test_a_damaged_cache_is_made_again(here: Path, name: str, how: str) -> None:
     (meta,) = (
         each
         for each in (here / ".cache").glob("tokens-*/meta.json")
-        if (encoded := read_encoded(each.parent)) and encoded.sha256 == digest
+        if (found := read_tokens(each.parent, fixed_tokenizer("byte"))) and found.sha256 == digest
     )
     file = meta.with_name(name)
     whole = file.read_bytes()
