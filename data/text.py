@@ -9,12 +9,11 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
 from rich.filesize import decimal
 
@@ -83,35 +82,21 @@ def open_text(config: TextConfig) -> Corpus:
     return corpus
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """A file that is UTF-8 and not empty. sha256: of its bytes. version: of the file on the disk,
-    which changes when it is written."""
+class TextFile(NamedTuple):
+    """A file that is UTF-8 and not empty. size, sha256: of its bytes."""
 
     path: Path
+    size: int
     sha256: str
-    version: tuple[int, int]
-
-    @property
-    def size(self) -> int:
-        return self.version[0]
 
     def read(self, start: int, stop: int) -> Iterator[str]:
-        """The text between two places between characters, in blocks. Raises UserError if the file
-        has changed."""
+        """The text between two places between characters, in blocks."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         with readable(self.path), self.path.open("rb") as file:
             file.seek(start)
             while block := file.read(min(BLOCK, stop - file.tell())):
-                if version(file) != self.version:
-                    raise UserError(f"data.path: {self.path} changed while it was read; try again")
                 if text := decoder.decode(block):
                     yield text
-
-
-def version(file: BinaryIO) -> tuple[int, int]:
-    about = os.fstat(file.fileno())
-    return about.st_size, about.st_mtime_ns
 
 
 def check_file(path: Path) -> TextFile:
@@ -124,10 +109,9 @@ def check_file(path: Path) -> TextFile:
 
 def _check_file(path: Path) -> TextFile:
     with readable(path), path.open("rb") as file:
-        found = TextFile(path, sha256(path), version(file))
         if not sum(1 for _ in decoded(file)):
             raise NotText("is empty; give a text with at least one character")
-        return found
+        return TextFile(path, file.tell(), sha256(path))
 
 
 def _check_files(paths: Iterable[Path]) -> tuple[list[TextFile], str]:

@@ -251,19 +251,6 @@ def test_runs_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert tmp_path / "runs/a/train.log" in find_files(str(tmp_path / path))
 
 
-def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("Once there was a hen. " * 10)
-    corpus = open_single(file)
-    file.write_text("Once there was a fox. " * 10)
-    os.utime(file, ns=(0, 0))
-    with pytest.raises(UserError, match="changed while it was read"):
-        list(text_of(corpus, "train"))
-    file.unlink()
-    with pytest.raises(UserError, match=r"a.txt cannot be read \(No such file"):
-        list(text_of(corpus, "val"))
-
-
 @pytest.mark.parametrize("pattern", ["", "/**/*"])
 def test_links_in_circles_are_followed_once(tmp_path: Path, pattern: str) -> None:
     folder = tmp_path / "mix"
