@@ -20,6 +20,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,26 +92,37 @@ def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
     """Raises UserError for a text that cannot be read, and if the disk refuses."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
-    with (
-        publish(folder) as temporary,
-        ThreadPoolExecutor(THREADS) as pool,
-        show_encoding(corpus.n_bytes) as advance,
-    ):
-        n_bytes, bits = 0, None
-        writers = {split: _Writer(temporary, split, dtype) for split in SPLITS}
-        for pieces in prefetch(pool, encode, _pieces(corpus.documents())):
-            for piece in pieces:
-                writers[piece.split].write(piece)
-                n_bytes += piece.n_bytes
-                advance(piece.n_bytes, len(piece.ends))
-        for writer in writers.values():
-            writer.close()
+    with publish(folder) as temporary:
+        n_bytes = _write_splits(corpus, encode, temporary, dtype)
         bits = corpus.document_bits()
         np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
-        about = {"dtype": dtype, "bytes": n_bytes, "has_bits": bits is not None}
-        about["has_documents"] = corpus.adds_eos
+        about = {
+            "dtype": dtype,
+            "bytes": n_bytes,
+            "has_documents": corpus.adds_eos,
+            "has_bits": bits is not None,
+        }
         (temporary / META).write_text(json.dumps(about) + "\n", encoding="utf-8")
         write_sums(temporary, FILES)
+
+
+def _write_splits(
+    corpus: Corpus, encode: Callable[[list[_Piece]], list[_Tokens]], folder: Path, dtype: str
+) -> int:
+    """Encode in threads, and write in order; returns the number of bytes of text."""
+    n_bytes = 0
+    with (
+        ThreadPoolExecutor(THREADS) as pool,
+        show_encoding(corpus.n_bytes) as advance,
+        closing(_Writer(folder, "train", dtype)) as train,
+        closing(_Writer(folder, "val", dtype)) as val,
+    ):
+        for pieces in prefetch(pool, encode, _pieces(corpus.documents())):
+            for piece in pieces:
+                (val if piece.split == "val" else train).write(piece)
+                n_bytes += piece.n_bytes
+                advance(piece.n_bytes, len(piece.ends))
+    return n_bytes
 
 
 def separator(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:

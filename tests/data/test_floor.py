@@ -19,8 +19,8 @@ from data.tales import Grammar, read_rules, tales_rules
 from data.tales_grammar import RULES
 from data.tokenizer import Tokenizer, train_bpe
 from tests.data.derivations import derivations
-from tests.data.fast import BYTES, imported
 from tests.data.strings import NAMES, PATTERNED, make
+from tests.exchange.fast import BYTES, imported
 
 BEFORE, AFTER = "\n\n", "\n\nA"
 MEMORY = read_rules(

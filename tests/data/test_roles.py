@@ -12,8 +12,8 @@ from data.batches import UNSCORED
 from data.roles import ROLES, tale_roles, token_roles
 from data.tales import Tales
 from data.tokenizer import Tokenizer, fixed_tokenizer, train_bpe
-from tests.data.fast import imported
 from tests.data.strings import PATTERNED
+from tests.exchange.fast import imported
 
 TALES = Tales(preset("data", "tales"))
 

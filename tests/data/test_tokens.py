@@ -26,8 +26,8 @@ from data.corpus import Corpus, Document, text_of
 from data.patterns import cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from data.tokens import BEFORE, Dataset, document_starts, prepare, start_ids
-from tests.data.fast import imported
 from tests.data.strings import NASTY, PATTERNED
+from tests.exchange.fast import imported
 
 ROOT = Path(__file__).parents[2]
 STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 😀  \t end\r\n" * 40

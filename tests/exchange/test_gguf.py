@@ -27,8 +27,8 @@ from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from model import GPT, ModelConfig
 from tests.conftest import files
-from tests.data.fast import imported
 from tests.exchange.families import FAMILIES, TALE, bpe, configs, make_config, make_model
+from tests.exchange.fast import imported
 
 FILE_TYPES = {
     "float32": LlamaFileType.ALL_F32,

@@ -20,7 +20,7 @@ from data.tokenizer import ImportedTokenizer, StreamDecoder, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import last_merge, spell
 from exchange.patterns import SPELLINGS, oniguruma
-from tests.data.fast import (
+from tests.exchange.fast import (
     BYTES,
     DIGITS,
     LETTERS,

@@ -26,8 +26,8 @@ from inference.generation import generate
 from inference.opening import open_run
 from model import GPT
 from tests.conftest import succeed
-from tests.data.fast import imported
 from tests.exchange.families import FAMILIES, bpe, make_config, make_model
+from tests.exchange.fast import imported
 
 pytestmark = pytest.mark.long
 llama_cpp = pytest.importorskip(

@@ -20,8 +20,8 @@ from data.patterns import GPT2, QWEN2
 from data.tokenizer import Tokenizer
 from exchange.patterns import oniguruma
 from exchange.tokenizer import read_own_tokenizer, special_ids, write_tokenizer
-from tests.data.fast import BYTES, LONG, STRINGS, open_fast, small, split, template, train
 from tests.data.strings import NAMES, gpt2, make, trained
+from tests.exchange.fast import BYTES, LONG, STRINGS, open_fast, small, split, template, train
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,8 +23,8 @@ from inference.corpus import corpus_of
 from inference.opening import open_run
 from live.pack import rounded
 from tests.conftest import ROOT, TINY, command, files, seal, succeed
-from tests.data.fast import imported
 from tests.data.strings import trained
+from tests.exchange.fast import imported
 from tests.live.pages import data_in, element, weights_in
 
 

@@ -18,8 +18,8 @@ from live.page import NEEDS, describe, is_possible, live_page
 from live.texts import first_prompt, spare_corpus
 from model import GPT
 from tests.conftest import TINY, small_config, succeed
-from tests.data.fast import imported
 from tests.data.strings import trained
+from tests.exchange.fast import imported
 from tests.live.pages import Live, data_in
 
 HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
