@@ -50,7 +50,7 @@ class Ranks:
         """The mean over all ranks of a tensor on the device, which it may overwrite."""
         return self._reduce(value) / self.world_size
 
-    def sum(self, values: Sequence[float]) -> list[float]:
+    def sum(self, values: Sequence[float | int]) -> list[float]:
         """The sums over all ranks, elementwise, in float64."""
         return self._reduce(torch.tensor(values, dtype=torch.float64)).tolist()
 
