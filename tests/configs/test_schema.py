@@ -157,7 +157,7 @@ def jobs(*arguments: str) -> list[list[str]]:
     return BasicSweeper.split_arguments(overrides, None)[0]
 
 
-LETTERS = st.characters(exclude_characters=",") | st.sampled_from("'\"\\$={}()[] ")
+LETTERS = st.characters(codec="utf-8", exclude_characters=",") | st.sampled_from("'\"\\$={}()[] ")
 
 
 @pytest.mark.parametrize("key", ["observe.samples.prompt", "init_from"])
