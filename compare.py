@@ -6,15 +6,12 @@ import common.startup  # noqa: F401  # isort: skip
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from common.errors import UserError, print, printable
 from common.settings import Values, build
 from configs.cli import run_script
 from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
-from inference.report import report
 from inference.results import read_finished
-from inference.scaling import scaling
 
 
 @dataclass
@@ -24,7 +21,6 @@ class CompareConfig:
     runs: list[str]
     by: str | None
     loss: float | None
-    html: str | None
 
     def __post_init__(self) -> None:
         if not self.runs or not all(isinstance(path, str) for path in self.runs):
@@ -35,9 +31,6 @@ class CompareConfig:
 
 def main(values: Values) -> None:
     config = build(CompareConfig, values)
-    file = None if config.html is None else Path(config.html)
-    if file and not file.absolute().parent.is_dir():
-        raise UserError(f"html: {file.parent} is not a folder; choose another file")
     rows = read_finished(config.runs)
     if config.by is not None and "," in config.by:
         raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
@@ -60,12 +53,8 @@ def main(values: Values) -> None:
         raise UserError(
             f"by: no two runs differ in {config.by} alone; leave it out, or train runs that do"
         )
-    found = scaling(rows)
-    for line in [*summary_lines(groups, differences, loss), *found.lines()]:
+    for line in summary_lines(groups, differences, loss):
         print(printable(line))
-    if file:
-        file.write_text(report(groups, differences, loss, found), encoding="utf-8")
-        print(printable(f"Report: {file}"))
 
 
 if __name__ == "__main__":

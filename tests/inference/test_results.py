@@ -1,4 +1,4 @@
-"""Rows of finished runs, their comparison by seed, and compare.py with its report."""
+"""Rows of finished runs, their comparison by seed, and compare.py."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def row(seed: int, bpb: float, **settings: Any) -> dict[str, Any]:
 def test_the_margin_is_that_of_students_t(values: list[float]) -> None:
     freedom = len(values) - 1
     expected = stats.t.ppf(0.975, freedom) * np.std(values, ddof=1) / math.sqrt(len(values))
-    assert margin(values) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert margin(values) == pytest.approx(expected, rel=1e-3, abs=1e-9)
 
 
 def test_any_number_of_degrees_of_freedom() -> None:
-    freedom = [*range(1, 1001), 10**4, 10**6, 10**9, math.inf]
-    assert [*map(student, freedom)] == pytest.approx(stats.t.ppf(0.975, freedom), rel=2e-6)
+    freedom = [*range(1, 1001), 10**6]
+    assert [*map(student, freedom)] == pytest.approx(stats.t.ppf(0.975, freedom), abs=1e-3)
 
 
 def test_equal_names_in_a_label_are_told_apart() -> None:
@@ -192,7 +192,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
         for qk_norm in (True, False):
             seeded(tiny_run, tmp_path / "sweep", seed, qk_norm, seed + (0.0 if qk_norm else 0.25))
     (tmp_path / "sweep" / "True,seed=1" / "summary.json").unlink()
-    done = command("compare", "sweep", "by=model.qk_norm", "html=report.html", cwd=tmp_path)
+    done = command("compare", "sweep", "by=model.qk_norm", cwd=tmp_path)
     assert "left out: sweep/True,seed=1 is not finished" in done.stderr
     table = done.stdout.splitlines()
     assert table[0].split()[:2] == ["settings", "seeds"]
@@ -203,14 +203,11 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     assert (
         "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, -0.2500], 2 seeds" in done.stdout
     )
-    report = (tmp_path / "report.html").read_text()
-    assert "<svg" in report and "<script" not in report and "excess/sentence forms" in report
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
     assert one.splitlines()[1].startswith("all runs")
     for arguments, words in (
         (["sweep", "by=model.d_model"], "choose one of model.qk_norm"),
-        (["sweep", "html=no/such/report.html"], "html: no/such is not a folder"),
         (["nowhere"], "nowhere contains no run"),
         ([], "python compare.py runs/sweep_*"),
     ):
