@@ -35,10 +35,8 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 
 # Benchmarks that need no checkout of another project; run them on a machine that does nothing else.
 bench: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/tokenizing.py
+	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/watching.py
-	$(BIN)/python benchmarks/tab.py
 
 format: $(VENV)/.installed-test
 	-$(BIN)/python -m ruff check --fix .

@@ -10,27 +10,20 @@ import argparse
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
     from configs.schema import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = [sys.executable, str(ROOT / "train.py")]
-BROWSER_FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
-]
 GPT2_BLOCK = ("model=nano_gpt2", "model.bias=false")  # nanoGPT's quick starts have no biases either
 Side = TypeVar("Side")
 Result = TypeVar("Result")
@@ -107,18 +100,6 @@ def start(main: Callable[[], None], child: Callable[..., Any]) -> None:
         print(json.dumps(child(*json.loads(sys.argv[2]))))
     else:
         main()
-
-
-@contextmanager
-def browser_page(height: int) -> Iterator[Page]:
-    """An empty page of a new headless Chromium."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=chromium, args=BROWSER_FLAGS)
-        yield browser.new_page(viewport={"width": 1280, "height": height})
-        browser.close()
 
 
 class Shape(NamedTuple):

@@ -6,11 +6,11 @@
 
 `quick_start` is the shape of nanoGPT's CPU quick start in float32; `gpt2` is GPT-2 with 124 M
 parameters in bfloat16 with torch.compile, with the step of nanoGPT's bench.py, which reads the loss
-of every step; `toy` is the same for a tiny model, to try the script on a CPU. Both sides take
-batches from memory; they run in turn, each in its own process. On our side a step is the trainer's
-own, which also clips the gradients, with GPT-2's block, as in nanoGPT, with the default block, and
-as `train.py` would choose the precision, which on a CPU with bfloat16 instructions is not float32.
-Without nanoGPT, the last is measured on every device, such as `cpu` and `mps`.
+of every step. Both sides take batches from memory; they run in turn, each in its own process. On
+our side a step is the trainer's own, which also clips the gradients, with GPT-2's block, as in
+nanoGPT, with the default block, and as `train.py` would choose the precision, which on a CPU with
+bfloat16 instructions is not float32. Without nanoGPT, the last is measured on every device, such as
+`cpu` and `mps`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,7 @@ OURS = {
     "glassgpt, default block": ("model=nano", *ADAMW),
 }
 CHOSEN = "glassgpt, default block, precision as train.py chooses it"
-AUTO = {
-    CHOSEN: (
-        "model=nano",
-        "trainer.precision=auto",
-        *ADAMW,
-    )
-}
+AUTO = {CHOSEN: ("model=nano", "trainer.precision=auto", *ADAMW)}
 
 
 class Task(NamedTuple):
@@ -56,7 +50,6 @@ class Task(NamedTuple):
 TASKS = {
     "quick_start": Task(harness.Shape(64, 65, 4, 4, d_model=128), 12, False, OURS | AUTO),
     "gpt2": Task(harness.Shape(1024, 50304, 12, 12, d_model=768), 16, True, OURS),
-    "toy": Task(harness.Shape(32, 320, 1, 2, d_model=64), 4, True, OURS),
 }
 BLOCK = 10  # steps between two looks at the clock on a GPU, which wait for it
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -65,11 +64,9 @@ def main() -> None:
     )
     parser.add_argument("--gpu", action="store_true", help="compare the quick start for GPUs")
     parser.add_argument("--settings", nargs="*", default=[], help="more settings for our runs")
-    parser.add_argument("--peer-settings", default="", help='for nanoGPT: "--max_iters=20 ..."')
     arguments = parser.parse_args()
     text = arguments.shakespeare.resolve()
     quick_start = GPU_QUICK_START if arguments.gpu else CPU_QUICK_START
-    quick_start = [*quick_start, *shlex.split(arguments.peer_settings)]
     with tempfile.TemporaryDirectory() as folder:
         peer = Path(folder) / "nanoGPT"
         shutil.copytree(arguments.nanogpt, peer)

@@ -17,7 +17,7 @@ from common.errors import UserError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("auto", *DTYPES)
-BF16_WIDTH = 64  # the narrowest model that was measured (benchmarks/RESULTS.md)
+BF16_WIDTH = 64  # the narrowest model that was measured (benchmarks/NOTES.md)
 
 
 def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
