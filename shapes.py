@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from common.errors import UserError
 from common.settings import Values, build
 from configs.cli import overridden, run_script
-from inference.opening import read_config
+from inference.opening import RunConfig, read_config
 from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
 from model.block import Block
@@ -158,7 +158,7 @@ def main(values: Values) -> None:
         return
     if any(name.startswith("model") for name in overridden()):
         raise UserError("model: is that of the run; leave out model or run")
-    print_walk(read_config(Run.open(config.run, "run")).model)
+    print_walk(read_config(Run.open(config.run, "run"), RunConfig).model)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,26 @@ all else is as composed."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from common.errors import UserError
 from common.settings import Values
 from configs.cli import overridden
 from data.tokenizer import TokenizerConfig
-from inference.opening import read_section
+from inference.opening import read_config
 from model import ModelConfig
 from training.run import Run
 
 # What may change: the weights depend on none, apart from learned positions, which can be cut.
 FREE = ("dropout", "attention_dropout", "context_length")
+
+
+@dataclass(frozen=True)
+class BaseConfig:
+    """The settings that a finetuning takes from the other run."""
+
+    model: ModelConfig
+    tokenizer: TokenizerConfig
 
 
 def finetuned(composed: Values, base: Run) -> Values:
@@ -24,8 +32,8 @@ def finetuned(composed: Values, base: Run) -> Values:
     Raises UserError if the command line sets what cannot change, if the context is longer than that
     of the model, or if settings of `base` are missing or damaged.
     """
-    model = read_section(base, "model", ModelConfig)
-    tokenizer = read_section(base, "tokenizer", TokenizerConfig)
+    settings = read_config(base, BaseConfig)
+    model, tokenizer = settings.model, settings.tokenizer
     given, free = overridden(), [f"model.{name}" for name in FREE]
     refused = [name for name in given if name.partition(".")[0] in ("model", "tokenizer")]
     if refused := sorted({*refused} - {*free}):

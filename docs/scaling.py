@@ -25,7 +25,7 @@ from common.errors import UserError, print, printable  # noqa: E402
 from configs.cli import one_line_errors  # noqa: E402
 from data.tokenizer import Tokenizer  # noqa: E402
 from inference.comparison import student  # noqa: E402
-from inference.opening import read_config  # noqa: E402
+from inference.opening import RunConfig, read_config  # noqa: E402
 from inference.results import Row, read_finished  # noqa: E402
 from model import GPT  # noqa: E402
 from training.run import Run  # noqa: E402
@@ -74,7 +74,8 @@ def sizes(row: Row) -> tuple[int, int, int]:
     """What `NAMES` names, of a run. Its model is built without memory for its weights."""
     run = Run.open(row["run"], "runs")
     with torch.device("meta"):
-        model = GPT(read_config(run).model, Tokenizer.load(run.tokenizer_folder).vocab_size)
+        vocab_size = Tokenizer.load(run.tokenizer_folder).vocab_size
+        model = GPT(read_config(run, RunConfig).model, vocab_size)
     inner = [*model.blocks.parameters(), *model.final_norm.parameters()]
     without_embeddings = sum(parameter.numel() for parameter in inner)
     return model.n_parameters, without_embeddings, model.flops_per_token * row["tokens"]

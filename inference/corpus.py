@@ -7,9 +7,8 @@ from typing import Annotated
 
 from data.corpora import CORPORA
 from data.corpus import CorpusConfig
-from inference.opening import built
+from inference.opening import read_config
 from training.run import Run
-from training.stored import read_settings
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,4 @@ class _Settings:
 def corpus_of(run: Run) -> CorpusConfig | None:
     """The settings of the text that a run was trained on; None if the run was converted from
     another format, and has no corpus. Raises UserError if they are damaged."""
-    file = run.newest_settings_file  # the text may have been moved since the start
-    stored = read_settings(file)
-    values = {"data": stored["data"]} if "data" in stored else {}
-    return built(_Settings, values, file, run).data
+    return read_config(run, _Settings).data

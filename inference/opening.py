@@ -1,15 +1,15 @@
 """Opening a trained run: its settings, tokenizer and model, checked and ready for inference.
 
 Promises: opening a run executes nothing that the run names, writes nothing and fetches nothing.
-Only the settings of the model are read: no other setting can prevent opening.
+Only the settings of the model and the name are read: no other setting can prevent opening.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -34,7 +34,7 @@ class RunConfig:
     """The settings of a run that opening it needs."""
 
     model: ModelConfig
-    name: str = ""
+    name: str | None = None
 
 
 class Reading(NamedTuple):
@@ -115,55 +115,43 @@ def open_run(
     Raises UserError, naming `setting`, if a part of the run is missing or damaged.
     """
     run = Run.open(str(path), setting)
-    config = read_config(run)
-    tokenizer = Tokenizer.load(run.tokenizer_folder)
+    config, tokenizer = read_config(run, RunConfig), Tokenizer.load(run.tokenizer_folder)
     while True:
         folder = run.checkpoints.find(checkpoint, setting)
-        try:
-            model = load_model(config.model, tokenizer.vocab_size, folder)
-            step = load_state(folder).step
-        except UserError:
-            if folder.exists():
-                raise
-            continue  # the run is in training and has replaced this checkpoint by a newer one
-        return OpenRun(run, config, tokenizer, folder, model.to(device).eval(), step)
+        if opened := _open(run, config, tokenizer, folder, device):
+            return opened
 
 
 def each_checkpoint(opened: OpenRun) -> Iterator[OpenRun]:
     """The run with the model of each of its intact checkpoints, oldest first."""
-    device = next(opened.model.parameters()).device
-    for folder in opened.run.checkpoints.intact():
-        try:
-            model = load_model(opened.config.model, opened.tokenizer.vocab_size, folder)
-            step = load_state(folder).step
-        except UserError:
-            if folder.exists():
-                raise
-            continue  # the run is in training and has deleted it
-        yield replace(opened, checkpoint=folder, model=model.to(device).eval(), step=step)
+    run, config, tokenizer = opened.run, opened.config, opened.tokenizer
+    for folder in run.checkpoints.intact():
+        if found := _open(run, config, tokenizer, folder, next(opened.model.parameters()).device):
+            yield found
 
 
-def read_config(run: Run) -> RunConfig:
-    """The settings that opening a run needs. Raises UserError if they are damaged."""
-    file = run.newest_settings_file
-    stored = read_settings(file)
-    name = stored.get("name")
-    values: dict[str, Any] = {"name": name if isinstance(name, str) else ""}
-    if "model" in stored:
-        values["model"] = stored["model"]
-    return built(RunConfig, values, file, run)
-
-
-def read_section(run: Run, name: str, kind: type[Config]) -> Config:
-    """One group of the stored settings of a run, of which nothing else is read. Raises UserError if
-    it is missing or damaged."""
-    section = read_settings(run.config_file).get(name)
-    return built(kind, section, run.config_file, run, f"{name}.")
-
-
-def built(kind: type[Config], values: Any, file: Path, run: Run, prefix: str = "") -> Config:
-    """Settings of a run, stored in `file`. Raises UserError if they are damaged."""
+def _open(
+    run: Run, config: RunConfig, tokenizer: Tokenizer, folder: Path, device: torch.device | str
+) -> OpenRun | None:
+    """The run with the model of the checkpoint in `folder`; None if a training has deleted it."""
     try:
-        return build(kind, values, prefix)
+        model = load_model(config.model, tokenizer.vocab_size, folder)
+        step = load_state(folder).step
+    except UserError:
+        if folder.exists():
+            raise
+        return None
+    return OpenRun(run, config, tokenizer, folder, model.to(device).eval(), step)
+
+
+def read_config(run: Run, kind: type[Config]) -> Config:
+    """The stored settings of a run that `kind` has; no others are read. Raises UserError if they
+    are missing or damaged."""
+    file = run.newest_settings_file  # a text may have been moved since the start
+    stored = read_settings(file)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    values = {name: stored[name] for name in names if name in stored}
+    try:
+        return build(kind, values)
     except UserError as error:
         raise UserError(f"{file}: {error}{run.made_by}") from error
