@@ -83,7 +83,7 @@ def _is_setting(name: str) -> bool:
     return name in ALSO or ("." in name and not name.startswith(UNIMPORTANT))
 
 
-def shown(name: str, value: Any, beside: Iterable[str] = ()) -> str:
+def _shown(name: str, value: Any, beside: Iterable[str]) -> str:
     """A setting with its value, by the last part of its name unless another `beside` has it too."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     last = name.rpartition(".")[2]
@@ -100,7 +100,7 @@ def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[Group]:
     """Runs with the same values of some settings, the lowest mean loss first."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        label = ", ".join(shown(name, row.get(name), names) for name in names)
+        label = ", ".join(_shown(name, row.get(name), names) for name in names)
         found.setdefault(label or "all runs", []).append(row)
     groups = [Group(label, members) for label, members in found.items()]
     return sorted(groups, key=lambda one: one.loss)
@@ -192,24 +192,19 @@ def summary_lines(
     groups: Sequence[Group], differences: Sequence[Difference], loss: float
 ) -> list[str]:
     """A table with a line for each group, and a line for each difference."""
-    heads, *lines = table(groups, loss)
-    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
+    heads = ["settings", "seeds", "bits per byte ± sd", "above the floor", f"seconds to {loss:.4f}"]
+    lines = [[*heads, "seconds", "parameters"], *(_cells(found, loss) for found in groups)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = [
         "  ".join(
             text.rjust(width) if number else text.ljust(width)
             for number, (text, width) in enumerate(zip(line, widths, strict=True))
         )
-        for line in [heads, *lines]
+        for line in lines
     ]
     if heads_formed := [f"{one.label}: {text}" for one in groups if (text := formed(one.rows))]:
         aligned += ["", *heads_formed]
     return aligned + ([""] if differences else []) + [str(one) for one in differences]
-
-
-def table(groups: Sequence[Group], loss: float) -> list[list[str]]:
-    """The heads of the columns, and for each group its cells."""
-    heads = ["settings", "seeds", "bits per byte ± sd", "above the floor", f"seconds to {loss:.4f}"]
-    return [[*heads, "seconds", "parameters"], *(_cells(one, loss) for one in groups)]
 
 
 def _cells(one: Group, loss: float) -> list[str]:

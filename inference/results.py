@@ -20,7 +20,7 @@ from training.stored import read_settings
 if TYPE_CHECKING:
     from tensorboard_attention.index import Index
 
-MOST = 1 << 27  # bytes of metrics.jsonl
+MAX_METRICS = 1 << 27  # bytes of metrics.jsonl
 # What is compared: of summary.json, and of an evaluation.
 COMPARED, POINT = ("val_bpb", "seconds", "tokens", "parameters"), ("step", "val_bpb")
 TAG, SCORE, FORMED = "attention", "induction", 0.5  # of the run's own probe
@@ -73,12 +73,6 @@ def read_finished(paths: Iterable[str | Path]) -> list[Row]:
     return rows
 
 
-def is_finished(run: Run) -> bool:
-    """Whether a run has the result of all the steps that its newest settings ask for."""
-    steps = flat(read_settings(run.newest_settings_file)).get("trainer.max_steps")
-    return steps is not None and run.has_summary(steps)
-
-
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """The folders of the runs in the folders `paths`, finished or not, each once. Raises UserError
     for a path without any."""
@@ -104,12 +98,13 @@ def read_row(folder: Path) -> Row | None:
     """The row of the run in a folder; None if it is not finished. Raises UserError if it cannot be
     read."""
     run = Run.open(str(folder), "runs")
-    if not is_finished(run):
-        return None
     settings = flat(read_settings(run.newest_settings_file))
+    steps = settings.get("trainer.max_steps")  # none in a run that was converted
+    if steps is None or not run.has_summary(steps):
+        return None
     try:
         summary = read_json(run.summary_file)
-        lines = read_text(run.path / "metrics.jsonl", MOST).splitlines(keepends=True)
+        lines = read_text(run.path / "metrics.jsonl", MAX_METRICS).splitlines(keepends=True)
         # A kill can leave half a line.
         measured = [json.loads(line) for line in lines if line.endswith("\n")]
         curve = [line for line in measured if "val_bpb" in line]
