@@ -13,9 +13,9 @@ from typing import Any
 
 from common.errors import check_range
 from common.files import read_json
+from exchange.families import ARCHITECTURES, family
 from model import ModelConfig
 from model.config import MAX_SIZE
-from model.hugging_face import ARCHITECTURES, family
 
 # Keys of config.json with the values that our models can represent, first the default.
 LLAMA_ONLY: dict[str, tuple[Any, ...]] = {

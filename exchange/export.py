@@ -16,12 +16,12 @@ from common.errors import UserError
 from common.files import replace_folder
 from exchange.card import model_card
 from exchange.config import to_config
+from exchange.families import ARCHITECTURES, family
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tokenizer import end_token, first_token_of, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
 from inference.opening import OpenRun, open_run
-from model.hugging_face import ARCHITECTURES, family
 from training.weights import MODEL, write_tensors
 
 

@@ -24,9 +24,9 @@ from torch import Tensor
 from common.errors import UserError, check_choice, check_range, installing, printable
 from common.files import new_file
 from data.tokenizer import Tokenizer
+from exchange.families import family
 from exchange.gguf_tokenizer import add_tokenizer
 from model import ModelConfig
-from model.hugging_face import family
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter

@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from exchange.families import BUFFERS, PREFIXES, family, parts
 from model import GPT, ModelConfig
-from model.hugging_face import BUFFERS, PREFIXES, family, parts
 from training.weights import read_tensor
 
 HEAD = "lm_head.weight"

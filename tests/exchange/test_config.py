@@ -13,7 +13,7 @@ from transformers import GPT2Config, LlamaConfig, Qwen3Config
 
 from configs.schema import preset
 from exchange.config import DEFAULTS, ONLY, from_config, read_config, to_config
-from model.hugging_face import family
+from exchange.families import family
 from tests.exchange.families import FAMILIES, configs
 
 LLAMA = {

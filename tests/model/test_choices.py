@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from common.errors import UserError
+from exchange.families import family as family_of
 from live.page import check_model
 from model import KVCache, ModelConfig, cross_entropy, linear_cross_entropy, loss, record_attention
 from model.block import MLPS
 from model.config import ANY, CHOICES, KNOWN
-from model.hugging_face import family as family_of
 from model.norm import NORMS
 from model.position import POSITIONS
 from tests.conftest import small_config

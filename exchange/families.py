@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from model.config import ModelConfig
+from model import ModelConfig
 
 ARCHITECTURES = {
     "gpt2": "GPT2LMHeadModel",
