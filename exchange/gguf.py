@@ -4,7 +4,8 @@ Promises: given the ids of the tokens, llama.cpp computes the same function, up 
 `dtype` and of its own arithmetic; a setting that it does not know is an error. Text is another
 matter: see `exchange.gguf_tokenizer`.
 
-Names and shapes are those that llama.cpp reads in src/models/: gpt2.cpp, llama.cpp, qwen3.cpp.
+Names are those of llama.cpp's own package gguf; shapes are those that it reads in src/models/:
+gpt2.cpp, llama.cpp, qwen3.cpp.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from common.errors import UserError, check_choice, check_range, installing, printable
@@ -26,6 +26,7 @@ from common.files import new_file
 from data.tokenizer import Tokenizer
 from exchange.families import family
 from exchange.gguf_tokenizer import add_tokenizer
+from exchange.weights import joined
 from model import ModelConfig
 
 if TYPE_CHECKING:
@@ -39,28 +40,6 @@ DTYPES = {
     "q8_0": ("Q8_0", "MOSTLY_Q8_0"),
 }
 MOST_LAYERS = 512  # LLAMA_MAX_LAYERS
-
-# By our name of a module.
-WHOLE = {
-    "token_embedding": "token_embd",
-    "position": "position_embd",
-    "final_norm": "output_norm",
-    "unembedding": "output",
-}
-LAYER = {
-    "attention_norm": "attn_norm",
-    "attention.query": "attn_q",
-    "attention.key": "attn_k",
-    "attention.value": "attn_v",
-    "attention.output": "attn_output",
-    "attention.query_norm": "attn_q_norm",
-    "attention.key_norm": "attn_k_norm",
-    "mlp_norm": "ffn_norm",
-    "mlp.gate": "ffn_gate",
-    "mlp.up": "ffn_up",
-    "mlp.down": "ffn_down",
-}
-JOINED = dict.fromkeys(("attention.query", "attention.key", "attention.value"), "attn_qkv")  # gpt2
 
 
 def write_gguf(
@@ -113,25 +92,18 @@ def write_gguf(
 
 
 def gguf_tensors(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All tensors of the file by llama.cpp's names. Query, key and value of GPT-2 are one below the
-    other; biases that the model does not have, and llama.cpp expects, are zeros."""
+    """All tensors of the file by llama.cpp's names, which follow from those of transformers."""
+    from gguf import MODEL_ARCH, get_tensor_name_map
+
     arch = family(config)
-    found: dict[str, Tensor] = {}
-    for ours, tensor in weights.items():
-        module, _, kind = ours.rpartition(".")
-        if module.startswith("blocks."):
-            _, index, module = module.split(".", 2)
-            part = (LAYER | JOINED)[module] if arch == "gpt2" else LAYER[module]
-            theirs = f"blk.{index}.{part}.{kind}"
-            if arch == "llama" and part in ("attn_q", "attn_k"):
-                tensor = _pair_up(tensor, config.d_head)
-        else:
-            theirs = f"{WHOLE[module]}.{kind}"
-        found[theirs] = torch.cat([found[theirs], tensor]) if theirs in found else tensor
-    if arch == "gpt2" and not config.bias:
-        for theirs, tensor in list(found.items()):
-            if theirs.startswith(("blk.", "output_norm.")):
-                found[theirs.removesuffix("weight") + "bias"] = torch.zeros(len(tensor))
+    names = get_tensor_name_map(MODEL_ARCH[arch.upper()], config.n_layers)
+    found = {}
+    for part, tensor in joined(config, weights):
+        name = names.get_name(part.name, (".weight", ".bias"))
+        assert name, f"gguf has no name for {part.name}"
+        if arch == "llama" and (".attn_q." in name or ".attn_k." in name):
+            tensor = _pair_up(tensor, config.d_head)
+        found[name] = tensor
     return found
 
 

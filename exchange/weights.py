@@ -5,14 +5,14 @@ Reading executes nothing, and refuses what is not exactly the model that config.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from exchange.families import BUFFERS, PREFIXES, family, parts
+from exchange.families import BUFFERS, PREFIXES, Part, family, parts
 from model import GPT, ModelConfig
 from training.weights import read_tensor
 
@@ -51,16 +51,20 @@ def to_hugging_face(
 ) -> dict[str, Tensor]:
     """The tensors of transformers from the parameters of ours, by name. `dtype` is None to keep
     theirs. Raises ValueError for a value that is too large for it."""
-    found = {}
+    return {
+        part.name: _convert(part.name, tensor.T if part.transposed else tensor, dtype)
+        for part, tensor in joined(config, weights)
+    }
+
+
+def joined(config: ModelConfig, weights: Mapping[str, Tensor]) -> Iterator[tuple[Part, Tensor]]:
+    """Every tensor of transformers, from the parameters of ours, not transposed."""
     for part in parts(config):
         if part.parameters[0] in weights:
-            tensor = torch.cat([weights[name] for name in part.parameters])
+            yield part, torch.cat([weights[name] for name in part.parameters])
         else:  # a bias that our model does not have
             like = [weights[name.removesuffix("bias") + "weight"] for name in part.parameters]
-            tensor = torch.zeros(sum(map(len, like)), dtype=like[0].dtype)
-        tensor = tensor.T if part.transposed else tensor
-        found[part.name] = _convert(part.name, tensor, dtype)
-    return found
+            yield part, torch.zeros(sum(map(len, like)), dtype=like[0].dtype)
 
 
 def read_weights(
