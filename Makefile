@@ -30,7 +30,6 @@ docs: $(VENV)/.installed-docs
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) --editable ".[docs]"
-	$(INSTALL_TAB)
 	@touch $@
 
 # Benchmarks that need no checkout of another project; run them on a machine that does nothing else.
@@ -47,25 +46,19 @@ clean:
 	rm -rf $(VENV)
 
 # Installs again only when the requirements change. The marker file is written last, so that an interrupted installation is
-# completed. The Attention tab is installed in place, so that TensorBoard shows this clone's.
-INSTALL_TAB := $(PIP) --no-deps --editable ./tensorboard_attention
-
-$(VENV)/.installed: pyproject.toml tensorboard_attention/pyproject.toml constraints.txt
+# completed.
+$(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; PyTorch is large)"
 	$(PYTHON) -m venv $(VENV)
-	rm -rf glassgpt.egg-info  # of earlier versions: it registers the tab a second time
 	$(PIP) --editable .
-	$(INSTALL_TAB)
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) --editable ".[test]"
-	$(INSTALL_TAB)
 	@touch $@
 
 # There is no wheel of llama-cpp-python: llama.cpp is compiled, once, for some minutes. Not for this CPU alone: its products
 # of q8_0 with AMX instructions end in a segmentation fault.
 $(VENV)/.installed-long: $(VENV)/.installed-test
 	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(PIP) --editable ".[llama,notebook]"
-	$(INSTALL_TAB)
 	@touch $@

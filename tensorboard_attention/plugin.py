@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorboard.backend.http_util import Respond
-from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
+from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBLoader, TBPlugin
 from werkzeug import Request, Response
 from werkzeug.wsgi import wrap_file
 
@@ -59,8 +59,18 @@ LOOKS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 }
 
 
+class AttentionLoader(TBLoader):
+    """TensorBoard finds this class through the entry point `tensorboard_plugins`: in an environment
+    that has the tab alone and glassgpt, too, twice. It does not start with two plugins of one name,
+    so only the first is loaded."""
+
+    def load(self, context: TBContext) -> AttentionPlugin | None:
+        is_loaded = PLUGIN_NAME in (context.plugin_name_to_instance or {})
+        return None if is_loaded else AttentionPlugin(context)
+
+
 class AttentionPlugin(TBPlugin):
-    """TensorBoard finds this class through the entry point `tensorboard_plugins`."""
+    """The tab over the folders of `--logdir` or `--logdir_spec`."""
 
     plugin_name = PLUGIN_NAME
 

@@ -153,13 +153,11 @@ def declarations(parts: tuple[str, ...]) -> list[set[str]]:
     What tests import, and what they run of `docs`, must be in the extra `test`: it is all that
     `make test` installs.
     """
-    tab, test = "tensorboard-attention", declared("glassgpt", "test")
+    test = declared("glassgpt", "test")
     if parts[-1] == "test_llama_cpp.py":  # skipped where llama.cpp is not installed
         return [declared("glassgpt", "test", "llama")]
     if parts == ("docs", "hooks.py"):  # the site is built with it, and tests run it
         return [test, declared("glassgpt", "docs")]
-    if parts[0] == "tensorboard_attention":
-        return [declared(tab, "test"), test] if "tests" in parts else [declared(tab)]
     if {"tests", "benchmarks", "docs"} & {*parts}:
         return [test]
     return [declared("glassgpt", "sweep", "convert", "datasets", "wandb")]

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.backend.application import TensorBoardWSGIApp
 from tensorboard.plugins.base_plugin import TBContext
 from torch.utils.tensorboard import SummaryWriter
 from werkzeug.test import Client
 
 from tensorboard_attention import add_attention, encode
 from tensorboard_attention.index import Index
-from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.plugin import AttentionLoader, AttentionPlugin
 
 MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
 TOKENS = ["a", "b", "c"]
@@ -185,3 +187,14 @@ def test_nothing_imports_torch() -> None:
 def framed(answer: bytes) -> tuple[dict, bytes]:
     (length,) = struct.unpack("<I", answer[:4])
     return json.loads(answer[4 : 4 + length]), answer[4 + length :]
+
+
+def test_two_distributions_may_have_the_tab(tmp_path: Path) -> None:
+    """TensorBoard itself refuses two plugins of one name."""
+    log(tmp_path, [5])
+    flags = Namespace(logdir=str(tmp_path), samples_per_plugin={}, window_title="", path_prefix="")
+    for tabs, expected in (([AttentionLoader] * 2, None), ([AttentionPlugin] * 2, "Duplicate")):
+        with nullcontext() if expected is None else pytest.raises(ValueError, match=expected):
+            app = TensorBoardWSGIApp(flags, tabs, None)
+    answer = Client(app).get("/data/plugin/attention/runs")
+    assert answer.get_json()["steps"] == {".": {"probe": [5]}}
