@@ -1,16 +1,41 @@
-"""Compare finished runs, seed by seed: `python compare.py runs/sweep_* by=model.qk_norm`."""
+"""Compare finished runs, seed by seed: `python compare.py runs/sweep_* by=model.qk_norm`.
+
+Prints a table with a line for each group of runs that differ in nothing but the seed, and a line
+for each difference between groups. With json=true, prints one line of JSON and nothing else:
+
+    loss         the validation loss in bits per byte, the time to which the table has
+    groups       each with label, seeds (their number), bpb (their mean), runs (their folders)
+    differences  each with one, other, bpb (one minus other), margin (half of its 95% interval; null
+                 for one seed), seeds
+
+Notes and errors go to standard error. Exit status 0; 2 for a mistake in the settings, and if no run
+can be compared.
+"""
 
 from __future__ import annotations
 
 import common.startup  # noqa: F401  # isort: skip
 
+import json
+import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from common.errors import UserError, print, printable
 from common.settings import Values, build
 from configs.cli import run_script
-from inference.comparison import compare, compare_by, differing, group, summary_lines, target_loss
+from inference.comparison import (
+    Difference,
+    Group,
+    compare,
+    compare_by,
+    differing,
+    group,
+    summary_lines,
+    target_loss,
+)
 from inference.results import read_finished
 
 
@@ -21,6 +46,7 @@ class CompareConfig:
     runs: list[str]
     by: str | None
     loss: float | None
+    json: bool
 
     def __post_init__(self) -> None:
         if not self.runs or not all(isinstance(path, str) for path in self.runs):
@@ -53,8 +79,44 @@ def main(values: Values) -> None:
         raise UserError(
             f"by: no two runs differ in {config.by} alone; leave it out, or train runs that do"
         )
+    if config.json:
+        print(json.dumps(as_json(groups, differences, loss), allow_nan=False))
+        return
     for line in summary_lines(groups, differences, loss):
         print(printable(line))
+
+
+def as_json(
+    groups: Sequence[Group], differences: Sequence[Difference], loss: float
+) -> dict[str, Any]:
+    """What `json=true` prints."""
+    return {
+        "loss": finite(loss),
+        "groups": [
+            {
+                "label": one.label,
+                "seeds": len(one.per_seed("val_bpb")),
+                "bpb": finite(one.loss),
+                "runs": [row["run"] for row in one.rows],
+            }
+            for one in groups
+        ],
+        "differences": [
+            {
+                "one": each.one,
+                "other": each.other,
+                "bpb": finite(each.bpb),
+                "margin": finite(each.margin),
+                "seeds": each.n_seeds,
+            }
+            for each in differences
+        ],
+    }
+
+
+def finite(value: float) -> float | None:
+    """None, which is null in JSON, for infinity and NaN."""
+    return value if math.isfinite(value) else None
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@
     python convert.py source=path/to/gpt2 to=runs/gpt2
 
 The direction follows from what `source` and `to` are. Nothing is overwritten.
+
+Prints what was written, and how to use it. Exit status 0; 2 for a mistake in the settings, and for
+a source that cannot be converted.
 """
 
 from __future__ import annotations

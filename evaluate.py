@@ -2,12 +2,18 @@
 
 Every token is scored exactly once, except the first of a text without separate documents. A tale is
 read from its beginning.
+
+Prints one line with the loss in words or, with json=true, as JSON and nothing else: run, step,
+split, loss (nats per token), bpb (bits per byte), floor_bpb (null if it is unknown), tokens, bytes.
+Progress, notes and errors go to standard error. Exit status 0; 2 for a mistake in the settings.
 """
 
 from __future__ import annotations
 
 import common.startup  # noqa: F401  # isort: skip
 
+import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
@@ -46,6 +52,7 @@ class EvaluateConfig:
     cache_dir: str
     device: str
     precision: str
+    json: bool
     # Not in the YAML file, where it would override the chosen group.
     data: Annotated[CorpusConfig | None, CORPORA] = None
 
@@ -76,7 +83,7 @@ def main(values: Values) -> None:
     needed = ("train",) if split == "train" else ("val",)
     trusted = config.data is not None
     _, dataset = load_dataset(
-        data, opened.tokenizer, config.cache_dir, 1, needed, trusted=trusted, say=print
+        data, opened.tokenizer, config.cache_dir, 1, needed, trusted=trusted, say=print_note
     )
     if data is own:
         opened.run.check_tokens(dataset.sha256, "run")
@@ -98,6 +105,11 @@ def main(values: Values) -> None:
         autocast(device, config.precision),
     )
     floor = replace(measured, bits=batches.bits).floor_bpb
+    if config.json:
+        found = {"run": str(opened.run.path), "step": opened.step, "split": split}
+        found |= {"loss": measured.loss, "bpb": measured.bpb, "floor_bpb": floor}
+        print(json.dumps({**found, "tokens": measured.tokens, "bytes": measured.bytes}))
+        return
     print(
         f"{split}: {measured.loss:.4f} nats per token, {against_floor(measured.bpb, floor)} "
         f"({measured.tokens:,} tokens, {measured.bytes:,} bytes)"
@@ -118,6 +130,11 @@ def choose_data(given: Any, own: Any, split: str) -> Any:
         return data
     new = [field.name for field in fields(data) if f"data.{field.name}" in names]
     return replace(own, **{name: getattr(data, name) for name in new})
+
+
+def print_note(text: str) -> None:
+    """Print to standard error."""
+    print(text, file=sys.stderr)
 
 
 def show_progress(batches: EvalBatches) -> Iterable[tuple[Tensor, Tensor]]:

@@ -1,4 +1,8 @@
-"""Open a run and write text with it: `python sample.py run=latest prompt="Once"`."""
+"""Open a run and write text with it: `python sample.py run=latest prompt="Once"`.
+
+Prints the prompt and its continuation to standard output, as they are written. Exit status 0; 2 for
+a mistake in the settings; 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Promises: each shape is that of a tensor that the model itself computed; the table is 100 columns
 wide in any terminal.
+
+Prints the table to standard output. Exit status 0; 2 for a mistake in the settings.
 """
 
 from __future__ import annotations

@@ -171,6 +171,15 @@ def test_evaluate_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
     assert f"floor of {best['floor_bpb']:.4f}" in output
 
 
+def test_evaluate_prints_one_line_of_json(tiny: Path, tiny_run: Path) -> None:
+    printed = succeed("evaluate", "json=true", "checkpoint=last", cwd=tiny)
+    found, summary = json.loads(printed), json.loads((tiny_run / "summary.json").read_text())
+    assert printed.count("\n") == 1 and found["bytes"] > found["tokens"] > 0
+    assert (found["run"], found["step"], found["split"]) == (f"runs/{tiny_run.name}", 6, "val")
+    for name, value in (("loss", "val_loss"), ("bpb", "val_bpb"), ("floor_bpb", "floor_bpb")):
+        assert found[name] == pytest.approx(summary[value], rel=1e-6)
+
+
 def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
     """Every token except the first is scored exactly once, as in an explicit loop."""
     text = "Once upon a time there was a hen. " * 20

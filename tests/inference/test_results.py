@@ -203,6 +203,17 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     assert (
         "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, -0.2500], 2 seeds" in done.stdout
     )
+    printed = succeed("compare", "sweep", "by=model.qk_norm", "json=true", cwd=tmp_path)
+    found = json.loads(printed)
+    assert printed.count("\n") == 1
+    assert [(one["label"], one["seeds"], one["bpb"]) for one in found["groups"]] == [
+        ("qk_norm=false", 3, 2.25),
+        ("qk_norm=true", 2, 2.5),
+    ]
+    assert {*found["groups"][1]["runs"]} == {f"sweep/True,seed={seed}" for seed in (2, 3)}
+    assert found["differences"] == [
+        {"one": "qk_norm=true", "other": "qk_norm=false", "bpb": -0.25, "margin": 0.0, "seeds": 2}
+    ]
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
     assert one.splitlines()[1].startswith("all runs")
