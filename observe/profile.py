@@ -1,11 +1,7 @@
-"""Where the time of a training step goes: a trace and a table of operators.
-
-Steps are recorded as they are taken, with the evaluations, checkpoints and observers between them.
-"""
+"""A trace of training steps, with the evaluations, checkpoints and observers between them."""
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,12 +11,7 @@ from observe.context import RunContext
 from training.callback import Callback
 
 if TYPE_CHECKING:
-    from torch.profiler import profile
-
     from training.trainer import Trainer
-
-log = logging.getLogger("training.profile")  # a part of train.log
-ROWS = 30  # operators in the table
 
 
 @dataclass
@@ -37,50 +28,24 @@ class ProfileConfig:
 
 
 class Profile(Callback):
-    """Writes `profile/steps-<first>-<last>.json`, a Chrome trace, and the same name with `.txt`,
-    the operators with the largest self time."""
+    """Writes a Chrome trace to `profile/`; none if the run ends before the first of the steps."""
 
     def __init__(self, config: ProfileConfig, context: RunContext) -> None:
-        self.folder, self.config = context.folder / "profile", config
-        self.profiler: profile | None = None
-        self.first = self.last = 0
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports its stages on standard error
+        from torch.profiler import profile, schedule, tensorboard_trace_handler
+
+        # The profiler's own first step is slower, and not recorded.
+        skipped = config.skip_first - 1
+        self.profiler = profile(
+            schedule=schedule(skip_first=skipped, wait=0, warmup=1, active=config.steps, repeat=1),
+            on_trace_ready=tensorboard_trace_handler(str(context.folder / "profile")),
+        )
 
     def on_start(self, trainer: Trainer) -> None:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports its stages on standard error
-        from torch.profiler import profile, schedule
-
-        self.last = trainer.state.step
-        self.first = self.last + self.config.skip_first + 1
-        skipped, steps = self.config.skip_first - 1, self.config.steps
-        is_cuda = trainer.ranks.device.type == "cuda"
-        self.sort_by = "self_device_time_total" if is_cuda else "self_cpu_time_total"
-        self.profiler = profile(
-            # The profiler's own first step is slower, and not recorded.
-            schedule=schedule(skip_first=skipped, wait=0, warmup=1, active=steps, repeat=1),
-            on_trace_ready=self._write,
-        )
         self.profiler.start()
 
     def on_step(self, trainer: Trainer) -> None:
-        self.last = trainer.state.step
-        if self.profiler:
-            self.profiler.step()
+        self.profiler.step()
 
     def on_end(self, trainer: Trainer) -> None:
-        if self.profiler:
-            self.profiler.stop()
-        if trainer.state.step < self.first:
-            log.warning("no profile: the run ended before step %d", self.first)
-
-    def _write(self, profiler: profile) -> None:
-        self.profiler = None
-        if self.last < self.first:
-            return
-        self.folder.mkdir(exist_ok=True)
-        trace = self.folder / f"steps-{self.first}-{self.last}.json"
-        profiler.export_chrome_trace(str(trace))
-        table = profiler.key_averages().table(
-            self.sort_by, row_limit=ROWS, max_name_column_width=60
-        )
-        trace.with_suffix(".txt").write_text(table + "\n", encoding="utf-8")
-        log.info("profile of steps %d to %d: %s", self.first, self.last, trace)
+        self.profiler.stop()
