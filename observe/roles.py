@@ -2,8 +2,8 @@
 
 Of tales, whose grammar gives the floor of every token, it is the loss above the floor by role, in
 bits per tale: the roles add up to the whole distance from the floor. Of other corpora, and with a
-tokenizer for which these floors are not known, it is the loss in bits per token by how often the
-word came before in the context, by the position in the context and by the frequency of the token.
+tokenizer for which these floors are not known, it is the loss in bits per token by the position in
+the context.
 
 Promises: the same texts at every evaluation, and the model is as it was before.
 """
@@ -11,8 +11,6 @@ Promises: the same texts at every evaluation, and the model is as it was before.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,16 +30,12 @@ from observe.context import RunContext
 # takes about as long as this many products of a weight with a token.
 FEWEST, MOST, PRODUCTS = 4, 16, 10**9
 ROWS = 8  # that are read together: the logits of a large vocabulary take much memory
-N_COUNTED = 10**6  # tokens of the training split, from which frequencies are known
-WORD = re.compile(rb"[\w\x80-\xff]+")
-SEEN = ("new", "seen once", "seen more often")
 POSITIONS = {
     "0 to 15": (0, 16),
     "16 to 63": (16, 64),
     "64 to 255": (64, 256),
     "256 on": (256, 10**9),
 }
-FREQUENCIES = {"1% or more": (0.01, 2), "0.1% to 1%": (0.001, 0.01), "under 0.1%": (0, 0.001)}
 
 
 class ScoredTexts(NamedTuple):
@@ -108,35 +102,9 @@ def _other_texts(context: RunContext, count: int) -> ScoredTexts:
     windows = EvalBatches(dataset.val, length, count, starts).part(count * length)
     inputs, targets = (tensor.numpy() for tensor in windows.batch(0))
     scored = targets != UNSCORED
-    places = np.broadcast_to(np.arange(targets.shape[1]), targets.shape)
-    trained = dataset.train[:N_COUNTED]
-    shares = np.bincount(trained, minlength=dataset.tokenizer.vocab_size) / len(trained)
-    frequency = shares[targets.clip(0)]
-    spelled = [dataset.tokenizer.decode_bytes([id]) for id in range(dataset.tokenizer.vocab_size)]
-    seen = np.full(targets.shape, -1)
-    for row, ids in enumerate(targets):
-        end = int(np.flatnonzero(ids != UNSCORED)[-1]) + 1  # what follows is padding
-        text = [*inputs[row, :end], ids[end - 1]]
-        seen[row, :end] = times_seen([spelled[id] for id in text])
-    groups = {f"target word/{name}": scored & (seen == n) for n, name in enumerate(SEEN)}
-    for tag, values, bands in (
-        ("target position", places, POSITIONS),
-        ("target frequency", frequency, FREQUENCIES),
-    ):
-        for name, (least, below) in bands.items():
-            groups[f"{tag}/{name}"] = scored & (values >= least) & (values < below)
+    places = np.arange(targets.shape[1])
+    groups = {
+        f"target position/{name}": scored & (places >= first) & (places < end)
+        for name, (first, end) in POSITIONS.items()
+    }
     return ScoredTexts(inputs, targets, groups)
-
-
-def times_seen(spelled: Sequence[bytes]) -> Int64[np.ndarray, " other"]:
-    """For every token but the first: how often the text before it has the word that it begins, at
-    most 2; -1 if it begins none, or the last word of the text, of which there may be more."""
-    found = np.full(len(spelled), -1)
-    ends = np.cumsum([len(spelling) for spelling in spelled])
-    counts: Counter[bytes] = Counter()
-    for word in WORD.finditer(b"".join(spelled)):
-        if word.end() == ends[-1]:
-            break
-        found[np.searchsorted(ends, word.start(), side="right")] = min(2, counts[word[0]])
-        counts[word[0]] += 1
-    return found[1:]

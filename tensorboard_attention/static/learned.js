@@ -109,7 +109,7 @@ export class Learned {
   }
 }
 
-// excess/song: song; target word/new: word: new
+// excess/song: song; target position/0 to 15: position: 0 to 15
 function nameOf(group) {
   return group.replace(/^(excess\/|target )/, "").replace("/", ": ");
 }
