@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,6 @@ from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
     from training.trainer import Trainer
-
-LONGEST = 1 << 16  # bytes of a line; what is longer was not written by a run
 
 
 class MetricsFile(Callback):
@@ -54,17 +51,13 @@ class MetricsFile(Callback):
     def _keep(self, is_kept: Callable[[Any], bool]) -> None:
         """Remove all other lines."""
         self.path.touch()
-        replace_lines(self.path, (line for line in _lines(self.path) if _holds(is_kept, line)))
+        # A file that a failing disk damaged may be no text.
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        replace_lines(self.path, (line for line in lines if _holds(is_kept, line)))
 
     def _append(self, step: int, values: dict[str, float | None]) -> None:
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, which is closed after the last one: Windows replaces no open files."""
-    with path.open("rb") as file:
-        yield from iter(partial(file.readline, LONGEST), b"")
 
 
 def _holds(condition: Callable[[Any], bool], line: bytes) -> bool:
