@@ -7,6 +7,9 @@
 Without a text, a page is written in which the model itself runs; with steps=all, one of the maps
 that the run logged. The maps and scores of a text are added to the run's log, where TensorBoard
 shows them as another probe.
+
+Prints what was written where, and for a text the address of its maps in TensorBoard. Exit status 0;
+2 for a mistake in the settings.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from live.texts import first_prompt, name_groups, reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
-from observe.context import open_events
+from observe.tensorboard import open_events
 from tensorboard_attention import encode, page
 from training.device import choose_device
 from training.evaluation import measure

@@ -1,4 +1,9 @@
-"""Train a GPT: compose the settings, build the parts, fit. `--help` lists the settings."""
+"""Train a GPT: compose the settings, build the parts, fit. `--help` lists the settings.
+
+Prints progress, evaluations and the result to standard output; the run itself is a folder under
+runs/. Exit status 0; 2 for a mistake in the settings, or a run that diverged; 143, 130 or 129 if
+SIGTERM, Ctrl-C or SIGHUP stopped it, after which `resume=` continues.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +105,6 @@ def train(settings: Settings) -> float | None:
             summary = trainer.fit()
             if summary and ranks.is_main:
                 run.write_summary(summary)
-        log.info("observers took %s", context.stopwatch)
     if summary is None:
         exit_stopped(trainer, run.path)
     return summary.val_bpb

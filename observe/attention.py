@@ -109,10 +109,16 @@ class AttentionMaps(Callback):
     The scores are those of `HeadScores`, measured on texts that suit them.
     """
 
-    def __init__(self, config: AttentionConfig, context: RunContext, measured: Measured) -> None:
-        self.config, self.stopwatch = config, context.stopwatch
+    def __init__(
+        self,
+        config: AttentionConfig,
+        context: RunContext,
+        measured: Measured,
+        writer: SummaryWriter,
+    ) -> None:
+        self.config = config
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
-        self.probe = Probe(context.writer, context.model, tokenizer, tokens, TAG)
+        self.probe = Probe(writer, context.model, tokenizer, tokens, TAG)
         self.scores = measured.head_scores
 
     def on_start(self, trainer: Trainer) -> None:
@@ -123,13 +129,12 @@ class AttentionMaps(Callback):
         step, last = trainer.state.step, trainer.config.max_steps
         images = self.config.has_images(step, last)
         if images or self.config.has_maps(step, last):
-            with self.stopwatch:
-                scores = self.scores.measure(step, self.config.has_importance(step, last))
-                for tag, value in curves(scores).items():
-                    self.probe.writer.add_scalar(tag, value, step)
-                measured, wiring = self.scores.measured, self.scores.wiring()
-                counts = self.scores.counts
-                self.probe.log(step, images, scores, measured, last, wiring, counts)
+            scores = self.scores.measure(step, self.config.has_importance(step, last))
+            for tag, value in curves(scores).items():
+                self.probe.writer.add_scalar(tag, value, step)
+            measured, wiring = self.scores.measured, self.scores.wiring()
+            counts = self.scores.counts
+            self.probe.log(step, images, scores, measured, last, wiring, counts)
 
 
 def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:

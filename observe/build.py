@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from observe.attention import AUTO, AttentionConfig, AttentionMaps
 from observe.context import RunContext
-from observe.embeddings import Embeddings
 from observe.histograms import Histograms, HistogramsConfig
 from observe.live import LiveConfig, LiveWeights
 from observe.losses_file import LossesFile
 from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.profile import Profile, ProfileConfig
-from observe.tensorboard import TensorBoard
+from observe.tensorboard import TensorBoard, open_events
 from observe.terminal import Terminal
 from observe.wandb import Wandb
 from training.callback import Callback
@@ -33,6 +32,10 @@ class ObserversConfig:
     profile: ProfileConfig
 
     def __post_init__(self) -> None:
+        if self.wandb and not self.tensorboard:
+            raise ValueError(
+                "wandb: shows what TensorBoard has; set observe.tensorboard=true, or leave it out"
+            )
         if self.live.every not in (AUTO, "0") and not self.attention.is_on:
             raise ValueError(
                 "live.every: the tab shows a run by its attention maps, which are off; set "
@@ -43,21 +46,24 @@ class ObserversConfig:
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
     """The observers, in the order in which they are called; the main process has them."""
     measured = Measured(context)
+    # Made before the writer whose files it follows, and called after that has written.
+    wandb = Wandb(context) if config.wandb else None
     if config.profile.steps:
         yield Profile(config.profile, context)
     yield MetricsFile(context, measured)
     if config.terminal:
         yield Terminal(context, measured)
-    if config.tensorboard and config.attention.is_on:
-        yield AttentionMaps(config.attention, context, measured)
-    if config.tensorboard and context.has_page and config.live.is_on(config.attention):
-        yield LiveWeights(config.live, context)
     if config.tensorboard:
+        # A killed process may have written steps after its last checkpoint, which come again.
+        first_step = context.first_step
+        writer = open_events(context.folder, purge_step=first_step + 1 if first_step else 0)
+        if config.attention.is_on:
+            yield AttentionMaps(config.attention, context, measured, writer)
+        if context.has_page and config.live.is_on(config.attention):
+            yield LiveWeights(config.live, context)
         yield LossesFile(context, measured)
-        yield Embeddings(context)
-    if config.tensorboard and config.histograms.every:
-        yield Histograms(config.histograms, context)
-    if config.tensorboard:
-        yield TensorBoard(context, measured)
-    if config.wandb:
-        yield Wandb(context, measured)
+        if config.histograms.every:
+            yield Histograms(config.histograms.every, context.model, writer)
+        yield TensorBoard(context, measured, writer)
+    if wandb:
+        yield wandb

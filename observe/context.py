@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,9 @@ import torch
 from jaxtyping import Int64, UInt
 from torch import Tensor
 
-from common.errors import UserError
-from common.files import naming
 from data.corpus import Corpus
 from data.tokens import Dataset, document_starts
 from model import GPT
-from observe.events import EventsWriter
-from observe.stopwatch import Stopwatch
 
 
 @dataclass
@@ -35,7 +30,6 @@ class RunContext:
     first_step: completed steps at the start.
     has_page: look.py can write a page in which the model runs.
     is_in_sweep: the run is one of many, and prints little: not how to watch it and what to do next.
-    stopwatch: the time that goes into looking at the model.
     """
 
     folder: Path
@@ -48,18 +42,11 @@ class RunContext:
     first_step: int
     has_page: bool
     is_in_sweep: bool = False
-    stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def logs_sample(self, step: int) -> bool:
         """Whether an evaluation after `step` steps logs a sample."""
         every = self.config.observe.samples.every
         return step == self.config.trainer.max_steps or (every > 0 and step % every == 0)
-
-    @cached_property
-    def writer(self) -> EventsWriter:
-        """The writer of the run's TensorBoard events."""
-        # A killed process may have written steps after its last checkpoint, which come again.
-        return open_events(self.folder, purge_step=self.first_step + 1 if self.first_step else 0)
 
     def document_starts(
         self, tokens: UInt[np.ndarray, " token"]
@@ -71,17 +58,3 @@ class RunContext:
     def validation_tokens(self, count: int) -> Int64[Tensor, " token"]:
         """The first `count` tokens of the validation split."""
         return torch.from_numpy(self.dataset.val[:count].astype(np.int64))
-
-
-def open_events(folder: Path, purge_step: int | None = None) -> EventsWriter:
-    """A writer of TensorBoard events to a new file in `folder`. Raises UserError for a folder that
-    TensorBoard cannot write to."""
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise UserError(
-            f"{folder}: TensorBoard needs a folder whose name is UTF-8; rename it, or use a locale "
-            "such as LC_ALL=C.UTF-8"
-        ) from None
-    with naming(folder):
-        return EventsWriter(str(folder), purge_step=purge_step)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from common.errors import check_range
-from observe.context import RunContext
+from model import GPT
 from training.callback import Callback
 
 if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
     from training.trainer import Trainer
 
 
@@ -33,8 +35,8 @@ class Histograms(Callback):
     several ranks averaged over them.
     """
 
-    def __init__(self, config: HistogramsConfig, context: RunContext) -> None:
-        self.context, self.every = context, config.every
+    def __init__(self, every: int, model: GPT, writer: SummaryWriter) -> None:
+        self.every, self.model, self.writer = every, model, writer
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step == 0:
@@ -43,23 +45,21 @@ class Histograms(Callback):
     def on_gradients(self, trainer: Trainer) -> None:
         step = trainer.state.step
         if step % self.every == 0 and trainer.is_finite:
-            with self.context.stopwatch:
-                for name, parameter in self.context.model.named_parameters():
-                    if parameter.grad is not None:
-                        self._log(f"{name} gradient", parameter.grad, step)
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None:
+                    self._log(f"{name} gradient", parameter.grad, step)
 
     def on_step(self, trainer: Trainer) -> None:
         if trainer.state.step % self.every == 0:
             self._log_weights(trainer.state.step)
 
     def _log_weights(self, step: int) -> None:
-        with self.context.stopwatch:
-            for name, parameter in self.context.model.named_parameters():
-                self._log(name, parameter.detach(), step)
+        for name, parameter in self.model.named_parameters():
+            self._log(name, parameter.detach(), step)
 
     def _log(self, name: str, tensor: Tensor, step: int) -> None:
         if tensor.abs().max() < 1e20:  # where TensorBoard's bins end; a diverging run goes beyond
-            self.context.writer.add_histogram(histogram_tag(name), tensor.float(), step)
+            self.writer.add_histogram(histogram_tag(name), tensor.float(), step)
 
 
 def histogram_tag(name: str) -> str:

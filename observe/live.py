@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ from common.errors import UserError, printable
 from common.files import real_path, replace_lines, replace_text
 from data.tales import Tales
 from live.models import values_of
-from live.pack import BYTES, pack, packed_bytes
-from live.page import describe, live_page
+from live.pack import BYTES, packed_bytes
+from live.page import describe
 from live.texts import first_prompt, name_groups, reference_text, texts_of_tokens
 from observe.attention import AUTO, AttentionConfig, check_every
 from observe.context import RunContext
@@ -74,8 +74,7 @@ class LiveWeights(Callback):
             return
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
-        with self.context.stopwatch:
-            replace_text(self.folder / "model.json", json.dumps(described(self.context, [])) + "\n")
+        replace_text(self.folder / "model.json", json.dumps(described(self.context)) + "\n")
         if trainer.state.step == 0:
             self.on_step(trainer)
 
@@ -84,7 +83,7 @@ class LiveWeights(Callback):
         maps = self.context.config.observe.attention
         if self.size > MOST or not self.config.has_weights(step, last, maps):
             return
-        with self.context.stopwatch, suppress(UserError):  # a diverging model's
+        with suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)
             replace_lines(self._file(step), [data])
             while len(steps := self.steps()) * self.size > MOST:
@@ -103,8 +102,8 @@ class LiveWeights(Callback):
             self._file(step).unlink(missing_ok=True)
 
 
-def described(context: RunContext, steps: Sequence[int]) -> dict[str, Any]:
-    """What a page with the weights of these steps needs to know of the run."""
+def described(context: RunContext) -> dict[str, Any]:
+    """What a page with weights of the run needs to know of it."""
     model, tokenizer = context.model, context.dataset.tokenizer
     length = model.config.context_length
     if isinstance(context.corpus, Tales):
@@ -122,11 +121,4 @@ def described(context: RunContext, steps: Sequence[int]) -> dict[str, Any]:
         "losses": {},
         "scored_tokens": 0,
     }
-    return describe(model, steps, WEIGHTS, tokenizer, run)
-
-
-def page(context: RunContext, step: int) -> str:
-    """The HTML of the page in which the model, which has taken `step` steps, runs. Raises UserError
-    for weights that float16 cannot hold."""
-    data, weights = described(context, [step]), pack(values_of(context.model), WEIGHTS)
-    return live_page(data, [weights], data["run"]["name"], data["run"]["about"])
+    return describe(model, [], WEIGHTS, tokenizer, run)

@@ -26,8 +26,7 @@ class Measured:
     def sample(self, step: int) -> str:
         """The text of the model, which has taken `step` steps."""
         if step not in self._samples:
-            with self.context.stopwatch:
-                self._samples = {step: self.context.write_sample()}
+            self._samples = {step: self.context.write_sample()}
         return self._samples[step]
 
     def losses(self, step: int) -> dict[str, float]:
@@ -38,8 +37,7 @@ class Measured:
     def target_bits(self, step: int) -> Float[np.ndarray, "text token"]:
         """The losses of all targets of `scored_texts`, in bits."""
         if step not in self._bits:
-            with self.context.stopwatch:
-                self._bits = {step: target_bits(self.context.model, self.scored_texts)}
+            self._bits = {step: target_bits(self.context.model, self.scored_texts)}
         return self._bits[step]
 
     @cached_property

@@ -1,15 +1,21 @@
 """Curves and text in TensorBoard: losses with the floor, learning rate, gradient norm, speed,
-samples, and the settings with the result for the HParams tab."""
+samples, the settings with the result for the HParams tab, and the token embeddings for the
+Projector."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from common.errors import visible
-from common.files import fsync
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from common.errors import UserError, visible
+from common.files import fsync, naming
 from observe.context import RunContext
+from observe.figures import token_label
 from observe.hparams import hyperparameters, result
 from observe.measured import Measured
 from observe.speed import speeds
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from training.trainer import Trainer
 
 WIDTH = 100  # characters of a line of text
+MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long for more
 
 # TensorBoard draws one chart per tag, sorted by name, and opens the first two groups of its first
 # page: those of the loss. Its Custom Scalars tab combines the tags that begin with these. It draws
@@ -32,11 +39,12 @@ LAYOUT = {
 
 
 class TensorBoard(Callback):
-    """Writes scalars and the settings; samples at evaluations; and at the end the result."""
+    """Writes scalars and the settings; samples at evaluations; and at the end the result and the
+    embeddings."""
 
-    def __init__(self, context: RunContext, measured: Measured) -> None:
+    def __init__(self, context: RunContext, measured: Measured, writer: SummaryWriter) -> None:
         self.measured = measured
-        self.writer, self.context = context.writer, context
+        self.writer, self.context = writer, context
 
     def on_start(self, trainer: Trainer) -> None:
         self.writer.add_custom_scalars(LAYOUT)
@@ -64,9 +72,24 @@ class TensorBoard(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         if trainer.summary is not None:
-            values, metrics = hyperparameters(self.context), result(trainer.summary)
-            self.writer.add_result(values, metrics, trainer.state.step)
+            self._add_result(result(trainer.summary), trainer.state.step)
+            self._add_embeddings(trainer.state.step)
         self.writer.close()
+
+    def _add_result(self, metrics: dict[str, float], step: int) -> None:
+        # `add_hparams` would write them to another file, which wandb would read twice.
+        file: Any = self.writer.file_writer
+        for summary in hparams(hyperparameters(self.context), metrics):
+            file.add_summary(summary, step)
+        self._add(metrics, step)
+
+    def _add_embeddings(self, step: int) -> None:
+        decode = self.context.dataset.tokenizer.decode_bytes
+        points = self.context.model.token_embedding.weight.detach()[:MAX_EMBEDDINGS]
+        labels = projector_labels([decode([token]) for token in range(len(points))])
+        # Rounded, since they are written as text.
+        points = points.double().round(decimals=5)
+        self.writer.add_embedding(points, labels, global_step=step, tag="token_embedding")
 
     def _add(self, scalars: dict[str, float], step: int) -> None:
         for tag, value in scalars.items():
@@ -92,6 +115,32 @@ def eval_scalars(measured: Measured, trainer: Trainer, metrics: EvalMetrics) -> 
     if metrics.floor_bpb is not None:
         scalars["loss_bpb/val_floor"] = metrics.floor_bpb
     return {**scalars, **measured.losses(trainer.state.step)}
+
+
+def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
+    """A writer of TensorBoard events to a new file in `folder`, which hides what the files before
+    have from `purge_step` on. Raises UserError for a folder that TensorBoard cannot write to."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{folder}: TensorBoard needs a folder whose name is UTF-8; rename it, or use a locale "
+            "such as LC_ALL=C.UTF-8"
+        ) from None
+    with naming(folder):
+        return SummaryWriter(str(folder), purge_step=purge_step)
+
+
+def projector_labels(tokens: Sequence[bytes]) -> list[str]:
+    """One label per token, each a line with one column.
+
+    The projector skips empty lines, which would shift all later labels: a token without bytes (a
+    special or unused one) is labelled with its id.
+    """
+    return [
+        token_label(token, longest=100) if token else f"<token·{number}>"
+        for number, token in enumerate(tokens)
+    ]
 
 
 def preformatted(text: str) -> str:

@@ -118,6 +118,11 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["trainer.max_steps=99999999999999999999"], ["trainer.max_steps"]),
     ("train", ["data.val_fraction=1"], ["data.val_fraction"]),
     ("train", ["seed=-1"], ["seed"]),
+    (
+        "train",
+        ["observe.wandb=true", "observe.tensorboard=false"],
+        ["observe.wandb", "tensorboard"],
+    ),
     ("train", ["observe.attention.every=-1"], ["observe.attention.every"]),
     ("train", ["observe.attention.every=0", "observe.live.every=5"], ["observe.live.every", "off"]),
     ("train", ["observe.attention.images_every=-1"], ["observe.attention.images_every"]),

@@ -13,9 +13,9 @@
     tokenizer/       the complete tokenizer: opening a run needs no network
     checkpoints/     see training/checkpoint.py
     events.*         TensorBoard
-    plugins/         TensorBoard's projector: token embeddings
+    projector_config.pbtxt, STEP/token_embedding/    token embeddings for TensorBoard's projector
     profile/         traces of recorded steps, if requested
-    wandb/           files of Weights & Biases, if requested, and in wandb_id the name of its run
+    wandb_id         the name of the run at Weights & Biases, if requested
     lock             held by the process that trains
 
 A folder with a config.yaml is a run. It is made under another name and renamed when it is whole,

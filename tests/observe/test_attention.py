@@ -28,6 +28,7 @@ from observe.attention import (
 )
 from observe.context import RunContext
 from observe.measured import Measured
+from observe.tensorboard import open_events
 from tensorboard_attention.summary import WEAKEST, encode
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
@@ -44,12 +45,15 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
 ) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
     maps = AttentionMaps(
-        AttentionConfig("4", images_every, "a text " * 9), context, Measured(context)
+        AttentionConfig("4", images_every, "a text " * 9),
+        context,
+        Measured(context),
+        writer := open_events(tmp_path),
     )
     maps.on_start(trainer_at(context, 0))
     for step in range(1, 7):
         maps.on_step(trainer_at(context, step))
-    context.writer.close()
+    writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     logged = {event.step for event in events.Tensors("attention")}
     assert logged == {0, 4, 6, *drawn}
@@ -61,9 +65,14 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
 
 def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
-    maps = AttentionMaps(AttentionConfig("4", "0", "a text " * 9), context, Measured(context))
+    maps = AttentionMaps(
+        AttentionConfig("4", "0", "a text " * 9),
+        context,
+        Measured(context),
+        writer := open_events(tmp_path),
+    )
     maps.on_start(trainer_at(context, 0))
-    context.writer.close()
+    writer.close()
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
     header = json.loads(logged.tensor_proto.string_val[0])
     edges, wired = header["wiring"], maps.scores.wired
@@ -84,9 +93,15 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
 
 def test_the_wiring_of_a_text_alone_is_measured_on_it(tmp_path: Path) -> None:
     context = run_context(tmp_path, model=model())
-    probe = Probe(context.writer, context.model, fixed_tokenizer("byte"), [*b"a text"], "text")
+    probe = Probe(
+        writer := open_events(tmp_path),
+        context.model,
+        fixed_tokenizer("byte"),
+        [*b"a text"],
+        "text",
+    )
     probe.log(0, images=False)
-    context.writer.close()
+    writer.close()
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("text")
     header = json.loads(logged.tensor_proto.string_val[0])
     matrices = wiring_matrices(context.model, probe.tokens[0])
@@ -110,7 +125,9 @@ def test_by_default_maps_are_logged_often_while_heads_form() -> None:
 
 def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
     context = run_context(tmp_path, model=model())
-    maps = AttentionMaps(AttentionConfig("4", "0", None), context, Measured(context))
+    maps = AttentionMaps(
+        AttentionConfig("4", "0", None), context, Measured(context), open_events(tmp_path)
+    )
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
 
 

@@ -34,6 +34,7 @@ from observe.heads import (
     wired_text,
 )
 from observe.measured import Measured
+from observe.tensorboard import open_events
 from tensorboard_attention import scores
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
@@ -197,7 +198,9 @@ def test_a_context_of_any_length_has_scores(
     context = run_context(tmp_path, model=GPT(small_config(1, 1, 4, context_length), 256))
     if with_tales:
         context = replace(context, corpus=Tales(preset("data", "tales", n_bytes=10_000)))
-    maps = AttentionMaps(AttentionConfig("1", "0", None), context, Measured(context))
+    maps = AttentionMaps(
+        AttentionConfig("1", "0", None), context, Measured(context), open_events(tmp_path)
+    )
     maps.on_start(trainer_at(context, 0))
     found = maps.scores.measure(1)
     assert maps.scores.measured.keys() >= found.keys() >= {"entropy", "importance"}
@@ -260,11 +263,16 @@ def test_scores_match_the_recorded_maps() -> None:
 
 def test_logged_tags(tmp_path: Path) -> None:
     context = run_context(tmp_path, model=model())
-    maps = AttentionMaps(AttentionConfig("5", "10", "ab"), context, Measured(context))
+    maps = AttentionMaps(
+        AttentionConfig("5", "10", "ab"),
+        context,
+        Measured(context),
+        writer := open_events(tmp_path),
+    )
     maps.on_start(trainer_at(context, 0))
     for step in range(1, 6):
         maps.on_step(trainer_at(context, step))
-    context.writer.close()
+    writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     assert {*events.Tags()["images"]} == {"attention/layer 0", "attention/layer 1"}
     logged = NAMES - {"copy"}

@@ -10,7 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor
 
 from model import GPT
-from observe.histograms import Histograms, HistogramsConfig, histogram_tag
+from observe.histograms import Histograms, histogram_tag
+from observe.tensorboard import open_events
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import Callback
@@ -59,7 +60,7 @@ def test_weights_and_gradients_match_the_model(tmp_path: Path, bad_step: int) ->
     torch.manual_seed(0)
     gpt = GPT(small_config(2, 2, 8, 4, tied_embeddings=False), 256)
     context = run_context(tmp_path, "trainer.max_steps=5", model=gpt)
-    copies, histograms = Copies(), Histograms(HistogramsConfig(2), context)
+    copies, histograms = Copies(), Histograms(2, context.model, writer := open_events(tmp_path))
     trainer = trainer_at(context, 0, copies, histograms)
     gpt.register_forward_hook(
         lambda module, arguments, loss: (
@@ -67,7 +68,7 @@ def test_weights_and_gradients_match_the_model(tmp_path: Path, bad_step: int) ->
         )
     )
     trainer.fit()
-    context.writer.close()
+    writer.close()
     logged = events(tmp_path)
     names = copies.weights[0].keys()
     assert names == copies.gradients[1].keys() == dict(gpt.named_parameters()).keys()
@@ -88,11 +89,11 @@ def test_a_diverging_run_ends_with_its_own_message(tmp_path: Path, value: float)
     """TensorBoard cannot draw such values; all others are drawn."""
     gpt = GPT(small_config(1, 2, 8, 4), vocab_size=11)
     context = run_context(tmp_path, model=gpt)
-    histograms = Histograms(HistogramsConfig(1), context)
+    histograms = Histograms(1, context.model, writer := open_events(tmp_path))
     with torch.no_grad():
         gpt.token_embedding.weight[3, 2] = value
     histograms.on_step(trainer_at(context, 1))
-    context.writer.close()
+    writer.close()
     parameters = {histogram_tag(name) for name, _ in gpt.named_parameters()}
     tags = events(tmp_path).Tags()["histograms"]
     assert set(tags) == parameters - {histogram_tag("token_embedding.weight")}

@@ -15,7 +15,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from observe.hparams import hyperparameters
 from observe.measured import Measured
-from observe.tensorboard import TensorBoard
+from observe.tensorboard import TensorBoard, open_events
 from tensorboard_attention.tests.conftest import tensorboard
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import Summary
@@ -42,7 +42,10 @@ def log(folder: Path, *overrides: str, summary: Summary | None = SUMMARY) -> Non
     folder.mkdir(exist_ok=True)
     (folder / "config.yaml").touch()
     context = run_context(folder, *overrides)
-    board, trainer = TensorBoard(context, Measured(context)), trainer_at(context, 0)
+    board, trainer = (
+        TensorBoard(context, Measured(context), open_events(folder)),
+        trainer_at(context, 0),
+    )
     board.on_start(trainer)
     trainer.state.step, trainer.summary = 7, summary
     board.on_end(trainer)

@@ -15,7 +15,7 @@ from observe.context import RunContext
 from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.peaks import find_peak
-from observe.tensorboard import TensorBoard
+from observe.tensorboard import TensorBoard, open_events
 from observe.terminal import RunConsole, Terminal
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import StepMetrics, Summary
@@ -51,7 +51,7 @@ def test_speed_is_reported_where_it_is_known(
     trainer = trainer_at(context, 10, ranks=ranks)
     for each in (
         MetricsFile(context, Measured(context)),
-        TensorBoard(context, Measured(context)),
+        TensorBoard(context, Measured(context), writer := open_events(tmp_path)),
         terminal,
     ):
         each.on_start(trainer_at(context, 0, ranks=ranks))
@@ -59,7 +59,7 @@ def test_speed_is_reported_where_it_is_known(
         each.on_step(trainer)
     trainer.summary = SUMMARY
     terminal.on_end(trainer)
-    context.writer.close()
+    writer.close()
     expected = {"tokens_per_second": 3200.0}
     shown = "3,200 tokens/s"
     if n_devices > 1:
