@@ -8,21 +8,20 @@ the same at every step, so that steps can be compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from data.tokenizer import Tokenizer
 from model import GPT, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads, token_label
-from observe.heads import curves, maps_of
-from observe.measured import Measured
+from observe.heads import HeadScores, curves, maps_of
 from tensorboard_attention import add_attention
 from training.callback import Callback
 
@@ -94,10 +93,6 @@ class AttentionConfig:
         every = int(self.images_every)
         return every > 0 and (step == last or step % every == 0)
 
-    def reads_maps(self, step: int, last: int) -> bool:
-        """Whether maps are recorded after `step` steps, for a log of them or for images."""
-        return self.is_on and (self.has_maps(step, last) or self.has_images(step, last))
-
 
 def _places(last: int) -> set[int]:
     return {round(place * last) for place in PLACES}
@@ -109,17 +104,11 @@ class AttentionMaps(Callback):
     The scores are those of `HeadScores`, measured on texts that suit them.
     """
 
-    def __init__(
-        self,
-        config: AttentionConfig,
-        context: RunContext,
-        measured: Measured,
-        writer: SummaryWriter,
-    ) -> None:
+    def __init__(self, config: AttentionConfig, context: RunContext, writer: SummaryWriter) -> None:
         self.config = config
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         self.probe = Probe(writer, context.model, tokenizer, tokens, TAG)
-        self.scores = measured.head_scores
+        self.scores = HeadScores(context)
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step == 0:
@@ -129,7 +118,7 @@ class AttentionMaps(Callback):
         step, last = trainer.state.step, trainer.config.max_steps
         images = self.config.has_images(step, last)
         if images or self.config.has_maps(step, last):
-            scores = self.scores.measure(step, self.config.has_importance(step, last))
+            scores = self.scores.measure(self.config.has_importance(step, last))
             for tag, value in curves(scores).items():
                 self.probe.writer.add_scalar(tag, value, step)
             measured, wiring = self.scores.measured, self.scores.wiring()
@@ -158,20 +147,6 @@ def default_probe(context: RunContext) -> list[int]:
     return tokens[:N_PROBE_TOKENS].tolist()
 
 
-def image_labels(spelled: Sequence[bytes]) -> list[str]:
-    """Of the tokens that an image shows."""
-    return [token_label(spelling) for spelling in spelled[:MAX_IMAGE_TOKENS]]
-
-
-def draw_maps(
-    tag: str, labels: Sequence[str], maps: Sequence[Maps]
-) -> Iterator[tuple[str, UInt8[np.ndarray, "height width 3"]]]:
-    """The tag and the image of each layer."""
-    n = len(labels)
-    for layer, (weights,) in enumerate(maps):
-        yield f"{tag}/layer {layer}", draw_heads(labels, weights[:, :n, :n].numpy())
-
-
 class Probe:
     """A text whose attention maps are logged under `tag`, and the images of its first tokens under
     `<tag>/layer <n>`."""
@@ -187,7 +162,7 @@ class Probe:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
-        self.labels = image_labels(self.spelled)
+        self.labels = [token_label(token) for token in self.spelled[:MAX_IMAGE_TOKENS]]
 
     def log(
         self,
@@ -225,7 +200,9 @@ class Probe:
             wiring=wiring,
             counts={name: count for name, count in (counts or {}).items() if name in given},
         )
-        for tag, image in draw_maps(self.tag, self.labels, maps) if images else ():
-            self.writer.add_image(tag, image, step, dataformats="HWC")
+        n = len(self.labels)
+        for layer, (weights,) in enumerate(maps) if images else ():
+            image = draw_heads(self.labels, weights[:, :n, :n].numpy())
+            self.writer.add_image(f"{self.tag}/layer {layer}", image, step, dataformats="HWC")
         self.writer.flush()
         return maps

@@ -58,7 +58,7 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         first_step = context.first_step
         writer = open_events(context.folder, purge_step=first_step + 1 if first_step else 0)
         if config.attention.is_on:
-            yield AttentionMaps(config.attention, context, measured, writer)
+            yield AttentionMaps(config.attention, context, writer)
         if context.has_page and config.live.is_on(config.attention):
             yield LiveWeights(config.live, context)
         yield LossesFile(context, measured)

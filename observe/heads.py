@@ -135,7 +135,6 @@ class HeadScores:
 
     def __init__(self, context: RunContext) -> None:
         self.model = context.model
-        self._found: dict[int, dict[str, Float[np.ndarray, "layer head"]]] = {}
         self.held_out = held_out(context)
         self.texts, where = score_texts(context)
         where["losses"] = "validation text"
@@ -149,17 +148,10 @@ class HeadScores:
         if self.wired:
             self.measured["wiring"] = self.wired.where
 
-    def measure(
-        self, step: int, with_importance: bool = True
-    ) -> dict[str, Float[np.ndarray, "layer head"]]:
-        """The scores of the model, which has taken `step` steps; several observers log the same.
-        The importance takes most of the time."""
-        if step not in self._found:
-            found = measure_heads(self.model, self.texts)
-            if with_importance:
-                found |= importance(self.model, self.held_out)
-            self._found = {step: found}
-        return self._found[step]
+    def measure(self, with_importance: bool = True) -> dict[str, Float[np.ndarray, "layer head"]]:
+        """The scores of the model as it is. The importance takes most of the time."""
+        found = measure_heads(self.model, self.texts)
+        return found | (importance(self.model, self.held_out) if with_importance else {})
 
     def wiring(self) -> Float[Tensor, "3 layer head layer writer"] | None:
         """What heads read where a text repeats itself; None without such a text."""

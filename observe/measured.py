@@ -8,12 +8,11 @@ import numpy as np
 from jaxtyping import Float
 
 from observe.context import RunContext
-from observe.heads import HeadScores
 from observe.roles import ScoredTexts, scored_texts, target_bits
 
 
 class Measured:
-    """The sample, the losses and the head scores of the model of a run.
+    """The sample and the losses of the model of a run.
 
     Each is computed when the first observer asks for it, and kept until a later step.
     """
@@ -43,7 +42,3 @@ class Measured:
     @cached_property
     def scored_texts(self) -> ScoredTexts:
         return scored_texts(self.context)
-
-    @cached_property
-    def head_scores(self) -> HeadScores:
-        return HeadScores(self.context)

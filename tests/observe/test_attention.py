@@ -27,7 +27,6 @@ from observe.attention import (
     default_probe,
 )
 from observe.context import RunContext
-from observe.measured import Measured
 from observe.tensorboard import open_events
 from tensorboard_attention.summary import WEAKEST, encode
 from tests.conftest import small_config
@@ -47,7 +46,6 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
     maps = AttentionMaps(
         AttentionConfig("4", images_every, "a text " * 9),
         context,
-        Measured(context),
         writer := open_events(tmp_path),
     )
     maps.on_start(trainer_at(context, 0))
@@ -68,7 +66,6 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     maps = AttentionMaps(
         AttentionConfig("4", "0", "a text " * 9),
         context,
-        Measured(context),
         writer := open_events(tmp_path),
     )
     maps.on_start(trainer_at(context, 0))
@@ -125,9 +122,7 @@ def test_by_default_maps_are_logged_often_while_heads_form() -> None:
 
 def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
     context = run_context(tmp_path, model=model())
-    maps = AttentionMaps(
-        AttentionConfig("4", "0", None), context, Measured(context), open_events(tmp_path)
-    )
+    maps = AttentionMaps(AttentionConfig("4", "0", None), context, open_events(tmp_path))
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
 
 

@@ -33,7 +33,6 @@ from observe.heads import (
     score_texts,
     wired_text,
 )
-from observe.measured import Measured
 from observe.tensorboard import open_events
 from tensorboard_attention import scores
 from tests.conftest import small_config
@@ -198,11 +197,9 @@ def test_a_context_of_any_length_has_scores(
     context = run_context(tmp_path, model=GPT(small_config(1, 1, 4, context_length), 256))
     if with_tales:
         context = replace(context, corpus=Tales(preset("data", "tales", n_bytes=10_000)))
-    maps = AttentionMaps(
-        AttentionConfig("1", "0", None), context, Measured(context), open_events(tmp_path)
-    )
+    maps = AttentionMaps(AttentionConfig("1", "0", None), context, open_events(tmp_path))
     maps.on_start(trainer_at(context, 0))
-    found = maps.scores.measure(1)
+    found = maps.scores.measure()
     assert maps.scores.measured.keys() >= found.keys() >= {"entropy", "importance"}
     assert maps.scores.counts.keys() == found.keys()
     assert all(
@@ -266,7 +263,6 @@ def test_logged_tags(tmp_path: Path) -> None:
     maps = AttentionMaps(
         AttentionConfig("5", "10", "ab"),
         context,
-        Measured(context),
         writer := open_events(tmp_path),
     )
     maps.on_start(trainer_at(context, 0))
