@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from common.settings import flat
 from observe.context import RunContext
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ NAMES = (
 def hyperparameters(context: RunContext) -> dict[str, int | float | str]:
     """Settings by their full names: first those that the command line sets, then by NAMES. Derived
     sizes of the model are in the place of nulls."""
-    settings = _flat({**asdict(context.config), "model": asdict(context.model.config)})
+    settings = flat({**asdict(context.config), "model": asdict(context.model.config)})
     names = [
         name
         for beginning in (*sorted(context.varied), *NAMES)
@@ -53,11 +54,3 @@ def _value(setting: object) -> int | float | str:
     if isinstance(setting, int | float) and not isinstance(setting, bool):
         return setting
     return setting if isinstance(setting, str) else json.dumps(setting)
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        below = isinstance(value, dict)
-        found |= _flat(value, f"{prefix}{name}.") if below else {prefix + name: value}
-    return found

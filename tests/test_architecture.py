@@ -179,6 +179,19 @@ def test_every_imported_package_is_declared() -> None:
             )
 
 
+def test_the_project_declares_what_the_tab_alone_does() -> None:
+    """Its entry point for TensorBoard, and its dependencies."""
+    files = [
+        (ROOT / path).read_text()
+        for path in ("pyproject.toml", "tensorboard_attention/pyproject.toml")
+    ]
+    whole, alone = (re.findall(r"^attention = .*", text, re.M) for text in files)
+    assert whole == alone != []
+    lists = [re.search(r"^dependencies = \[(.*?)\]", text, re.M | re.S) for text in files]
+    packages = [{*re.findall(r'"([\w-]+)', found[1])} for found in lists if found]
+    assert packages[0] >= packages[1] >= {"tensorboard"}
+
+
 def test_everything_is_printed_as_a_terminal_may_have_it() -> None:
     """By `errors.print`, apart from what is printed before the project is imported, and by tiny.py,
     which imports nothing of it."""
