@@ -95,7 +95,7 @@ def print(
     builtins.print(text, end="", file=file, flush=flush)
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """A number of things: "1 file", "2,000 files"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 

@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, UInt, UInt32
 from rich.filesize import decimal
 
-from common.errors import counted
+from common.errors import pluralize
 from common.files import SUMS, find_damage, read_json, read_text, write_sums
 from data.cache import publish
 from data.corpus import SPLITS, Corpus, Document
@@ -76,8 +76,8 @@ def read_tokens(folder: Path, tokenizer: Tokenizer) -> Dataset | None:
     report = None
     if about["has_documents"]:
         counts = [(folder / f"{split}.idx").stat().st_size // 8 for split in SPLITS]
-        documents = f"{counted(sum(counts), 'document')}, {decimal(about['bytes'])} of text"
-        report = f"{documents}; {counted(counts[1], 'document')} for validation"
+        documents = f"{pluralize(sum(counts), 'document')}, {decimal(about['bytes'])} of text"
+        report = f"{documents}; {pluralize(counts[1], 'document')} for validation"
     return Dataset(tokenizer, train, val, bits, sha256, report)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.errors import UserError, counted, print, printable
+from common.errors import UserError, pluralize, print, printable
 from common.files import real_path
 
 
@@ -75,7 +75,7 @@ def _files_below(chosen: Path) -> list[Path]:
             hidden += 1
         else:
             found.append(file)
-    left_out = [counted(hidden, "hidden file")] if hidden else []
+    left_out = [pluralize(hidden, "hidden file")] if hidden else []
     left_out += [f"the run {run}" for run in sorted(runs)[:5]]
     left_out += [f"{len(runs) - 5:,} more"] if len(runs) > 5 else []
     if left_out:

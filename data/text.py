@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from common.errors import UserError, check_range, counted, print, printable
+from common.errors import UserError, check_range, pluralize, print, printable
 from common.files import sha256
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, sample_of, split_by_hash
 from data.decoding import BLOCK, NotText, decoded
@@ -71,13 +71,13 @@ def open_text(config: TextConfig) -> Corpus:
         raise UserError(f"data.path: {config.path} has no UTF-8 text ({skipped}); give other files")
     notes = [skipped] if skipped else []
     if rows := sum(file.path.suffix.lower() in ROWS for file in files):
-        notes.append(f"{counted(rows, 'file')} of rows as plain text (data=dataset divides them)")
+        notes.append(f"{pluralize(rows, 'file')} of rows as plain text (data=dataset divides them)")
     if len(files) == 1 and config.separator is None:
         corpus: Corpus = Text(files[0], config.val_fraction)
     else:
         corpus = Documents(config, files)
     if notes or corpus.adds_eos:
-        reading = f"reading {counted(len(files), 'file')}, {decimal(corpus.n_bytes)}"
+        reading = f"reading {pluralize(len(files), 'file')}, {decimal(corpus.n_bytes)}"
         corpus.description = "; ".join([reading, *notes])
     return corpus
 
@@ -126,7 +126,7 @@ def _check_files(paths: Iterable[Path]) -> tuple[list[TextFile], str]:
         return files, ""
     more = f" and {len(others) - 10:,} more" if len(others) > 10 else ""
     names = ", ".join(others[:10]) + more
-    return files, f"skipped {counted(len(others), 'file')} (not UTF-8 text, or empty): {names}"
+    return files, f"skipped {pluralize(len(others), 'file')} (not UTF-8 text, or empty): {names}"
 
 
 class Text(Corpus):

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt
 
-from common.errors import UserError, counted, print
+from common.errors import UserError, pluralize, print
 from common.files import remove
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
@@ -175,7 +175,10 @@ def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -
     for split in splits:
         count = len(getattr(dataset, split))
         if count <= context_length:
-            problem, advice = f"data: the {split} split has {counted(count, 'token')}", "more text"
+            problem, advice = (
+                f"data: the {split} split has {pluralize(count, 'token')}",
+                "more text",
+            )
             if len(splits) == 1:  # to evaluate
                 raise UserError(f"{problem}, but needs {context_length + 1}; give {advice}")
             raise UserError(

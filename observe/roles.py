@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from common.errors import counted
+from common.errors import pluralize
 from data.batches import UNSCORED, EvalBatches
 from data.roles import ROLES, tale_roles
 from model import GPT, evaluating
@@ -56,7 +56,7 @@ class ScoredTexts(NamedTuple):
         """The unit of what `by_group` returns."""
         if self.floor is None:
             return "bits per token"
-        return f"bits per tale above the floor (mean of {counted(self.n_tales, 'tale')})"
+        return f"bits per tale above the floor (mean of {pluralize(self.n_tales, 'tale')})"
 
     def by_group(self, bits: Float[np.ndarray, "text token"]) -> dict[str, float]:
         """The values to log, by tag, from the loss of every target in bits. Groups without targets
