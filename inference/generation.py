@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import check_range
-from model import GPT, KVCache, evaluating
+from model import GPT, KVCache, eval_mode
 
 MAX_NEW_TOKENS = 10**6
 
@@ -118,7 +118,7 @@ def _stream(
     weight = next(model.parameters())
     cached_from = window_start(n_prompt, context_length)
     cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
-    with evaluating(model):
+    with eval_mode(model):
         # The samples of one prompt share its keys and values.
         last = model.hidden(prompt[:, cached_from:], cache)[:, -1].repeat_interleave(num_samples, 0)
         cache.repeat(num_samples)

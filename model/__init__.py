@@ -13,7 +13,7 @@ from model.cache import KVCache
 from model.config import ModelConfig
 from model.edits import ablate, ablate_each_head, edit, patch
 from model.explain import explain_score, wiring, wiring_matrices
-from model.gpt import GPT, evaluating
+from model.gpt import GPT, eval_mode
 from model.loss import cross_entropy, linear_cross_entropy
 from model.recording import record_attention
 
@@ -27,7 +27,7 @@ __all__ = [
     "causal_mask",
     "cross_entropy",
     "edit",
-    "evaluating",
+    "eval_mode",
     "explain_score",
     "explicit_attention",
     "fused_attention",

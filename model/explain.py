@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from common.errors import check_range
 from model.attention import AttentionSteps, CausalSelfAttention, split_heads
 from model.block import Block, block_of, blocks_of
-from model.gpt import GPT, evaluating
+from model.gpt import GPT, eval_mode
 from model.position import NoPosition
 from model.recording import record_attention
 
@@ -187,7 +187,7 @@ def stream_parts(
         )
     ]
     try:
-        with evaluating(model):
+        with eval_mode(model):
             model.hidden(tokens[None])
             embedding = model.token_embedding(tokens).to(dtype)
             stream = model.embed(tokens[None])

@@ -174,7 +174,7 @@ class GPT(nn.Module):
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put the model in eval mode, and in its mode of before on exit."""
     was_training = model.training
     model.eval()

@@ -21,7 +21,7 @@ from torch import Tensor
 from data.batches import UNSCORED
 from data.mentions import tale_texts
 from data.tokenizer import Tokenizer
-from model import GPT, evaluating, record_attention, wiring_matrices
+from model import GPT, eval_mode, record_attention, wiring_matrices
 from observe.context import RunContext
 from observe.importance import held_out, importance
 from tensorboard_attention.scores import SCORES, count_queries, measure
@@ -57,7 +57,7 @@ def maps_of(
     model: GPT, tokens: Int[Tensor, "batch token"]
 ) -> list[Float[Tensor, "batch head query key"]]:
     """The attention maps of every layer on the CPU, in float32, without dropout."""
-    with torch.no_grad(), evaluating(model), record_attention(model) as maps:
+    with torch.no_grad(), eval_mode(model), record_attention(model) as maps:
         model.hidden(tokens.to(next(model.parameters()).device))
     return [weights.float().cpu() for weights in maps]
 

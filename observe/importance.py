@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from data.batches import UNSCORED, EvalBatches
-from model import GPT, ablate_each_head, evaluating
+from model import GPT, ablate_each_head, eval_mode
 from model.block import Block
 from observe.context import RunContext
 from tensorboard_attention.scores import measure
@@ -51,7 +51,7 @@ def held_out(context: RunContext) -> Batch:
 def importance(model: GPT, batch: Batch) -> dict[str, Float[np.ndarray, "layer head"]]:
     """The scores that need losses: the loss of the model with the output of each head alone
     replaced by its mean over the batch, compared with the loss of the model."""
-    with evaluating(model):
+    with eval_mode(model):
         without, loss = losses(model, batch)
     found = measure("losses", list(without), loss, (batch[1] != UNSCORED).sum(1).numpy())
     return {name: np.stack(values) for name, values in found.items()}

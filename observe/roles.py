@@ -23,7 +23,7 @@ from torch import Tensor
 from common.errors import pluralize
 from data.batches import UNSCORED, EvalBatches
 from data.roles import ROLES, tale_roles
-from model import GPT, evaluating
+from model import GPT, eval_mode
 from observe.context import RunContext
 
 # How many tales, or as many windows of another corpus: fewer of a larger model, so that one look
@@ -83,7 +83,7 @@ def target_bits(model: GPT, texts: ScoredTexts) -> Float[np.ndarray, "text token
     """The loss of every target in bits, 0 where it is not scored, without dropout."""
     device = next(model.parameters()).device
     found = []
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), eval_mode(model):
         for x, y in zip(*map(_parts, (texts.inputs, texts.targets)), strict=True):
             logits = model.logits(model.hidden(x.to(device))).flatten(0, 1).float()
             nats = F.cross_entropy(logits, y.to(device).flatten(), reduction="none")

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from data.batches import UNSCORED, EvalBatches
-from model import evaluating
+from model import eval_mode
 from training.callback import Callback, EvalMetrics, Summary
 from training.device import autocast
 from training.guard import diverged
@@ -64,7 +64,7 @@ def measure(
     `token_bytes` is the number of bytes of each token.
     """
     nats, tokens, n_bytes = 0.0, 0, 0
-    with evaluating(model):
+    with eval_mode(model):
         for inputs, targets in batches:
             with autocast:
                 loss = model(inputs.to(device), targets=targets.to(device), reduction="sum")
