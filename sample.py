@@ -34,7 +34,7 @@ from training.device import DTYPES, choose_device
 
 MAX_PROMPT = 10_000_000
 SCALE = ((235, 70), (243, 140), (255, 255))  # red, green, blue, of weight 0 and 1
-LEAST = 0.01
+MIN_WEIGHT = 0.01
 
 
 @dataclass
@@ -137,7 +137,7 @@ def colour(weight: float) -> str:
     """From nearly white to blue; none for next to nothing. The root keeps small weights visible."""
     strength = weight**0.5
     red, green, blue = (round(light + strength * (dark - light)) for light, dark in SCALE)
-    return f"black on rgb({red},{green},{blue})" if weight > LEAST else ""
+    return f"black on rgb({red},{green},{blue})" if weight > MIN_WEIGHT else ""
 
 
 def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:

@@ -26,7 +26,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-LEAST_MEMORY = 900_000_000  # bytes of address space, which torch takes without a model
+MIN_MEMORY = 900_000_000  # bytes of address space, which torch takes without a model
 
 GC_THRESHOLD = gc.get_threshold()
 gc.set_threshold(100_000)
@@ -53,10 +53,10 @@ with suppress(ImportError):  # on Windows
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+    if limit != resource.RLIM_INFINITY and limit < MIN_MEMORY:
         print(
             f"error: the limit of memory is {limit / 1e6:.0f} MB, but PyTorch alone needs "
-            f"{LEAST_MEMORY / 1e6:.0f} MB; raise the limit (ulimit -v)",
+            f"{MIN_MEMORY / 1e6:.0f} MB; raise the limit (ulimit -v)",
             file=sys.stderr,
         )
         sys.exit(2)

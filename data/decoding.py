@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 BLOCK = 1 << 22  # bytes that are read at a time
-HEAD, FEWEST = 1 << 12, 32  # bytes that are looked at; with fewer, no encoding is guessed
+HEAD, MIN_HEAD = 1 << 12, 32  # bytes that are looked at; with fewer, no encoding is guessed
 MARKS = {"UTF-32LE": codecs.BOM_UTF32_LE, "UTF-32BE": codecs.BOM_UTF32_BE,
          "UTF-16LE": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}  # fmt: skip
 CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
@@ -67,6 +67,6 @@ def wide_encoding(head: bytes) -> str | None:
             return name
     for name, upper in (("UTF-16LE", head[1::2]), ("UTF-16BE", head[::2])):
         low = sum(byte < 32 for byte in upper)
-        if len(head) >= FEWEST and low > 0.75 * len(upper) and set(CONTROLS) & set(upper):
+        if len(head) >= MIN_HEAD and low > 0.75 * len(upper) and set(CONTROLS) & set(upper):
             return name
     return None

@@ -30,8 +30,8 @@ import data.tales_grammar as tales_grammar
 from common.errors import UserError, check_choice, check_range
 from data.corpus import SPLITS, Corpus, CorpusConfig, Document
 
-MOST_BYTES = 10**9  # that are generated without the user's own word
-MOST_KEPT = 32 * 10**6  # bytes of tales in memory
+MAX_BYTES = 10**9  # that are generated without the user's own word
+MAX_KEPT = 32 * 10**6  # bytes of tales in memory
 _SLOT = re.compile(r"\{(?:(\w+) )?((\w+)[\w.]*)(?::([\w.]+))?\}")
 
 
@@ -206,7 +206,7 @@ class TalesConfig(CorpusConfig):
         check_range("val_fraction", self.val_fraction, above=0, below=1)
 
     def without_trust(self) -> TalesConfig:
-        if self.n_bytes > MOST_BYTES:
+        if self.n_bytes > MAX_BYTES:
             raise UserError(
                 f"data.n_bytes: the run asks for {self.n_bytes:,} bytes of tales; confirm with "
                 f"data=tales data.n_bytes={self.n_bytes}"
@@ -241,7 +241,7 @@ class Tales(Corpus):
             yield from self._kept.pop(split)
             return
         kept: dict[str, list[str]] = {"train": [], "val": []}
-        is_kept = split == "train" and self.config.n_bytes <= MOST_KEPT
+        is_kept = split == "train" and self.config.n_bytes <= MAX_KEPT
         for part, drawn in self._draw(split):
             piece = drawn.text + self.config.document_end
             if is_kept:

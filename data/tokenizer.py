@@ -31,9 +31,9 @@ from data.imported import bytes_of_tokens, open_library
 from data.patterns import BPE, BYTE, PATTERNS, cut
 
 ABOUT = "tokenizer.json"
-MOST_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
-MOST_END = 1000  # characters that end a document
-MOST = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
+MAX_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
+MAX_END = 1000  # characters that end a document
+MAX_BYTES = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
 END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
 IMPORTED = "hugging_face"  # the tokenizer of a converted model, which only its run has
@@ -118,11 +118,11 @@ class Tokenizer:
     ) -> None:
         known = {*tokens, *special_tokens.values()}
         least = max(known) + 1
-        check_range("vocab_size", vocab_size or least, least, MOST_TOKENS)
+        check_range("vocab_size", vocab_size or least, least, MAX_TOKENS)
         if not known.issuperset({bos_id, *eos_ids, *start_ids} - {None}):
             raise ValueError("eos_ids: an id that begins or ends a document belongs to no token")
         if document_end is not None:
-            check_range("document_end", len(document_end), 1, MOST_END)
+            check_range("document_end", len(document_end), 1, MAX_END)
         self.name, self.tokens, self.special_tokens = name, tokens, special_tokens
         self.bos_id, self.adds_bos, self.eos_ids = bos_id, adds_bos, eos_ids
         self.start_ids, self.document_end = start_ids, document_end
@@ -274,7 +274,7 @@ class Tokenizer:
             kind = ImportedTokenizer if about["name"] == IMPORTED else Tokenizer
             if damage := find_damage(folder, (ABOUT, kind.file)):
                 raise ValueError(damage)
-            content = read_text(folder / kind.file, MOST)
+            content = read_text(folder / kind.file, MAX_BYTES)
             document_end = about["document_end"]
             if not isinstance(document_end, str | None):
                 raise TypeError(f"document_end: {document_end!r:.80} is not a string")
@@ -303,7 +303,7 @@ class Tokenizer:
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
         special = {str(name): int(token) for name, token in about["special_tokens"].items()}
         ids = [*ranks.values(), *special.values()]
-        if not 0 <= min(ids) <= max(ids) < MOST_TOKENS or len({*ids}) < len(lines) + len(special):
+        if not 0 <= min(ids) <= max(ids) < MAX_TOKENS or len({*ids}) < len(lines) + len(special):
             raise ValueError("the id of a token is out of range, or that of another one")
         if any(bytes([byte]) not in ranks for byte in range(256)):
             raise ValueError("a single byte is missing")

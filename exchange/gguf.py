@@ -39,7 +39,7 @@ DTYPES = {
     "bfloat16": ("BF16", "MOSTLY_BF16"),
     "q8_0": ("Q8_0", "MOSTLY_Q8_0"),
 }
-MOST_LAYERS = 512  # LLAMA_MAX_LAYERS
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 
 
 def write_gguf(
@@ -74,7 +74,7 @@ def write_gguf(
         ) from error
     check_choice("dtype", dtype, DTYPES)
     arch = family(config)
-    check_range("model.n_layers", config.n_layers, most=MOST_LAYERS)
+    check_range("model.n_layers", config.n_layers, most=MAX_LAYERS)
     check_range("model.rope_theta", config.rope_theta, most=float(np.finfo(np.float32).max))
     logging.getLogger("gguf").setLevel(logging.WARNING)
     tensors = gguf_tensors(config, weights)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from common.files import read_json, read_text
 from data.imported import tokenizers_library
 from data.patterns import BYTE
-from data.tokenizer import ABOUT, MOST, BytePairs, ImportedTokenizer, Tokenizer
+from data.tokenizer import ABOUT, MAX_BYTES, BytePairs, ImportedTokenizer, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import merges_of, spell
 from exchange.patterns import oniguruma
@@ -113,7 +113,7 @@ def read_own_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     Raises ValueError if it cannot be used: "file: what is wrong; what to do".
     """
     try:
-        content = read_text(folder / ABOUT, MOST)
+        content = read_text(folder / ABOUT, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise ValueError(f"{ABOUT}: cannot be read ({error}); give another model") from error
     found = import_tokenizer(content, vocab_size=vocab_size)
@@ -156,7 +156,7 @@ def _name_of(token: object) -> str:
 def _read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; an empty one if there is no file."""
     try:
-        value = read_json(path, MOST)
+        value = read_json(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

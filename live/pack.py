@@ -23,7 +23,7 @@ from common.errors import UserError
 
 BYTES = {"float16": 2, "int8": 1, "float32": 4}  # of a weight, about
 
-MOST = 200e6  # bytes of a page; browsers can hold a text of 500 MB, but not much beside it
+MAX_BYTES = 200e6  # bytes of a page; browsers can hold a text of 500 MB, but not much beside it
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -35,14 +35,14 @@ def check_size(n_parameters: int, n_checkpoints: int, weights: str) -> None:
         return n_parameters * n_checkpoints * BYTES[weights] * 4 / 3
 
     needed = size(n_checkpoints, weights)
-    if needed <= MOST:
+    if needed <= MAX_BYTES:
         return
-    ways = ["weights=int8"] * (size(n_checkpoints, "int8") <= MOST)
-    ways += ["checkpoints=one"] * (size(1, weights) <= MOST)
+    ways = ["weights=int8"] * (size(n_checkpoints, "int8") <= MAX_BYTES)
+    ways += ["checkpoints=one"] * (size(1, weights) <= MAX_BYTES)
     raise UserError(
         f"weights: a page with {n_checkpoints} x {n_parameters:,} parameters as {weights} would "
-        f"have about {needed / 1e6:,.0f} MB, more than the {MOST / 1e6:.0f} MB that browsers take; "
-        + (f"give {' or '.join(ways)}" if ways else "choose a smaller model")
+        f"have about {needed / 1e6:,.0f} MB, more than the {MAX_BYTES / 1e6:.0f} MB that browsers "
+        "take; " + (f"give {' or '.join(ways)}" if ways else "choose a smaller model")
     )
 
 

@@ -28,7 +28,7 @@ from tensorboard_attention.scores import SCORES, count_queries, measure
 
 # Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64
-FEWEST = 8  # different words or tokens; repeats of fewer show no copying
+MIN_DISTINCT = 8  # different words or tokens; repeats of fewer show no copying
 SONG = "the song of a tale, where it says what comes next"
 N_WORDS = 50_000  # tokens of the validation split, whose words are counted
 
@@ -86,7 +86,7 @@ def random_words(
     counts: Mapping[tuple[int, ...], int] = {(id,): n for id, n in Counter(tokens.tolist()).items()}
     if by_words := len(words) >= half:
         counts = {tuple(tokenizer.encode(" " + word)): n for word, n in words.items()}
-    if half < 2 or len(counts) < FEWEST:
+    if half < 2 or len(counts) < MIN_DISTINCT:
         return None
     drawable, frequency = list(counts), np.array([*counts.values()])
     rng = np.random.default_rng(0)

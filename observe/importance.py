@@ -20,18 +20,18 @@ from tensorboard_attention.scores import measure
 # More tokens give less of an error, and one look takes longer: about as long as this many products
 # of a weight, with a token, for each head.
 PRODUCTS = 10**11
-FEWEST, MOST = 256, 1024
+MIN_TOKENS, MAX_TOKENS = 256, 1024
 COPIES = 4  # of these tokens in one call: more take memory, and not less time
 
 Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
 
 def held_out(context: RunContext) -> Batch:
-    """From FEWEST to MOST tokens of the validation split, fewer of a larger model, and their
-    targets: the windows of medium length, which are whole documents where the corpus has any."""
+    """From MIN_TOKENS to MAX_TOKENS tokens of the validation split, fewer of a larger model, and
+    their targets: the windows of medium length, which are whole documents where the corpus has any."""
     dataset, model = context.dataset, context.model
     heads = model.config.n_layers * model.config.n_heads
-    n_tokens = min(MOST, max(FEWEST, PRODUCTS // (heads * model.n_parameters)))
+    n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, PRODUCTS // (heads * model.n_parameters)))
     starts = context.document_starts(dataset.val)
     length = model.config.context_length
     if starts is None:

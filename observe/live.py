@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("training")
 
 WEIGHTS = "float16"
-MOST = 50_000_000  # bytes of all steps together
+MAX_BYTES = 50_000_000  # bytes of all steps together
 
 
 @dataclass
@@ -61,7 +61,7 @@ class LiveConfig:
 
 class LiveWeights(Callback):
     """Writes the weights that the live page shows. A model whose weights alone take more than
-    `MOST` has none; a step with weights that float16 cannot hold is left out."""
+    `MAX_BYTES` has none; a step with weights that float16 cannot hold is left out."""
 
     def __init__(self, config: LiveConfig, context: RunContext) -> None:
         self.config, self.context = config, context
@@ -69,7 +69,7 @@ class LiveWeights(Callback):
         self.size = BYTES[WEIGHTS] * context.model.n_parameters
 
     def on_start(self, trainer: Trainer) -> None:
-        if self.size > MOST:
+        if self.size > MAX_BYTES:
             log.info("no weights for the live page: a step would take %d MB", self.size / 1e6)
             return
         self.folder.mkdir(exist_ok=True)
@@ -81,12 +81,12 @@ class LiveWeights(Callback):
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
         maps = self.context.config.observe.attention
-        if self.size > MOST or not self.config.has_weights(step, last, maps):
+        if self.size > MAX_BYTES or not self.config.has_weights(step, last, maps):
             return
         with suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)
             replace_lines(self._file(step), [data])
-            while len(steps := self.steps()) * self.size > MOST:
+            while len(steps := self.steps()) * self.size > MAX_BYTES:
                 self._remove(steps[-2:0:-2] or steps[:1])  # the first stays as long as possible
 
     def steps(self) -> list[int]:

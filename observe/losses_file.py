@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from training.trainer import Trainer
 
 SHOWN = 4  # texts
-MOST = 1 << 24  # bytes of the file of an earlier session
+MAX_BYTES = 1 << 24  # bytes of the file of an earlier session
 
 
 class LossesFile(Callback):
@@ -41,7 +41,7 @@ class LossesFile(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
-            stored = read_json(self.path, MOST)["steps"].items()
+            stored = read_json(self.path, MAX_BYTES)["steps"].items()
             self.steps = {step: found for step, found in stored if int(step) <= trainer.state.step}
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:

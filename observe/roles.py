@@ -28,7 +28,7 @@ from observe.context import RunContext
 
 # How many tales, or as many windows of another corpus: fewer of a larger model, so that one look
 # takes about as long as this many products of a weight with a token.
-FEWEST, MOST, PRODUCTS = 4, 16, 10**9
+MIN_TEXTS, MAX_TEXTS, PRODUCTS = 4, 16, 10**9
 ROWS = 8  # that are read together: the logits of a large vocabulary take much memory
 POSITIONS = {
     "0 to 15": (0, 16),
@@ -71,7 +71,7 @@ class ScoredTexts(NamedTuple):
 def scored_texts(context: RunContext) -> ScoredTexts:
     """The texts of a run."""
     model, length = context.model, context.model.config.context_length
-    count = min(MOST, max(FEWEST, PRODUCTS // (model.n_parameters * length)))
+    count = min(MAX_TEXTS, max(MIN_TEXTS, PRODUCTS // (model.n_parameters * length)))
     tales = tale_roles(context.corpus, context.dataset.tokenizer, count, length)
     if tales is None:
         return _other_texts(context, count)

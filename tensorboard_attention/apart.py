@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-MOST = 300  # characters of a reason
+MAX_REASON = 300  # characters of a reason
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -28,5 +28,5 @@ def apart(
                 reason = str(error)
             else:
                 reason = f"{type(error).__name__}: {error}"
-            problems[item] = reason[:MOST].encode("utf-8", "backslashreplace").decode()
+            problems[item] = reason[:MAX_REASON].encode("utf-8", "backslashreplace").decode()
     return found, problems

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
-from tensorboard_attention.limits import MOST_FOLDERS
+from tensorboard_attention.limits import MAX_FOLDERS
 
 
 def find_runs(roots: Mapping[str, str]) -> tuple[dict[str, list[Path]], list[str]]:
@@ -38,10 +38,10 @@ def find_runs(roots: Mapping[str, str]) -> tuple[dict[str, list[Path]], list[str
             if (about.st_dev, about.st_ino) in seen:
                 inside.clear()
                 continue
-            if len(seen) + n_files >= MOST_FOLDERS:
+            if len(seen) + n_files >= MAX_FOLDERS:
                 notes.append(
                     f"{run} and the folders after it are not searched; the log has more than "
-                    f"{MOST_FOLDERS:,} folders and event files"
+                    f"{MAX_FOLDERS:,} folders and event files"
                 )
                 return runs, notes
             seen.add((about.st_dev, about.st_ino))

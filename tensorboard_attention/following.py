@@ -19,7 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 from pathlib import Path
 
-from tensorboard_attention.limits import MOST_STEPS, RECORD_BYTES
+from tensorboard_attention.limits import MAX_STEPS, RECORD_BYTES
 from tensorboard_attention.records import is_plain, open_regular
 from tensorboard_attention.strict import from_json
 
@@ -61,7 +61,7 @@ def steps(folder: Path) -> dict[int, str]:
         return {}
     missing = (FileNotFoundError, NotADirectoryError)
     with suppress(*missing), os.scandir(folder / FOLDER) as entries:
-        for entry in islice(entries, MOST_STEPS):
+        for entry in islice(entries, MAX_STEPS):
             name = WEIGHTS.fullmatch(entry.name)
             if name and entry.is_file(follow_symlinks=False):
                 about = entry.stat(follow_symlinks=False)

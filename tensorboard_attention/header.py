@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorboard_attention.limits import HEADER_BYTES
 from tensorboard_attention.strict import from_json
-from tensorboard_attention.summary import MOST_EDGES, VERSION
+from tensorboard_attention.summary import MAX_EDGES, VERSION
 
 # The types of the fields: a list is of any length, and a tuple stands for a list of these.
 TEXTS = {str: str}
@@ -89,7 +89,7 @@ def _read(header: dict[str, Any]) -> Header:
         query, key = (0, 0) if example is None else example
         if not (0 <= query < len(tokens) and 0 <= key < len(keys)):
             raise ValueError("an example is not in the text")
-    if len(header.get("wiring", [])) > MOST_EDGES:
+    if len(header.get("wiring", [])) > MAX_EDGES:
         raise ValueError("it has too many edges")
     for way, layer, head, earlier, writer, share in header.get("wiring", []):
         if not (0 <= way < 3 and 0 <= earlier < layer and math.isfinite(share)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from tensorboard_attention.folders import find_runs
 from tensorboard_attention.header import Columns, Header, read_header
-from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
+from tensorboard_attention.limits import MAX_NOTES, MEMORY_BYTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 from tensorboard_attention.run import Budget, LoggedStep, Run
 
@@ -93,8 +93,8 @@ class Index:
             *self._unsearched,
             *(text if run == "." else f"{run}/{text}" for run in found for text in found[run]),
         ]
-        more = ["There is more that is not shown."] * (len(notes) > MOST_NOTES)
-        return notes[:MOST_NOTES] + more
+        more = ["There is more that is not shown."] * (len(notes) > MAX_NOTES)
+        return notes[:MAX_NOTES] + more
 
     def maps(self, run: str, tag: str, step: int) -> tuple[bytes, bytes]:
         """Header and maps as logged. Raises KeyError if there are none, OSError if unreadable,

@@ -50,7 +50,7 @@ from tensorboard_attention.summary import PLUGIN_NAME
 from tensorboard_attention.twins import match_logged
 
 ENTRY = "index.js"
-MOST_BESIDE = 3  # notes beside a run
+MAX_BESIDE = 3  # notes beside a run
 # What is in the folders of runs beside their event files: where, and how to find it in one.
 LOOKS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "live": ("live.html", has_page),
@@ -121,7 +121,7 @@ class AttentionPlugin(TBPlugin):
             "steps": self._index.steps(),
             "newest": self._index.newest(),
             "versions": self._index.versions(),
-            "problems": {run: texts[:MOST_BESIDE] for run, texts in problems.items()},
+            "problems": {run: texts[:MAX_BESIDE] for run, texts in problems.items()},
             "notes": self._index.notes(problems),
             "complete": complete,
         }

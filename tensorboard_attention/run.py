@@ -17,11 +17,11 @@ from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard_attention.apart import apart
 from tensorboard_attention.folders import shown
 from tensorboard_attention.header import Columns, Header, read_header
-from tensorboard_attention.limits import MEMORY_BYTES, MOST_NOTES
+from tensorboard_attention.limits import MAX_NOTES, MEMORY_BYTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 
 BEGUN = 0.1  # of the steps of a training
-MOST_STEP = 2**53  # whole numbers beyond it are not exact in a browser
+MAX_STEP = 2**53  # whole numbers beyond it are not exact in a browser
 STEP_SIZE = 600  # bytes of memory that a step takes beside its tag and scores
 
 
@@ -52,7 +52,7 @@ class _File:
     skipped: list[str] = field(default_factory=list)
 
     def skip(self, what: str) -> None:
-        if len(self.skipped) < MOST_NOTES:
+        if len(self.skipped) < MAX_NOTES:
             self.skipped.append(what)
 
 
@@ -137,8 +137,8 @@ class Run:
             self._restart(event.step)
         for value in attention_values(event):
             try:
-                if abs(event.step) > MOST_STEP:
-                    raise ValueError(f"it is beyond {MOST_STEP:,}")
+                if abs(event.step) > MAX_STEP:
+                    raise ValueError(f"it is beyond {MAX_STEP:,}")
                 header = read_header(value.tensor.string_val)
                 self._keep(path, file.offset, value.tag, event.step, header, budget)
                 self.newest = max(self.newest, event.wall_time)

@@ -52,7 +52,7 @@ Tokens = Sequence[str | bytes]
 PLUGIN_NAME = "attention"
 VERSION = 1
 MAX_TOKENS = 512  # 12 x 12 causal maps of 512 tokens are 19 MB per step before compression
-WEAKEST, MOST_EDGES = 0.05, 2000  # smaller shares are not logged, nor more edges
+WEAKEST, MAX_EDGES = 0.05, 2000  # smaller shares are not logged, nor more edges
 
 
 def add_attention(
@@ -236,7 +236,7 @@ def _edges(wiring: Any, heads: Sequence[int]) -> list[list[float]]:
         if earlier < layer and head < heads[layer] and (writer < heads[earlier] or writer == most):
             share = round(float(shares[tuple(place)]), 4)
             found.append([way, layer, head, earlier, -1 if writer == most else writer, share])
-    return sorted(found, key=lambda edge: -abs(edge[-1]))[:MOST_EDGES]
+    return sorted(found, key=lambda edge: -abs(edge[-1]))[:MAX_EDGES]
 
 
 def _shown(maps: Sequence[np.ndarray], is_cross: bool) -> tuple[list[np.ndarray], str]:

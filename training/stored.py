@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from common.errors import UserError
 from common.files import read_text
 
-MOST = 1 << 18  # bytes; the settings of a run have about 2,000
+MAX_BYTES = 1 << 18  # bytes; the settings of a run have about 2,000
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -40,7 +40,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     Raises UserError if the file cannot be read.
     """
     try:
-        settings = yaml.load(read_text(file, MOST), _PlainLoader)
+        settings = yaml.load(read_text(file, MAX_BYTES), _PlainLoader)
     # ValueError: not UTF-8, or a date; RecursionError: nested too deeply.
     except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]

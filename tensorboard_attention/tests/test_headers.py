@@ -14,7 +14,7 @@ from werkzeug.test import Client
 
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
-from tensorboard_attention.summary import MOST_EDGES, encode
+from tensorboard_attention.summary import MAX_EDGES, encode
 from tensorboard_attention.tests.events import HEADER, MAPS, NAME, TOKENS, event, look, write
 
 OLD = {
@@ -43,7 +43,7 @@ WRONG_EDGES = [
     [[1, 1, 0, 0, 2, 0.5]],
     [[1, 1, 0, -1, 1, 0.5]],
     [[1, 1, 0, 0, -2, 0.5]],
-    [EDGE] * (MOST_EDGES + 1),
+    [EDGE] * (MAX_EDGES + 1),
 ]
 
 
@@ -106,7 +106,7 @@ def test_a_step_that_a_browser_cannot_name_is_skipped(tmp_path: Path) -> None:
 def test_edges_between_heads_are_read(tmp_path: Path) -> None:
     write(
         tmp_path,
-        event(1, {**TWO_LAYERS, "wiring": [EDGE, [1, 1, 0, 0, -1, 0.5]] * (MOST_EDGES // 2)}),
+        event(1, {**TWO_LAYERS, "wiring": [EDGE, [1, 1, 0, 0, -1, 0.5]] * (MAX_EDGES // 2)}),
     )
     assert look(tmp_path)["notes"] == []
 

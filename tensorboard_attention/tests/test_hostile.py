@@ -90,7 +90,7 @@ def test_folders_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (logs / "0").symlink_to(disk, target_is_directory=True)
     (disk / "up").symlink_to(logs, target_is_directory=True)
     assert look(logs)["steps"].keys() == {"0/far", "a", "a/below"}
-    monkeypatch.setattr("tensorboard_attention.folders.MOST_FOLDERS", 5)
+    monkeypatch.setattr("tensorboard_attention.folders.MAX_FOLDERS", 5)
     found = look(logs)
     assert found["steps"].keys() == {"a", "a/below"}
     (note,) = found["notes"]

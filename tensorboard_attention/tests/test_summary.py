@@ -122,7 +122,7 @@ def test_strong_edges_from_earlier_heads_and_mlps_are_logged() -> None:
 
 
 def test_of_many_edges_the_strongest_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "MOST_EDGES", 5)
+    monkeypatch.setattr(summary, "MAX_EDGES", 5)
     wiring = torch.rand(3, 2, 2, 2, 2, generator=torch.Generator().manual_seed(0))
     header, _ = decode(encode([make(3), make(3)], list("abc"), wiring=wiring))
     strongest = sorted(wiring[:, 1, :, 0].flatten().tolist(), reverse=True)[:5]

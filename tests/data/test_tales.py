@@ -227,7 +227,7 @@ def test_same_bytes_in_every_process_and_on_every_platform():
 
 @pytest.mark.parametrize("most_kept", [0, 20_000])
 def test_pieces_are_the_same_each_time_they_are_read(monkeypatch, most_kept):
-    monkeypatch.setattr("data.tales.MOST_KEPT", most_kept)
+    monkeypatch.setattr("data.tales.MAX_KEPT", most_kept)
     corpus = Tales(preset("data", "tales", n_bytes=20_000, val_fraction=0.2))
     expected = {
         split: [drawn.text + "\n\n" for drawn in corpus.tales(split)] for split in ("train", "val")

@@ -13,7 +13,7 @@ from tokenizers import normalizers
 from common.errors import UserError
 from configs.schema import preset
 from live.models import initial_model, replace_values, values_of
-from live.pack import MOST, check_size, pack
+from live.pack import MAX_BYTES, check_size, pack
 from live.page import NEEDS, describe, is_possible, live_page
 from live.texts import first_prompt, spare_corpus
 from model import GPT
@@ -147,8 +147,8 @@ def test_a_page_that_is_too_large_is_refused(
 
 
 def test_the_largest_page() -> None:
-    check_size(int(MOST * 3 / 4 / 2), 1, "float16")
-    check_size(int(MOST * 3 / 4 / 2 / 5), 5, "float16")
+    check_size(int(MAX_BYTES * 3 / 4 / 2), 1, "float16")
+    check_size(int(MAX_BYTES * 3 / 4 / 2 / 5), 5, "float16")
 
 
 def size_of_page(model: GPT, steps: int) -> int:

@@ -19,7 +19,7 @@ from data.tokens import Dataset
 from model import GPT
 from model.block import Block
 from observe import importance as importance_module
-from observe.importance import FEWEST, MOST, held_out, importance
+from observe.importance import MAX_TOKENS, MIN_TOKENS, held_out, importance
 from tests.conftest import small_config
 from tests.observe.conftest import run_context
 
@@ -96,8 +96,8 @@ def test_tales_are_read_whole(tmp_path: Path) -> None:
     )
     inputs, targets = held_out(context)
     assert (targets >= 0).all() and torch.equal(inputs[:, 1:], targets[:, :-1])
-    assert targets.numel() > MOST / 2
-    assert targets.numel() < 2 * MOST or len(targets) == 1
+    assert targets.numel() > MAX_TOKENS / 2
+    assert targets.numel() < 2 * MAX_TOKENS or len(targets) == 1
     for row, window in enumerate(targets.tolist()):
         assert inputs[row, 0] == ord("\n")
         whole = [tale for tale in tales if (tale + b"\n\n").startswith(bytes(window))]
@@ -110,7 +110,7 @@ def test_windows_that_continue_a_document_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are scored from their middle on, where a short document has ended."""
-    monkeypatch.setattr(importance_module, "MOST", 64)
+    monkeypatch.setattr(importance_module, "MAX_TOKENS", 64)
     lengths = [*[7] * 12, *[31] * 8]
     texts = "".join("a" * (length - 2) + "\n\n" for length in lengths)
     tokens = np.frombuffer(texts.encode(), np.uint8).astype(np.uint16)
@@ -121,8 +121,8 @@ def test_windows_that_continue_a_document_are_left_out(
         dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, None, "0"),
     )
     for most in range(16, 400, 8):
-        monkeypatch.setattr(importance_module, "FEWEST", most)
-        monkeypatch.setattr(importance_module, "MOST", most)
+        monkeypatch.setattr(importance_module, "MIN_TOKENS", most)
+        monkeypatch.setattr(importance_module, "MAX_TOKENS", most)
         _, targets = held_out(context)
         assert (targets[:, 0] >= 0).all() or (targets[:, 0] < 0).all()
 
@@ -133,9 +133,9 @@ def test_other_texts_give_about_as_many_tokens(tmp_path: Path, context_length: i
     tokens = (np.arange(100_000) % 251).astype(np.uint16)
     context = replace(context, dataset=replace(context.dataset, val=tokens))
     inputs, targets = held_out(context)
-    assert targets.numel() == MOST and (targets >= 0).all()
+    assert targets.numel() == MAX_TOKENS and (targets >= 0).all()
     assert torch.equal((inputs + 1) % 251, targets)
-    assert inputs.shape[1] == min(MOST // 4, context_length)
+    assert inputs.shape[1] == min(MAX_TOKENS // 4, context_length)
 
 
 def test_a_large_model_reads_fewer_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,11 @@ def test_a_large_model_reads_fewer_tokens(tmp_path: Path, monkeypatch: pytest.Mo
     tokens = np.arange(100_000).astype(np.uint16)
     context = replace(context, dataset=replace(context.dataset, val=tokens))
     size = 6 * sum(each.numel() for each in context.model.parameters())
-    for products, expected in ((size * 512, 512), (size * 9, FEWEST), (size * 10**6, MOST)):
+    for products, expected in (
+        (size * 512, 512),
+        (size * 9, MIN_TOKENS),
+        (size * 10**6, MAX_TOKENS),
+    ):
         monkeypatch.setattr(importance_module, "PRODUCTS", products)
         assert held_out(context)[1].numel() == expected
 

@@ -81,7 +81,7 @@ def test_where_room_is_short_every_other_step_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observer = weights(tmp_path)
-    monkeypatch.setattr(live, "MOST", 5 * observer.size)
+    monkeypatch.setattr(live, "MAX_BYTES", 5 * observer.size)
     observer.on_start(trainer_at(observer.context, 0))
     expected = [0]
     for step in range(1, 40):
@@ -91,10 +91,10 @@ def test_where_room_is_short_every_other_step_goes(
             n = len(expected)
             expected = [each for i, each in enumerate(expected) if i == 0 or (n - i) % 2]
         assert observer.steps() == expected
-    monkeypatch.setattr(live, "MOST", 3 * observer.size // 2)
+    monkeypatch.setattr(live, "MAX_BYTES", 3 * observer.size // 2)
     run_to(observer, 40, 41)
     assert observer.steps() == [41]
-    monkeypatch.setattr(live, "MOST", observer.size - 1)
+    monkeypatch.setattr(live, "MAX_BYTES", observer.size - 1)
     other = weights(tmp_path / "large")
     (tmp_path / "large").mkdir()
     run_to(other, 0, 2)
