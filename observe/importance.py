@@ -28,7 +28,8 @@ Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
 def held_out(context: RunContext) -> Batch:
     """From MIN_TOKENS to MAX_TOKENS tokens of the validation split, fewer of a larger model, and
-    their targets: the windows of medium length, which are whole documents where the corpus has any."""
+    their targets: the windows of medium length, which are whole documents where the corpus has
+    any."""
     dataset, model = context.dataset, context.model
     heads = model.config.n_layers * model.config.n_heads
     n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, PRODUCTS // (heads * model.n_parameters)))
