@@ -41,9 +41,8 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
     If the settings are not `trusted`, since they come with a run and not from the user, nothing is
     downloaded, and only files and folders are read.
     """
-    if not trusted:
-        config = config.without_trust()
     try:
+        config = config if trusted else config.without_trust()
         return CORPORA[config.name].open(config)
     except UserError as error:
         path = getattr(config, "path", None)

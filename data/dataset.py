@@ -6,6 +6,7 @@ Promises: memory does not grow with the dataset, and nothing of it is executed.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import logging
@@ -43,6 +44,8 @@ class DatasetConfig(CorpusConfig):
         check_range("val_fraction", self.val_fraction, above=0, most=1)
         if self.n_documents is not None:
             check_range("n_documents", self.n_documents, least=1)
+        if self.val_split == self.split:
+            raise ValueError("val_split: is the split that is trained on; choose another")
 
     def undivided(self) -> DatasetConfig:
         return replace(self, val_fraction=1.0, val_split=None)
@@ -53,10 +56,12 @@ class DatasetConfig(CorpusConfig):
             raise UserError(
                 f"data.path: the run names {self.path}, which is not on this machine; {confirm}"
             )
-        for name in ("README.md", ".huggingface.yaml"):  # which can say where the files are
-            about = local_path(self.path) / name
-            if about.is_file() and b"://" in about.read_bytes().partition(b"\n---")[0]:
-                raise UserError(f"data.path: {about} names addresses; {confirm}")
+        for name in ("README.md", ".huggingface.yaml"):
+            if (local_path(self.path) / name).is_file():
+                raise UserError(
+                    f"data.path: the run names {self.path}, whose {name} can name files elsewhere; "
+                    f"{confirm}"
+                )
         return self
 
 
@@ -74,8 +79,10 @@ class Streamed(Corpus):
     def fingerprint(self) -> str:
         """Changes with the settings, the commit of the hub, and the times of local files."""
         known: list[Any] = [vars(self.config)]
-        for split, files in sorted(self._builder.config.data_files.items()):
-            known.append([split, *files, *files.origin_metadata])
+        data_files = self._builder.config.data_files
+        for split in sorted(data_files, key=str):
+            files = data_files[split]
+            known.append([str(split), *files, *files.origin_metadata])
         return f"dataset:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
 
     def documents(self) -> Iterator[Document]:
@@ -106,7 +113,7 @@ class Streamed(Corpus):
                 for text in table[config.field].to_pylist():
                     if not isinstance(text, str | None):
                         raise UserError(
-                            f"data.field: {config.field!r} of {config.path} is not a text; choose "
+                            f"data.field: {config.field!r} of {config.path} is not text; choose "
                             f"one of {', '.join(table.column_names)[:200]}"
                         )
                     if text:
@@ -132,6 +139,8 @@ def _open(config: DatasetConfig) -> Any:
             "data.path: is not set; give a name on the Hugging Face hub, a folder, a file or a glob"
         )
     what = _files_of(config.path)
+    if config.subset is not None and "data_files" in what:
+        raise UserError("data.subset: files have no subsets; leave it out")
     try:
         import datasets
     except ImportError as error:
@@ -175,7 +184,12 @@ def _files_of(path: str) -> dict[str, Any]:
             f"data.path: {printable(path)} has files of {found}; give files of one of "
             f"{', '.join(READERS)}"
         )
-    return {"path": READERS[suffixes.pop()], "data_files": [path] if "://" in path else files}
+    (reader,) = readers
+    # The library takes names for patterns.
+    names = [path] if "://" in path else [glob.escape(file) for file in files]
+    # Of csv: words such as NA and null are texts.
+    options = {"keep_default_na": False} if reader == "csv" else {}
+    return {"path": reader, "data_files": names, **options}
 
 
 def _suffix(name: str) -> str:

@@ -131,6 +131,28 @@ def test_texts_that_are_missing_or_empty_are_skipped(tmp_path: Path) -> None:
     assert sorted(found) == ["one"] * 20 + ["t\0wo"] * 20
 
 
+def test_a_plain_folder_and_names_that_look_like_patterns(tmp_path: Path) -> None:
+    write(tmp_path / "folder/x.jsonl", TEXTS[:100])
+    write(tmp_path / "folder/y.jsonl", TEXTS[100:])
+    whole = read(tmp_path / "folder", tmp_path / "cache")
+    assert sorted(documents(whole, "train") + documents(whole, "val")) == sorted(TEXTS)
+    write(tmp_path / "a [x].jsonl", TEXTS[:50])
+    write(tmp_path / "a x.jsonl", TEXTS[50:])
+    own = read(tmp_path / "a [x].jsonl", tmp_path / "cache")
+    assert sorted(documents(own, "train") + documents(own, "val")) == sorted(TEXTS[:50])
+
+
+def test_words_of_a_csv_that_mean_nothing_elsewhere_are_texts(tmp_path: Path) -> None:
+    texts = [*TEXTS[:100], "NA", "null", "None", "nan"]
+    dataset = read(write(tmp_path / "a.csv", texts), tmp_path / "cache", val_fraction=0.3)
+    assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts)
+
+
+def test_a_split_is_not_both_trained_on_and_scored(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^val_split: is the split that is trained on"):
+        config(tmp_path, val_split="train")
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in the layout of a dataset on the hub, with two subsets."""
@@ -168,7 +190,7 @@ def test_a_folder_in_the_layout_of_the_hub(hub: Path, tmp_path: Path) -> None:
         ({"subset": "en", "split": "tset"}, r"^data\.split: .*no split 'tset'.*'validation'"),
         ({"subset": "de", "val_split": "validation"}, r"^data\.val_split: .*no split 'validation'"),
         ({"subset": "de", "field": "txet"}, r"^data\.field: .*no field 'txet'; .*id, text$"),
-        ({"subset": "de", "field": "id"}, r"^data\.field: 'id' .* is not a text"),
+        ({"subset": "de", "field": "id"}, r"^data\.field: 'id' .* is not text"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_one_line(
@@ -247,13 +269,12 @@ def test_a_strangers_run_fetches_nothing(path: str) -> None:
 
 
 def test_files_of_a_strangers_run(hub: Path, tmp_path: Path) -> None:
-    corpus: Corpus = open_corpus(config(hub, subset="de"), trusted=False)
-    assert corpus.description == f"streaming {hub}"
-    (tmp_path / "README.md").write_text(
-        "---\nconfigs:\n- config_name: a\n  data_files: http://localhost:1/a.jsonl\n---\n"
-    )
-    with pytest.raises(UserError, match=r"README\.md names addresses; confirm with data=dataset"):
-        open_corpus(config(tmp_path), trusted=False)
+    write(tmp_path / "folder/a.jsonl", TEXTS)
+    corpus: Corpus = open_corpus(config(tmp_path / "folder"), trusted=False)
+    assert corpus.description == f"streaming {tmp_path / 'folder'}"
+    # A header can name files elsewhere, in many spellings.
+    with pytest.raises(UserError, match=r"whose README\.md can name files elsewhere; confirm with"):
+        open_corpus(config(hub, subset="de"), trusted=False)
 
 
 def test_without_the_library_one_line_says_what_to_install(tmp_path: Path) -> None:
