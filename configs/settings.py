@@ -83,7 +83,7 @@ def open_settings(composed: Values) -> Settings:
 def _started(composed: Values) -> Settings:
     """The settings of a new run, which may start from another."""
     values = composed | {"resume": None, "run_dir": _run_dir(composed)}
-    _check_data(values)
+    _resolve_data(values)
     check_new(values["run_dir"])
     pretrained = None
     if values["init_from"] is not None:
@@ -124,7 +124,7 @@ def _auto(composed: Values) -> Settings:
                 f"another folder, or change them with resume={as_argument(path)}"
             )
     values = _stored(run) | {"cache_dir": composed["cache_dir"]}
-    _check_data(composed)
+    _resolve_data(composed)
     is_same = composed["data"] == values["data"]
     return _continued(run, values, trusts_data=is_same)._replace(is_auto=True)
 
@@ -152,7 +152,7 @@ def _resumed(run: Run, composed: Values) -> Settings:
         for group in groups:
             source, target = source[group], target[group]
         target[key] = source[key]
-    _check_data(values)
+    _resolve_data(values)
     now = flat(values)
     changed = [name for name in was | now if was.get(name) != now.get(name)]
     refused = [name for name in changed if name.startswith(FIXED) and name not in MOVABLE]
@@ -211,13 +211,13 @@ def _run_dir(composed: Values) -> str | None:
     return composed["run_dir"]
 
 
-def _check_data(values: Values) -> None:
-    """Make the path of the text last, and refuse what has no effect with it."""
+def _resolve_data(values: Values) -> None:
+    """Make the path of the text absolute, and refuse what has no effect with it."""
     data: Any = values["data"]
     path = data.get("path") if isinstance(data, dict) else None
     if not isinstance(path, str) or not path:
         return
-    if data["name"] == "dataset" and not is_local(path):  # but on the hub
+    if "://" in path or (data["name"] == "dataset" and not is_local(path)):  # such as on the hub
         return
     data["path"] = _lasting_path(path)
     if data["name"] == "shakespeare":
