@@ -1,5 +1,5 @@
 """Parts of the site that are generated when it is built, so that they cannot differ from their
-source: the settings from the comments in configs/, the head scores from their table, and the
+source: the settings from the comments in configs/, the head scores from their table, tiny.py, and the
 notebook with its formulas.
 
 A page says where its part goes with a comment such as `<!-- settings -->`.
@@ -30,10 +30,16 @@ SCRIPTS = ("sample", "evaluate", "look", "compare", "convert", "shapes")
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """MkDocs calls this for every page."""
-    for name, make in {"settings": settings, "scores": scores, "notebook": notebook}.items():
+    makers = {"settings": settings, "scores": scores, "notebook": notebook, "tiny": tiny}
+    for name, make in makers.items():
         if (mark := f"<!-- {name} -->") in markdown:
             markdown = markdown.replace(mark, make())
     return markdown
+
+
+def tiny() -> str:
+    """tiny.py as a whole."""
+    return f"```python\n{(ROOT / 'tiny.py').read_text(encoding='utf-8')}```"
 
 
 def about(path: Path) -> str:
