@@ -1,6 +1,6 @@
 """Parts of the site that are generated when it is built, so that they cannot differ from their
-source: the settings from the comments in configs/, the head scores from their table, tiny.py, and the
-notebook with its formulas.
+source: the settings from the comments in configs/, the head scores from their table, the text of
+tiny.py, and the notebook with its formulas.
 
 A page says where its part goes with a comment such as `<!-- settings -->`.
 """
