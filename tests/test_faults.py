@@ -186,8 +186,6 @@ def test_a_small_disk(copied: Path) -> None:
         done = command("train", *resume, cwd=copied, **NEW_INTERPRETER)
         assert done.returncode == 2 and "Read-only file system" in done.stderr
         assert done.stderr.count("\n") == 1
-        finished = ("resume=disk/run", "trainer.max_steps=6")
-        assert "nothing to do" in succeed("train", *finished, cwd=copied, **NEW_INTERPRETER)
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(disk)], check=True)
         succeed("train", "resume=disk/run", "trainer.max_steps=9", cwd=copied, **NEW_INTERPRETER)
     finally:

@@ -161,7 +161,7 @@ def test_a_read_only_folder_can_be_worked_in(read_only: Path, tmp_path: Path) ->
     done = command("train", *resume, cwd=read_only)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     done = command("train", *TINY, cache, cwd=read_only)
-    assert done.returncode == 2 and done.stderr.startswith("error: runs"), done.stderr
+    assert done.returncode == 2 and done.stderr.startswith("error: run_dir: runs"), done.stderr
     assert done.stderr.count("\n") == 1
 
 
