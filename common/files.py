@@ -29,8 +29,8 @@ ABANDONED = 24 * 3600  # seconds without a change, after which the process on an
 
 
 def _host() -> str:
-    """Eight digits that are equal in processes that see each other's process ids: of a boot of a
-    machine and, on Linux, one PID namespace, such as that of a container."""
+    """Eight digits that processes share if they see each other's process ids: a hash of the host,
+    and on Linux also of its boot and of the PID namespace, such as that of a container."""
     parts = [socket.gethostname()]
     with suppress(OSError):  # other systems lack both files
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))

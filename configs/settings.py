@@ -24,8 +24,8 @@ from training.run import RUNS, Run, check_new, is_latest
 from training.stored import read_settings, settings_yaml
 
 AUTO = "auto"  # resume=auto
-# What cannot change in a run that is resumed. Its text may have moved; a checksum of the tokens
-# tells whether it is the same.
+# What cannot change in a run that is resumed. Its text may have moved, but not changed: a checksum
+# of the tokens is compared.
 FIXED = ("seed", "init_from", "data.", "tokenizer.", "model.", "optimizer.name")
 MOVABLE = ("data.path", "data.url", "data.cache_dir")
 WHERE = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
@@ -64,8 +64,8 @@ class Settings(NamedTuple):
 
 
 def open_settings(composed: Values) -> Settings:
-    """The settings of the run that the composed ones ask for. Raises UserError if they
-    contradict each other, or if a run cannot be started or continued with them."""
+    """The settings of the run that the `composed` ones ask for. Raises UserError if they contradict
+    each other, or if a run cannot be started or continued with them."""
     composed = typed(TrainConfig, composed)  # a copy, which may be changed
     match composed:
         case {"resume": "auto"}:

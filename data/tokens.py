@@ -175,13 +175,10 @@ def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -
     for split in splits:
         count = len(getattr(dataset, split))
         if count <= context_length:
-            problem, advice = (
-                f"data: the {split} split has {pluralize(count, 'token')}",
-                "more text",
-            )
+            problem = f"data: the {split} split has {pluralize(count, 'token')}"
             if len(splits) == 1:  # to evaluate
-                raise UserError(f"{problem}, but needs {context_length + 1}; give {advice}")
+                raise UserError(f"{problem}, but needs {context_length + 1}; give more text")
             raise UserError(
                 f"{problem}, but model.context_length={context_length} needs {context_length + 1}; "
-                f"give {advice}, another data.val_fraction, or a smaller model.context_length"
+                "give more text, another data.val_fraction, or a smaller model.context_length"
             )
