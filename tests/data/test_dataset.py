@@ -26,6 +26,7 @@ from data.dataset import DatasetConfig
 from data.tokens import Dataset, prepare
 from tests.conftest import ROOT, TINY, command, succeed
 from tests.data.test_documents import BYTE, documents, draw_texts
+from tests.data.test_tokens import peak_memory
 
 TEXTS = draw_texts(400)
 
@@ -308,19 +309,6 @@ def test_a_run_trains_is_resumed_and_scored(tmp_path: Path) -> None:
     assert done.returncode == 2 and "text" in done.stderr
 
 
-PEAK = """
-import re, sys
-from pathlib import Path
-from configs.schema import preset
-from data.corpora import open_corpus
-from data.tokenizer import TokenizerConfig
-from data.tokens import prepare
-corpus = open_corpus(preset("data", "dataset", path=sys.argv[1]))
-prepare(corpus, TokenizerConfig("byte", None), "cache", 8)
-print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
-"""
-
-
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
@@ -328,7 +316,5 @@ def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
     for copies in (30, 120):
         file = tmp_path / f"{copies}.jsonl"
         file.write_bytes(lines(draw_texts(10_000)) * copies)
-        child = [sys.executable, "-c", PEAK, str(file)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        peaks.append(int(subprocess.check_output(child, cwd=tmp_path, env=environment)))
+        peaks.append(peak_memory("dataset", file, "byte"))
     assert peaks[1] < peaks[0] + 80_000  # kB; the file alone is 110 MB larger

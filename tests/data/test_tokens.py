@@ -364,14 +364,22 @@ def test_importing_the_package_loads_neither_torch_nor_a_network_client() -> Non
 PEAK = """
 import re, sys
 from pathlib import Path
+from configs.schema import preset
 from data.corpora import open_corpus
-from data.text import TextConfig
 from data.tokenizer import TokenizerConfig
 from data.tokens import prepare
-corpus = open_corpus(TextConfig("text", sys.argv[1], None, 0.1))
-prepare(corpus, TokenizerConfig("bpe", 300), "cache", 8)
+data, path, tokenizer, vocab_size = sys.argv[1:]
+corpus = open_corpus(preset("data", data, path=path))
+prepare(corpus, TokenizerConfig(tokenizer, int(vocab_size) or None), "cache", 8)
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """
+
+
+def peak_memory(data: str, file: Path, tokenizer: str, vocab_size: int = 0) -> int:
+    """Of a process that encodes a file of the corpus `data`, in kB."""
+    child = [sys.executable, "-c", PEAK, data, str(file), tokenizer, str(vocab_size)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return int(subprocess.check_output(child, cwd=file.parent, env=environment))
 
 
 @pytest.mark.long
@@ -382,9 +390,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     for megabytes in (30, 90):
         text = tmp_path / f"{megabytes}.txt"
         text.write_text(STORY * (megabytes * 1_000_000 // len(STORY.encode())), encoding="utf-8")
-        child = [sys.executable, "-c", PEAK, str(text)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        peaks.append(int(subprocess.check_output(child, cwd=tmp_path, env=environment)))
+        peaks.append(peak_memory("text", text, "bpe", 300))
     assert peaks[1] < peaks[0] + 30_000  # kB; the text alone would be 60 MB more
 
 
