@@ -5,8 +5,8 @@ for each difference between groups. With json=true, prints one line of JSON and 
 
     loss         the validation loss in bits per byte, the time to which the table has
     groups       each with label, seeds (their number), bpb (their mean), runs (their folders)
-    differences  each with one, other, bpb (one minus other), margin (half of its 95% interval; null
-                 for one seed), seeds
+    differences  each with group, other, bpb (group minus other), margin (half of the 95% interval;
+                 null for one seed), seeds
 
 Notes and errors go to standard error. Exit status 0; 2 for a mistake in the settings, and if no run
 can be compared.
@@ -75,7 +75,7 @@ def main(values: Values) -> None:
     groups = group(rows)
     loss = target_loss(groups) if config.loss is None else config.loss
     differences = compare(groups) if config.by is None else compare_by(rows, config.by)
-    if config.by is not None and not any(one.n_seeds for one in differences):
+    if config.by is not None and not any(difference.n_seeds for difference in differences):
         raise UserError(
             f"by: no two runs differ in {config.by} alone; leave it out, or train runs that do"
         )
@@ -94,22 +94,22 @@ def as_json(
         "loss": finite(loss),
         "groups": [
             {
-                "label": one.label,
-                "seeds": len(one.per_seed("val_bpb")),
-                "bpb": finite(one.loss),
-                "runs": [row["run"] for row in one.rows],
+                "label": group.label,
+                "seeds": len(group.per_seed("val_bpb")),
+                "bpb": finite(group.loss),
+                "runs": [row["run"] for row in group.rows],
             }
-            for one in groups
+            for group in groups
         ],
         "differences": [
             {
-                "one": each.one,
-                "other": each.other,
-                "bpb": finite(each.bpb),
-                "margin": finite(each.margin),
-                "seeds": each.n_seeds,
+                "group": difference.group,
+                "other": difference.other,
+                "bpb": finite(difference.bpb),
+                "margin": finite(difference.margin),
+                "seeds": difference.n_seeds,
             }
-            for each in differences
+            for difference in differences
         ],
     }
 

@@ -178,8 +178,8 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
         model = opened.model
         first = initial_model(model.config, model.vocab_size, seed)
         yield 0, first.to(next(opened.model.parameters()).device)
-    for each in each_checkpoint(opened):
-        yield each.step, each.model
+    for checkpoint in each_checkpoint(opened):
+        yield checkpoint.step, checkpoint.model
 
 
 def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus | None, Dataset | None]:
@@ -229,12 +229,12 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     if len(text) > 40:  # two long texts that begin alike are different probes
         tag += f"… {crc32(text.encode()):08x}"
     entries = []
-    for each in each_checkpoint(opened) if config.steps == "all" else [opened]:
-        probe = Probe(events, each.model, each.tokenizer, kept, tag)
-        wires = wiring_matrices(each.model, probe.tokens[0])
-        maps = probe.log(each.step, config.images, wiring=wires)
+    for checkpoint in each_checkpoint(opened) if config.steps == "all" else [opened]:
+        probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag)
+        wires = wiring_matrices(checkpoint.model, probe.tokens[0])
+        maps = probe.log(checkpoint.step, config.images, wiring=wires)
         shown = encode(maps, probe.spelled, wiring=wires)
-        entries.append((tag, each.step, shown))
+        entries.append((tag, checkpoint.step, shown))
     events.close()
     steps = ", ".join(f"{step}" for _, step, _ in entries)
     folder = real_path(opened.run.path)

@@ -54,7 +54,7 @@ log = logging.getLogger("training")
 
 
 def main(values: Values) -> float | None:
-    """Train one run; returns its validation bits per byte, which sweepers minimise.
+    """Train one run; returns its validation bits per byte, the objective of sweepers.
 
     In a sweep, a run that diverges is reported and counts as infinitely bad; the others continue.
     """

@@ -91,7 +91,7 @@ def train_student(teachers: list[Path], *settings: str) -> float:
         config.seed,
         ranks,
         [Evaluation(data.validation, data.final_validation, data.token_bytes)],
-        distillation([each.model for each in opened]),
+        distillation([teacher.model for teacher in opened]),
     )
     summary = trainer.fit()
     assert summary is not None

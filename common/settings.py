@@ -98,7 +98,7 @@ def _kinds(hint: Any) -> dict[str, type]:
 
 def _dataclasses(hint: Any) -> list[type]:
     """Those of X or X | None that are dataclasses."""
-    return [each for each in (hint, *get_args(hint)) if is_dataclass(each) and type(each) is type]
+    return [part for part in (hint, *get_args(hint)) if is_dataclass(part) and type(part) is type]
 
 
 def _checked(kind: type[Config], values: Values, prefix: str) -> Config:

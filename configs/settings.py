@@ -28,7 +28,7 @@ AUTO = "auto"  # resume=auto
 # of the tokens is compared.
 FIXED = ("seed", "init_from", "data.", "tokenizer.", "model.", "optimizer.name")
 MOVABLE = ("data.path", "data.url", "data.cache_dir")
-WHERE = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
+PLACES = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
 
 
 class Settings(NamedTuple):
@@ -93,7 +93,7 @@ def _started(composed: Values) -> Settings:
             )
         pretrained = Run.open(values["init_from"], "init_from")
         values = finetuned(values, pretrained)
-        values["init_from"] = _lasting_path(str(pretrained.path))
+        values["init_from"] = _absolute(str(pretrained.path))
     elif values["tokenizer"]["name"] == IMPORTED:
         raise UserError(
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
@@ -116,7 +116,7 @@ def _auto(composed: Values) -> Settings:
     # As they are stored: OmegaConf would read what is escaped in a text.
     given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     if changed := sorted(_arguments(run) ^ {*given}):
-        names = sorted({each.partition("=")[0] for each in changed} - {*WHERE})
+        names = sorted({setting.partition("=")[0] for setting in changed} - {*PLACES})
         setting = "hydra.sweep.dir" if is_in_sweep() else "run_dir"
         if names:
             raise UserError(
@@ -194,7 +194,8 @@ def _stored(run: Run) -> Values:
 def _arguments(run: Run) -> set[str]:
     """The settings that the command line which started a run gave."""
     try:
-        return {str(each) for each in yaml.safe_load(read_text(run.path / ".hydra/overrides.yaml"))}
+        overrides = yaml.safe_load(read_text(run.path / ".hydra/overrides.yaml"))
+        return {str(override) for override in overrides}
     except (OSError, ValueError, TypeError, yaml.YAMLError):
         return set()
 
@@ -219,7 +220,7 @@ def _resolve_data(values: Values) -> None:
         return
     if "://" in path or (data["name"] == "dataset" and not is_local(path)):  # such as on the hub
         return
-    data["path"] = _lasting_path(path)
+    data["path"] = _absolute(path)
     if data["name"] == "shakespeare":
         for name in ("data.url", "data.cache_dir"):
             if name in overridden():
@@ -235,7 +236,7 @@ def _gives_data() -> bool:
     return any(name in overridden() for name in ("data.path", "data.url"))
 
 
-def _lasting_path(path: str) -> str:
+def _absolute(path: str) -> str:
     """`path` for someone who opens the run later, perhaps in another folder: absolute."""
     absolute = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 (accepts unknown users)
     try:

@@ -178,8 +178,8 @@ def _files_of(path: str) -> dict[str, Any]:
     else:
         files = [str(file) for file in find_files(path)]
     suffixes = {_suffix(file) for file in files}
-    if len(readers := {READERS.get(each) for each in suffixes}) > 1 or None in readers:
-        found = ", ".join(sorted(each or "no suffix" for each in suffixes))
+    if len(readers := {READERS.get(suffix) for suffix in suffixes}) > 1 or None in readers:
+        found = ", ".join(sorted(suffix or "no suffix" for suffix in suffixes))
         raise UserError(
             f"data.path: {printable(path)} has files of {found}; give files of one of "
             f"{', '.join(READERS)}"

@@ -68,15 +68,15 @@ def read_tokens(folder: Path, tokenizer: Tokenizer) -> Dataset | None:
     """What `write_tokens` wrote; None if it is missing or damaged."""
     if find_damage(folder, FILES):
         return None
-    about = read_json(folder / META)
-    train, val = (_map(folder / f"{split}.bin", about["dtype"]) for split in SPLITS)
-    bits = np.fromfile(folder / BITS, "<f8") if about["has_bits"] else None
+    metadata = read_json(folder / META)
+    train, val = (_map(folder / f"{split}.bin", metadata["dtype"]) for split in SPLITS)
+    bits = np.fromfile(folder / BITS, "<f8") if metadata["has_bits"] else None
     sums = [line for line in read_text(folder / SUMS).splitlines() if META not in line]
     sha256 = hashlib.sha256("\n".join(sums).encode()).hexdigest()
     report = None
-    if about["has_documents"]:
+    if metadata["has_documents"]:
         counts = [(folder / f"{split}.idx").stat().st_size // 8 for split in SPLITS]
-        documents = f"{pluralize(sum(counts), 'document')}, {decimal(about['bytes'])} of text"
+        documents = f"{pluralize(sum(counts), 'document')}, {decimal(metadata['bytes'])} of text"
         report = f"{documents}; {pluralize(counts[1], 'document')} for validation"
     return Dataset(tokenizer, train, val, bits, sha256, report)
 
@@ -96,13 +96,13 @@ def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
         n_bytes = _write_splits(corpus, encode, temporary, dtype)
         bits = corpus.document_bits()
         np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
-        about = {
+        metadata = {
             "dtype": dtype,
             "bytes": n_bytes,
             "has_documents": corpus.adds_eos,
             "has_bits": bits is not None,
         }
-        (temporary / META).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        (temporary / META).write_text(json.dumps(metadata) + "\n", encoding="utf-8")
         write_sums(temporary, FILES)
 
 

@@ -55,11 +55,15 @@ def token_bits(
     agreeing = [Derivation(1.0, before, (STORY, (after, None)), {}, nothing, nothing)]
     bits: list[float] = []
     for word in _WORD_START.split(before + text + after):
-        possible = [(found, left) for one in agreeing for found, left in _next_words(one, grammar)]
+        possible = [
+            (found, left)
+            for derivation in agreeing
+            for found, left in _next_words(derivation, grammar)
+        ]
         same = [(encode(found), left.probability) for found, left in possible]
         total = 1.0  # more than those of all words, if the last one could have been longer
         for place, token in enumerate(encode(word)):
-            same = [one for one in same if place < len(one[0]) and one[0][place] == token]
+            same = [pair for pair in same if place < len(pair[0]) and pair[0][place] == token]
             probability = math.fsum(chance for _, chance in same)
             if not probability:
                 raise ValueError(f"text: is no tale, from {word!r} on")

@@ -30,7 +30,7 @@ from common.files import find_damage, read_json, read_text, write_sums
 from data.imported import bytes_of_tokens, open_library
 from data.patterns import BPE, BYTE, PATTERNS, cut
 
-ABOUT = "tokenizer.json"
+METADATA = "tokenizer.json"
 MAX_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
 MAX_END = 1000  # characters that end a document
 MAX_BYTES = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
@@ -200,7 +200,7 @@ class Tokenizer:
     @cached_property
     def digest(self) -> str:
         """Equal only for two tokenizers that give the same tokens for every text."""
-        known = [self.vocab_size, self.about(), self.content()]
+        known = [self.vocab_size, self.metadata(), self.content()]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
@@ -235,7 +235,7 @@ class Tokenizer:
         pattern, ranks = self.encoding._pat_str, self.encoding._mergeable_ranks
         return BytePairs(pattern, ranks, self.special_tokens)
 
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What is stored in tokenizer.json beside the sizes; with `content`, it decides which
         tokens a text has."""
         return {"pattern": self.encoding._pat_str, "special_tokens": self.special_tokens}
@@ -250,9 +250,9 @@ class Tokenizer:
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and `file` into `folder`."""
-        about = {
+        metadata = {
             "name": self.name,
-            **self.about(),
+            **self.metadata(),
             "vocab_size": self.vocab_size,
             "bos_id": self.bos_id,
             "adds_bos": self.adds_bos,
@@ -261,8 +261,8 @@ class Tokenizer:
             "document_end": self.document_end,
         }
         (folder / self.file).write_text(self.content(), encoding="utf-8", newline="\n")
-        (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        write_sums(folder, (ABOUT, self.file))
+        (folder / METADATA).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+        write_sums(folder, (METADATA, self.file))
 
     @staticmethod
     def load(folder: Path) -> Tokenizer:
@@ -270,22 +270,22 @@ class Tokenizer:
         it needs a library that is not installed."""
         # Not with tiktoken's own loader, which caches a file by its path and misses later changes.
         try:
-            about = read_json(folder / ABOUT)
-            kind = ImportedTokenizer if about["name"] == IMPORTED else Tokenizer
-            if damage := find_damage(folder, (ABOUT, kind.file)):
+            metadata = read_json(folder / METADATA)
+            kind = ImportedTokenizer if metadata["name"] == IMPORTED else Tokenizer
+            if damage := find_damage(folder, (METADATA, kind.file)):
                 raise ValueError(damage)
             content = read_text(folder / kind.file, MAX_BYTES)
-            document_end = about["document_end"]
+            document_end = metadata["document_end"]
             if not isinstance(document_end, str | None):
                 raise TypeError(f"document_end: {document_end!r:.80} is not a string")
             return kind._read(
-                about,
+                metadata,
                 content,
-                vocab_size=about["vocab_size"],
-                bos_id=about["bos_id"],
-                adds_bos=bool(about["adds_bos"]),
-                eos_ids=tuple(about["eos_ids"]),
-                start_ids=tuple(about["start_ids"]),
+                vocab_size=metadata["vocab_size"],
+                bos_id=metadata["bos_id"],
+                adds_bos=bool(metadata["adds_bos"]),
+                eos_ids=tuple(metadata["eos_ids"]),
+                start_ids=tuple(metadata["start_ids"]),
                 document_end=document_end,
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -295,13 +295,13 @@ class Tokenizer:
             ) from error
 
     @classmethod
-    def _read(cls, about: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
+    def _read(cls, metadata: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
         """The opposite of `about` and `content`. Raises ValueError, KeyError or TypeError for
         damaged content, on which tiktoken panics, and for a pattern that is not in use: matching an
         arbitrary one can take for ever."""
         lines = [line.split() for line in content.splitlines()]
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
-        special = {str(name): int(token) for name, token in about["special_tokens"].items()}
+        special = {str(name): int(token) for name, token in metadata["special_tokens"].items()}
         ids = [*ranks.values(), *special.values()]
         if not 0 <= min(ids) <= max(ids) < MAX_TOKENS or len({*ids}) < len(lines) + len(special):
             raise ValueError("the id of a token is out of range, or that of another one")
@@ -309,8 +309,8 @@ class Tokenizer:
             raise ValueError("a single byte is missing")
         return cls(
             tiktoken.Encoding(
-                str(about["name"]),
-                pat_str=known_pattern(about["pattern"]),
+                str(metadata["name"]),
+                pat_str=known_pattern(metadata["pattern"]),
                 mergeable_ranks=ranks,
                 special_tokens=special,
             ),
@@ -395,18 +395,18 @@ class ImportedTokenizer(Tokenizer):
         ranks = {value: token for token, value in self.tokens.items() if token not in names}
         return BytePairs(pattern, ranks, self.special_tokens, self.in_text, is_normalized)
 
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return self.merging._asdict()
 
     def content(self) -> str:
         return self._content
 
     @classmethod
-    def _read(cls, about: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
-        pattern, problem = about["pattern"], about["problem"]
+    def _read(cls, metadata: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
+        pattern, problem = metadata["pattern"], metadata["problem"]
         pattern = None if pattern is None else known_pattern(pattern)
         problem = None if problem is None else str(problem)
-        return cls(content, Merging(pattern, bool(about["is_normalized"]), problem), **sizes)
+        return cls(content, Merging(pattern, bool(metadata["is_normalized"]), problem), **sizes)
 
 
 class StreamDecoder:

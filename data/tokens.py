@@ -164,7 +164,7 @@ def start_ids(
         rows = [(tuple(tokens[begin:end].tolist()), int(end)) for begin, end in pairs]
         for ids, count in Counter(ids for ids, _ in rows).most_common(1):
             if count >= OFTEN * len(tokens) or place == places[-1]:
-                end = max(end for each, end in rows if each == ids)
+                end = max(end for other, end in rows if other == ids)
                 n = len(ids) if document_end is not None else max(len(ids), BEFORE)
                 return tuple(tokens[max(end - n, 0) : end].tolist())
     return ()

@@ -34,13 +34,13 @@ NOTE = "row: a token    column: what it attends to, in the same order    grey: l
 
 def draw(header: bytes, packed: bytes, caption: str) -> Image.Image:
     """One frame: the maps of all heads at one step, one layer per row."""
-    about, weights = json.loads(header), np.frombuffer(zlib.decompress(packed), np.uint8)
-    n, n_heads, scores = len(about["tokens"]), about["heads"], about["scores"]
+    metadata, weights = json.loads(header), np.frombuffer(zlib.decompress(packed), np.uint8)
+    n, n_heads, scores = len(metadata["tokens"]), metadata["heads"], metadata["scores"]
     maps = np.zeros((sum(n_heads), n, n))
     maps[:, np.tri(n, dtype=bool)] = weights.reshape(sum(n_heads), -1) / 255
     cells = colours(maps[:, :TOKENS, :TOKENS])
     cells[:, ~np.tri(TOKENS, dtype=bool)] = FUTURE
-    labels = [token_label(token.encode(), 10) for token in about["tokens"][:TOKENS]]
+    labels = [token_label(token.encode(), 10) for token in metadata["tokens"][:TOKENS]]
     width = LABELS + max(n_heads) * (SIDE + GAP)
     picture = Image.new("RGB", (width, BANNER + len(n_heads) * (TITLE + SIDE + GAP) + 16), WHITE)
     ink = ImageDraw.Draw(picture)

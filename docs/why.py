@@ -160,7 +160,9 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
         if before.any()
     ]
     parts = list(found[0])
-    shares = torch.stack([torch.stack([one[part][:, index] for part in parts]) for one in found])
+    shares = torch.stack(
+        [torch.stack([of_text[part][:, index] for part in parts]) for of_text in found]
+    )
     mean = shares.nanmean(0)  # (part, way)
     for way, column in zip(WAYS, mean.T, strict=True):
         order = column.argsort(descending=True)[:3].tolist()

@@ -91,7 +91,7 @@ DEFAULTS["qwen3"] = DEFAULTS["llama"] | {
 def to_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
     """config.json of the model. Raises as `family` does."""
     kind = family(config)
-    about = {
+    metadata = {
         "architectures": [ARCHITECTURES[kind]],
         "model_type": kind,
         "vocab_size": vocab_size,
@@ -102,20 +102,21 @@ def to_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
     }
     if kind == "gpt2":
         attention = config.attention_dropout
-        return about | {
+        return metadata | {
             "resid_pdrop": config.dropout,
             "embd_pdrop": config.dropout,
             "attn_pdrop": config.dropout if attention is None else attention,
             "activation_function": "gelu_new",
         }
-    about |= {
+    metadata |= {
         "hidden_act": "silu",
         "attention_bias": config.bias,
         "attention_dropout": 0.0,
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
         "rope_theta": config.rope_theta,  # where version 4 and other programs look for it
     }
-    return about | ({"mlp_bias": config.bias} if kind == "llama" else {"use_sliding_window": False})
+    kind_only = {"mlp_bias": config.bias} if kind == "llama" else {"use_sliding_window": False}
+    return metadata | kind_only
 
 
 def read_config(folder: Path) -> tuple[ModelConfig, int]:

@@ -39,8 +39,8 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             several = not is_own and len(tokenizer.eos_ids) > 1
             ends = [*tokenizer.eos_ids] if several else end
             ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": end}
-            about = to_config(model, tokenizer.vocab_size)
-            _write_json(folder / "config.json", about | ids | {"dtype": kind, "torch_dtype": kind})
+            config = to_config(model, tokenizer.vocab_size)
+            _write_json(folder / "config.json", config | ids | {"dtype": kind, "torch_dtype": kind})
             _write_json(folder / "generation_config.json", ids)
             card = model_card(opened, target.name, end)
             (folder / "README.md").write_text(card, encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from common.files import read_json, read_text
 from data.imported import tokenizers_library
 from data.patterns import BYTE
-from data.tokenizer import ABOUT, MAX_BYTES, BytePairs, ImportedTokenizer, Tokenizer
+from data.tokenizer import MAX_BYTES, METADATA, BytePairs, ImportedTokenizer, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import merges_of, spell
 from exchange.patterns import oniguruma
@@ -34,11 +34,11 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, context_length: int) -> 
     if start is None and (is_text or not tokenizer.eos_ids):
         start = end
     if isinstance(tokenizer, ImportedTokenizer):
-        (folder / ABOUT).write_text(tokenizer.content(), encoding="utf-8", newline="\n")
+        (folder / METADATA).write_text(tokenizer.content(), encoding="utf-8", newline="\n")
         library = tokenizer.library
     else:
         library = _build(tokenizer.byte_pairs(), {start, end} - {None}, first)
-        library.save(str(folder / ABOUT))
+        library.save(str(folder / METADATA))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context_length,
@@ -113,9 +113,9 @@ def read_own_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     Raises ValueError if it cannot be used: "file: what is wrong; what to do".
     """
     try:
-        content = read_text(folder / ABOUT, MAX_BYTES)
+        content = read_text(folder / METADATA, MAX_BYTES)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{ABOUT}: cannot be read ({error}); give another model") from error
+        raise ValueError(f"{METADATA}: cannot be read ({error}); give another model") from error
     found = import_tokenizer(content, vocab_size=vocab_size)
     known = {**found.library.get_vocab()}
     return found.with_special_ids(*special_ids(folder, first_token(found), known))
@@ -140,7 +140,7 @@ def special_ids(
     eos_ids = [token for token in eos_ids if type(token) is int and token in tokens]
     bos = named[0] if "bos_token" in config else model.get("bos_token_id")
     bos = bos if type(bos) is int and bos in tokens else None
-    if config.get("add_bos_token") and not (folder / ABOUT).exists():
+    if config.get("add_bos_token") and not (folder / METADATA).exists():
         first = bos  # otherwise transformers follows the post-processor alone
     adds_bos = first is not None or bos not in eos_ids
     return first if adds_bos else bos, adds_bos, tuple(dict.fromkeys(eos_ids))

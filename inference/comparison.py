@@ -49,7 +49,7 @@ class Difference(NamedTuple):
         the differences of seeds are distributed normally (Student 1908); infinite for one seed.
     """
 
-    one: str
+    group: str
     other: str
     bpb: float
     margin: float
@@ -61,7 +61,7 @@ class Difference(NamedTuple):
         return abs(self.bpb) <= self.margin
 
     def __str__(self) -> str:
-        text = f"{self.one} against {self.other}: "
+        text = f"{self.group} against {self.other}: "
         if not self.n_seeds:
             return f"{text}no seed in common, with all else equal"
         text += f"{self.bpb:+.4f} bpb"
@@ -103,7 +103,7 @@ def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[Group]:
         label = ", ".join(_shown(name, row.get(name), names) for name in names)
         found.setdefault(label or "all runs", []).append(row)
     groups = [Group(label, members) for label, members in found.items()]
-    return sorted(groups, key=lambda one: one.loss)
+    return sorted(groups, key=lambda group: group.loss)
 
 
 def compare(groups: Sequence[Group]) -> list[Difference]:
@@ -120,16 +120,16 @@ def compare_by(rows: Sequence[Row], name: str) -> list[Difference]:
     return [_difference(other, first, rest) for other in others]
 
 
-def _difference(one: Group, other: Group, equal: Sequence[str]) -> Difference:
+def _difference(group: Group, other: Group, equal: Sequence[str]) -> Difference:
     """Over pairs of runs with the same seed and equal settings. Those of one seed are not
     independent, so that each seed counts once."""
-    ours, theirs = (_losses(runs, equal) for runs in (one, other))
+    ours, theirs = (_losses(runs, equal) for runs in (group, other))
     pairs: dict[Any, list[float]] = {}
     for key in ours.keys() & theirs.keys():
         pairs.setdefault(key[0], []).append(ours[key] - theirs[key])
     seeds = [mean(found) for found in pairs.values()]
     bpb = mean(seeds) if seeds else math.nan
-    return Difference(one.label, other.label, bpb, margin(seeds), len(seeds))
+    return Difference(group.label, other.label, bpb, margin(seeds), len(seeds))
 
 
 def _losses(group: Group, names: Sequence[str]) -> dict[tuple[Any, ...], float]:
@@ -184,7 +184,7 @@ def formed(rows: Sequence[Row]) -> str:
 
 def target_loss(groups: Sequence[Group]) -> float:
     """The lowest validation loss that all runs have reached."""
-    curves = [row["curve"] for one in groups for row in one.rows if row["curve"]]
+    curves = [row["curve"] for group in groups for row in group.rows if row["curve"]]
     return max((min(point["val_bpb"] for point in curve) for curve in curves), default=0.0)
 
 
@@ -202,27 +202,28 @@ def summary_lines(
         )
         for line in lines
     ]
-    if heads_formed := [f"{one.label}: {text}" for one in groups if (text := formed(one.rows))]:
+    texts = [(group.label, formed(group.rows)) for group in groups]
+    if heads_formed := [f"{label}: {text}" for label, text in texts if text]:
         aligned += ["", *heads_formed]
-    return aligned + ([""] if differences else []) + [str(one) for one in differences]
+    return aligned + ([""] if differences else []) + [str(difference) for difference in differences]
 
 
-def _cells(one: Group, loss: float) -> list[str]:
-    rows = [row | {"reached": seconds_to(row["curve"], loss)} for row in one.rows]
+def _cells(group: Group, loss: float) -> list[str]:
+    rows = [row | {"reached": seconds_to(row["curve"], loss)} for row in group.rows]
     for row in rows:
         if row.get("floor_bpb"):
             row["above"] = row["val_bpb"] / row["floor_bpb"] - 1
-    one = one._replace(rows=rows)
+    group = group._replace(rows=rows)
     n_reached = sum(row["reached"] is not None for row in rows)
     missed = f" ({n_reached} of {len(rows)} runs)" if n_reached < len(rows) else ""
     return [
-        one.label,
-        str(len(one.per_seed("val_bpb"))),
-        spread(one.per_seed("val_bpb"), ".4f"),
-        spread(one.per_seed("above"), ".2%"),
-        spread(one.per_seed("reached"), ".1f") + missed,
-        spread(one.per_seed("seconds"), ".1f"),
-        f"{one.rows[0]['parameters']:,}",
+        group.label,
+        str(len(group.per_seed("val_bpb"))),
+        spread(group.per_seed("val_bpb"), ".4f"),
+        spread(group.per_seed("above"), ".2%"),
+        spread(group.per_seed("reached"), ".1f") + missed,
+        spread(group.per_seed("seconds"), ".1f"),
+        f"{group.rows[0]['parameters']:,}",
     ]
 
 

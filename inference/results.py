@@ -151,12 +151,12 @@ def logged_scores(folder: Path, name: str) -> LoggedScores | None:
     index = open_log(folder)
     if TAG not in index.steps().get(".", {}):
         return None
-    about, data = index.scores(".", TAG)
-    if name not in about["names"]:
+    metadata, data = index.scores(".", TAG)
+    if name not in metadata["names"]:
         return None
-    heads = [f"L{layer}H{head}" for layer, n in enumerate(about["heads"]) for head in range(n)]
-    values = np.frombuffer(data, "<f4").reshape(len(about["steps"]), -1, len(heads))
-    return LoggedScores(about["steps"], heads, values[:, about["names"].index(name)])
+    heads = [f"L{layer}H{head}" for layer, n in enumerate(metadata["heads"]) for head in range(n)]
+    values = np.frombuffer(data, "<f4").reshape(len(metadata["steps"]), -1, len(heads))
+    return LoggedScores(metadata["steps"], heads, values[:, metadata["names"].index(name)])
 
 
 def when_formed(scores: LoggedScores) -> Row | None:

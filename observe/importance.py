@@ -69,7 +69,7 @@ def losses(
 
     def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, " batch"]:
         pairs = zip(model.final_norm(x).split(1), targets.split(1), strict=True)
-        return torch.stack([model.loss(one, y, "sum") for one, y in pairs])
+        return torch.stack([model.loss(inputs, y, "sum") for inputs, y in pairs])
 
     def apply(
         block: nn.Module, streams: Float[Tensor, "copy batch query d_model"]

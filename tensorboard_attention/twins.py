@@ -27,7 +27,7 @@ class Twin(NamedTuple):
     overlap: float
 
 
-def match_heads(one: Sequence[Any], two: Sequence[Any]) -> list[Twin]:
+def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
     """The twin of every head of the first maps, best first; some have none if the second model has
     fewer heads.
 
@@ -39,7 +39,7 @@ def match_heads(one: Sequence[Any], two: Sequence[Any]) -> list[Twin]:
     Raises ValueError if the texts have other lengths, or fewer than two tokens.
     """
     rows, heads = [], []
-    for maps in (one, two):
+    for maps in (first, second):
         layers = [np.nan_to_num(floats(layer)[0, :, 1:], posinf=0, neginf=0) for layer in maps]
         layers = [layer.clip(0, 1) for layer in layers]
         heads.append([(n, h) for n, layer in enumerate(layers) for h in range(len(layer))])
@@ -51,10 +51,10 @@ def match_heads(one: Sequence[Any], two: Sequence[Any]) -> list[Twin]:
     return sorted(found, key=lambda twin: -twin.overlap)
 
 
-def match_logged(one: tuple[Any, bytes], two: tuple[Any, bytes]) -> list[Twin]:
+def match_logged(first: tuple[Any, bytes], second: tuple[Any, bytes]) -> list[Twin]:
     """`match_heads` of two logged maps: header and maps. Raises ValueError unless they are of the
     same text, and for maps that would take too much time or memory."""
-    headers = [header for header, _ in (one, two)]
+    headers = [header for header, _ in (first, second)]
     texts = [[header["tokens"], header.get("keys")] for header in headers]
     if texts[0] != texts[1]:
         raise ValueError("maps: are not of the same text")
@@ -62,7 +62,7 @@ def match_logged(one: tuple[Any, bytes], two: tuple[Any, bytes]) -> list[Twin]:
     cells = len(texts[0][0]) * len(texts[0][1] or texts[0][0])
     if most**2 * cells > MAX_PRODUCTS or 4 * most * cells > MEMORY_BYTES:
         raise ValueError("maps: are too large")
-    return match_heads(*(decode(header, packed) for header, packed in (one, two)))
+    return match_heads(*(decode(header, packed) for header, packed in (first, second)))
 
 
 def assign(values: np.ndarray) -> list[tuple[int, int]]:

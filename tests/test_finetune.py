@@ -315,8 +315,8 @@ def test_a_converted_run_can_be_finetuned(here: Path, dtype: torch.dtype) -> Non
     """It has weights of half precision, no corpus, and a tokenizer that is in no group."""
     base = here / "runs/base"
     rewrite(base, lambda each: each.update({name: t.to(dtype) for name, t in each.items()}))
-    about = {"data": None, "tokenizer": {"name": "hugging_face", "vocab_size": None}}
-    configure(base, lambda each: each.update(about))
+    metadata = {"data": None, "tokenizer": {"name": "hugging_face", "vocab_size": None}}
+    configure(base, lambda each: each.update(metadata))
     succeed(
         *("train", "init_from=runs/base", *FINETUNE, "trainer.max_steps=2", "run_dir=fine"),
         cwd=here,

@@ -255,8 +255,8 @@ def test_weights_that_are_no_weights_are_named(here: Path, kind: str) -> None:
 @pytest.mark.parametrize("pattern", ["", "x", r"\p{L}+", "(", None, r"(?=(a+)+$)b|(?s:.)"])
 def test_a_pattern_of_a_stranger_is_not_used(here: Path, pattern: str | None) -> None:
     folder = here / "run/tokenizer"
-    about = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps({**about, "pattern": pattern}))
+    metadata = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**metadata, "pattern": pattern}))
     write_sums(folder, ("tokenizer.json", "tokenizer.tiktoken"))
     assert_not_opened(here, "tokenizer")
     if pattern == "":

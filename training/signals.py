@@ -46,9 +46,9 @@ class StopOnSignal(Callback):
             return
         self._stop = self._stop or number
         if "LOCAL_RANK" not in os.environ:  # torchrun repeats the terminal's Ctrl-C
-            for each, handler in self._before.items():
-                if each != SAVE:
-                    signal.signal(each, handler)
+            for signum, handler in self._before.items():
+                if signum != SAVE:
+                    signal.signal(signum, handler)
 
 
 def exit_stopped(trainer: Trainer, run: Path) -> NoReturn:

@@ -33,7 +33,7 @@ log.addHandler(logging.NullHandler())  # until a run has a log file
 # Maps the number of completed steps to the inputs and targets of the next step.
 BatchOfStep = Callable[[int], tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]]
 
-# Maps a model, the inputs and the targets of a part of a batch to what is minimised, summed over
+# Maps a model, the inputs and the targets of a part of a batch to the objective, summed over
 # the targets that are scored: those that are not -100.
 Loss = Callable[[nn.Module, Int[Tensor, "batch query"], Int[Tensor, "batch query"]], Tensor]
 
@@ -50,7 +50,7 @@ class Trainer:
 
     parallel: as `Ranks.wrap` returns it. With several ranks every rank has a trainer.
     seed: that of dropout.
-    loss: what is minimised: a sum over the scored targets of a part of the batch. The trainer
+    loss: the objective: a sum over the scored targets of a part of the batch. The trainer
         divides it by their number in the whole batch, so that neither `grad_accumulation` nor the
         number of ranks changes the result. With `config.compile`, it is compiled.
     """

@@ -108,8 +108,8 @@ def resign(folder: Path, ranks: bytes) -> None:
 
 
 def set_about(folder: Path, **changes: object) -> None:
-    about = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps({**about, **changes}))
+    metadata = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**metadata, **changes}))
     write_sums(folder, ("tokenizer.json", "tokenizer.tiktoken"))
 
 

@@ -53,9 +53,9 @@ def sentence_piece() -> Any:
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
     fast.train_from_iterator(["a hen had a hat"] * 20 + STRINGS[1:40:2], trainer)
-    about = json.loads(fast.to_str())
-    about["added_tokens"] = about["added_tokens"][:3]  # bytes are ordinary tokens
-    return tokenizers.Tokenizer.from_str(json.dumps(about))
+    metadata = json.loads(fast.to_str())
+    metadata["added_tokens"] = metadata["added_tokens"][:3]  # bytes are ordinary tokens
+    return tokenizers.Tokenizer.from_str(json.dumps(metadata))
 
 
 def made(fast: Any, **more: Any) -> ImportedTokenizer:
@@ -131,8 +131,8 @@ def test_other_decoders_are_refused() -> None:
     ("names", "first"), [(None, None), ("A", None), (("<|end|>", "A"), 259)], ids=str
 )
 def test_the_first_token_is_that_of_the_post_processor(names: Any, first: int | None) -> None:
-    about = small(names and template(*names))
-    assert first_token(import_tokenizer(json.dumps(about))) == first
+    metadata = small(names and template(*names))
+    assert first_token(import_tokenizer(json.dumps(metadata))) == first
 
 
 @pytest.mark.parametrize("names", [("A", "<|end|>"), ("<|end|>", "<|end|>", "A")])
@@ -220,9 +220,10 @@ def test_which_tokenizers_cut_a_text_at_its_spaces(fast: Any, name: str, cuts: b
 
 
 def test_a_name_that_merges_also_make_has_no_byte_pairs() -> None:
-    about = small()
-    name = {**about["added_tokens"][0], "content": "ab", "id": 256, "special": False}
-    found = import_tokenizer(json.dumps({**about, "added_tokens": [*about["added_tokens"], name]}))
+    metadata = small()
+    name = {**metadata["added_tokens"][0], "content": "ab", "id": 256, "special": False}
+    metadata["added_tokens"].append(name)
+    found = import_tokenizer(json.dumps(metadata))
     assert found.in_text == {"ab": 256} and found.encode("abc") == [256, ord("c")]
     with pytest.raises(ValueError, match="do not follow"):
         found.byte_pairs()

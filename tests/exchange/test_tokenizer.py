@@ -80,9 +80,9 @@ def test_any_ranks_become_merges(words: list[str], texts: list[str], tmp_path_fa
 
 def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
     """It normalizes, and finds names that are not special."""
-    about = json.loads(train(split(oniguruma(QWEN2)), special=("<|endoftext|>",)).to_str())
-    merges = [tuple(pair) for pair in about["model"]["merges"]]
-    base = transformers.Qwen2Tokenizer(vocab=about["model"]["vocab"], merges=merges)
+    metadata = json.loads(train(split(oniguruma(QWEN2)), special=("<|endoftext|>",)).to_str())
+    merges = [tuple(pair) for pair in metadata["model"]["merges"]]
+    base = transformers.Qwen2Tokenizer(vocab=metadata["model"]["vocab"], merges=merges)
     base.add_tokens([AddedToken("<|im_end|>", special=True)], special_tokens=True)
     base.add_tokens([AddedToken("<think>", special=False, normalized=False)])
     base.save_pretrained(tmp_path)
@@ -250,9 +250,9 @@ def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     again = read_own_tokenizer(tmp_path, 50257)
     assert (again.bos_id, again.eos_ids) == (50256, (50256,))
     assert again.byte_pairs().ranks == tokenizer.byte_pairs().ranks
-    about = json.loads((tmp_path / "tokenizer.json").read_text())
-    assert not about["model"]["ignore_merges"] and len(about["model"]["merges"]) == 50000
-    assert about["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
+    metadata = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert not metadata["model"]["ignore_merges"] and len(metadata["model"]["merges"]) == 50000
+    assert metadata["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
     assert write_tokenizer(again, tmp_path, 1024) == 50256
     fast = open_fast(tmp_path)
     assert fast.eos_token == fast.bos_token == "<|endoftext|>"

@@ -92,7 +92,7 @@ def test_differences_are_those_of_pairs_with_all_else_in_common() -> None:
                 rows.append(row(seed, bpb, **{"model.qk_norm": is_on, "optimizer.lr": lr}))
     (found,) = compare_by(rows, "model.qk_norm")
     low, high = stats.ttest_1samp(effects[::2], 0).confidence_interval()
-    assert (found.one, found.other, found.n_seeds) == ("qk_norm=false", "qk_norm=true", 4)
+    assert (found.group, found.other, found.n_seeds) == ("qk_norm=false", "qk_norm=true", 4)
     assert [found.bpb - found.margin, found.bpb + found.margin] == pytest.approx([low, high], 1e-3)
     assert not found.is_noise and str(found).endswith("], 4 seeds")
     pairs = compare(group(rows))  # of groups, which have four seeds each
@@ -212,7 +212,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     ]
     assert {*found["groups"][1]["runs"]} == {f"sweep/True,seed={seed}" for seed in (2, 3)}
     assert found["differences"] == [
-        {"one": "qk_norm=true", "other": "qk_norm=false", "bpb": -0.25, "margin": 0.0, "seeds": 2}
+        {"group": "qk_norm=true", "other": "qk_norm=false", "bpb": -0.25, "margin": 0.0, "seeds": 2}
     ]
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)

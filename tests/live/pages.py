@@ -26,13 +26,13 @@ def data_in(page: Path) -> dict[str, Any]:
 
 def weights_in(page: Path, place: int) -> dict[str, np.ndarray]:
     """One checkpoint of a page with float32 or float16 weights, value by value."""
-    about = data_in(page)
+    metadata = data_in(page)
     data = zlib.decompress(base64.b64decode(element(page, f"weights-{place}")))
-    width, letter = {"float32": (4, "<f"), "float16": (2, "<e")}[about["weights"]]
+    width, letter = {"float32": (4, "<f"), "float16": (2, "<e")}[metadata["weights"]]
     count = len(data) // width
     values = [struct.unpack(letter, data[i::count])[0] for i in range(count)]
     found, at = {}, 0
-    for name, shape in about["parameters"]:
+    for name, shape in metadata["parameters"]:
         size = int(np.prod(shape))
         found[name] = np.array(values[at : at + size], np.float32).reshape(shape)
         at += size

@@ -103,11 +103,11 @@ def test_all_checkpoints_of_a_finetuned_run_begin_with_its_first(run: Path) -> N
 @pytest.mark.parametrize("weights", ["float16", "int8"])
 def test_losses_are_those_of_pytorch(run: Path, weights: str) -> None:
     """Of this checkpoint, and of one that has the weights of the page."""
-    about = data_in(page(run, f"weights={weights}", "checkpoints=all"))["run"]
-    assert {*about["losses"]} == {"0", "3", "6"}
-    losses = about["losses"]["6"]
+    metadata = data_in(page(run, f"weights={weights}", "checkpoints=all"))["run"]
+    assert {*metadata["losses"]} == {"0", "3", "6"}
+    losses = metadata["losses"]["6"]
     summary = json.loads((run / "summary.json").read_text())
-    assert about["scored_tokens"] == summary["val_tokens"], "all of a short text"
+    assert metadata["scored_tokens"] == summary["val_tokens"], "all of a short text"
     assert losses["float32"] == pytest.approx(summary["val_loss"], abs=1e-5)
     folder = run / "checkpoints/step-000006"
     values = rounded(stored(run, 6), weights)
@@ -123,13 +123,13 @@ def test_losses_are_those_of_pytorch(run: Path, weights: str) -> None:
 
 def test_the_texts_were_not_trained_on(run: Path) -> None:
     opened = open_run(run, "last")
-    about = data_in(page(run))["run"]
+    metadata = data_in(page(run))["run"]
     data = corpus_of(opened.run)
     assert data is not None
     corpus = open_corpus(data)
     trained, held_out = ("".join(text_of(corpus, split)) for split in ("train", "val"))
     for name in ("prompt", "reference"):
-        text = about[name]
+        text = metadata[name]
         assert text in held_out and text not in trained
         assert 0 < len(opened.tokenizer.encode(text)) <= opened.config.model.context_length
 
@@ -148,17 +148,17 @@ def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     settings = ("data=text", "data.path=text.txt", "trainer.max_steps=1")
     rest = [each for each in TINY if not each.startswith(("data", "trainer.max"))]
     succeed("train", "run_dir=text", *rest, *settings, cwd=run.parent)
-    about = data_in(page(run.parent / "text"))["run"]
-    assert about["losses"] and about["prompt"] in text.read_text()
-    assert about["reference"].startswith("Hen 8"), "a whole line of the last tenth"
-    assert about["prompt"] not in about["reference"]
+    metadata = data_in(page(run.parent / "text"))["run"]
+    assert metadata["losses"] and metadata["prompt"] in text.read_text()
+    assert metadata["reference"].startswith("Hen 8"), "a whole line of the last tenth"
+    assert metadata["prompt"] not in metadata["reference"]
     text.unlink()
     done = command("look", "run=text", "html=lost.html", cwd=run.parent)
     *_, note = done.stderr.splitlines()
     assert done.returncode == 0
     assert note.startswith("note: the page has no validation loss") and "text.txt" in note
-    about = data_in(run.parent / "lost.html")["run"]
-    assert about["losses"] == {} and about["prompt"] and about["reference"]
+    metadata = data_in(run.parent / "lost.html")["run"]
+    assert metadata["losses"] == {} and metadata["prompt"] and metadata["reference"]
 
     config = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump({"model": config["model"], "data": None}))

@@ -212,14 +212,14 @@ def test_the_loop_matches_an_explicit_loop(tmp_path: Path, smoothing: float, par
         log_probabilities = model(inputs).log_softmax(-1)[scored]
         true = torch.nn.functional.one_hot(targets[scored], VOCAB)
         wanted = (1 - smoothing) * true + smoothing / VOCAB
-        minimised = -(wanted * log_probabilities).sum(-1).mean()
-        minimised.backward()
+        objective = -(wanted * log_probabilities).sum(-1).mean()
+        objective.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         for group in plain.param_groups:
             group["lr"] = 1e-2 * (7 - step) / 6
         plain.step()
         plain.zero_grad()
-        losses.append(minimised.item())
+        losses.append(objective.item())
     made.fit()
     for name, tensor in weights(made).items():
         torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-6)
