@@ -1,7 +1,7 @@
 """Show the attention of a trained model over any text, or as it formed in training.
 
     python look.py run=latest html=storyteller.html
-    python look.py run=latest text="Once there was a hen." html=hen.html
+    python look.py run=latest text="Once there was a jolly deer." html=deer.html
     python look.py run=latest html=forming.html steps=all
 
 Without a text, a page is written in which the model itself runs; with steps=all, one of the maps
@@ -40,7 +40,7 @@ from data.corpus import Corpus
 from data.tokenizer import Tokenizer
 from data.tokens import Dataset, document_starts
 from inference.corpus import corpus_of
-from inference.opening import OpenRun, each_checkpoint, open_run
+from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from inference.results import open_log
 from live.models import initial_model, replace_values, values_of
 from live.pack import BYTES, check_size, pack, rounded
@@ -67,6 +67,7 @@ class LookConfig:
     run: str
     checkpoint: str
     text: str | None
+    start: str
     steps: str
     name: str | None
     html: str | None
@@ -85,6 +86,7 @@ class LookConfig:
                 "text: is missing; give the text to look at, or html=FILE for a page in which the "
                 "model runs"
             )
+        check_choice("start", self.start, STARTS)
         check_choice("steps", self.steps, ("last", "all"))
         if self.weights is not None:
             check_choice("weights", self.weights, BYTES)
@@ -220,12 +222,16 @@ def loss_on(windows: EvalBatches, model: GPT, tokenizer: Tokenizer) -> float:
 
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     """Log the maps of a text, at the step of `opened` or at those of all checkpoints."""
-    tokens = opened.tokenizer.encode(text)
+    tokenizer, is_bare = opened.tokenizer, config.start == "text"
+    tokens = tokenizer.encode(text) if is_bare else tokenizer.encode_document(text)
+    if added := len(tokens) - len(tokenizer.encode(text)):
+        mark = printable(repr(tokenizer.decode(tokens[:added])))
+        print(f"Put {mark} in front, as in training; start=text leaves it out")
     kept = tokens[: opened.config.model.context_length]
     if len(kept) < len(tokens):
         print(f"Using the first {len(kept)} of {len(tokens)} tokens: the model's context length")
     events = open_events(opened.run.path)
-    tag = f"text: {text[:40]}"
+    tag = f"{'bare ' if is_bare else ''}text: {text[:40]}"
     if len(text) > 40:  # two long texts that begin alike are different probes
         tag += f"… {crc32(text.encode()):08x}"
     entries = []

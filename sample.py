@@ -112,7 +112,7 @@ def show_attention(writer: Writer, config: SampleConfig, console: Console) -> No
     """Write a sample and, after each token, colour the context by what the token before it attended
     to in a head: where the model looked when it chose this token."""
     layer, head = numbers_of(config.show or "")
-    tokenizer, ids = writer.tokenizer, writer.context(config.prompt)
+    tokenizer, ids = writer.tokenizer, writer.tokenizer.encode_document(config.prompt)
     row = Row(tokenizer)
     with (
         record_attention(writer.model) as maps,

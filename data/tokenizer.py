@@ -155,6 +155,11 @@ class Tokenizer:
         marks = self.start_ids or (self.eos_ids[:1] if self.bos_id is None else (self.bos_id,))
         return [*marks] or self.encode("\n"), False
 
+    def encode_document(self, text: str) -> list[int]:
+        """The tokens of a text that begins a document, after those that stand there in training."""
+        start, is_added = self.beginning()
+        return [*(start if is_added or not text else ()), *self.encode(text)]
+
     def with_eos(self) -> Tokenizer:
         """A tokenizer for text in documents: the same one if it has an id that ends them, or is
         imported; otherwise `<|endoftext|>` ends them, with a new id if it is not a special token
@@ -375,6 +380,11 @@ class ImportedTokenizer(Tokenizer):
         """False if it is not known to be so."""
         is_known = self.merging.pattern is not None
         return is_known and all(re.fullmatch(r"\s+|\S+", name) for name in self.in_text)
+
+    def encode_document(self, text: str) -> list[int]:
+        """The tokens of a text that begins a document, after those that stand there in training."""
+        start, is_added = self.beginning()
+        return [*(start if is_added or not text else ()), *self.encode(text)]
 
     def with_eos(self) -> Tokenizer:
         return self

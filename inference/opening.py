@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from common.errors import UserError
+from common.errors import UserError, check_choice
 from common.settings import build
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
@@ -27,6 +27,7 @@ from training.stored import read_settings
 from training.weights import load_model
 
 Config = TypeVar("Config")
+STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,26 @@ class OpenRun:
     model: GPT
     step: int
 
-    def tokens(self, text: str) -> Int[Tensor, " token"]:
-        """The ids of a text. Raises ValueError if it has none, or more than the context."""
-        ids = self.tokenizer.encode(text)
+    def tokens(self, text: str, start: str = "document") -> Int[Tensor, " token"]:
+        """The ids of a text.
+
+        start: "document" puts before them those that begin a document in training; "text" does not.
+
+        Raises ValueError if there are none, or more than the context.
+        """
+        check_choice("start", start, STARTS)
+        encode = self.tokenizer.encode_document if start == "document" else self.tokenizer.encode
+        ids = encode(text)
         most = self.config.model.context_length
         if not 0 < len(ids) <= most:
             raise ValueError(f"text: has {len(ids)} tokens; give one of 1 to {most}")
         return torch.tensor(ids, device=next(self.model.parameters()).device)
 
     @torch.no_grad()
-    def read(self, text: str) -> Reading:
+    def read(self, text: str, start: str = "document") -> Reading:
         """What the model makes of a text, inside of `ablate`, `patch` and `edit` with their
-        changes. Raises ValueError as `tokens` does."""
-        tokens = self.tokens(text)
+        changes. `start` is that of `tokens`, and errors are raised as there."""
+        tokens = self.tokens(text, start)
         with record_attention(self.model, keep="steps") as layers:
             logits = self.model(tokens[None])[0]
         spelled = [self.tokenizer.decode_bytes([token]) for token in tokens.tolist()]

@@ -40,7 +40,7 @@ class Writer:
         device = next(self.model.parameters()).device
         return generate(
             self.model,
-            torch.tensor([self.context(sampling.prompt)], device=device),
+            torch.tensor([self.tokenizer.encode_document(sampling.prompt)], device=device),
             sampling.max_new_tokens,
             num_samples=num_samples,
             temperature=sampling.temperature,
@@ -48,11 +48,6 @@ class Writer:
             top_p=sampling.top_p,
             generator=torch.Generator(device).manual_seed(sampling.seed),
         )
-
-    def context(self, prompt: str) -> list[int]:
-        """The tokens that are continued: those of the prompt, after what begins a document."""
-        start, is_added = self.tokenizer.beginning()
-        return [*(start if is_added or not prompt else ()), *self.tokenizer.encode(prompt)]
 
     def write(self, sampling: SamplingConfig) -> str:
         """One sample as a string, which begins with the prompt."""

@@ -21,29 +21,27 @@ from tensorboard_attention.notebook import Viewer
 WEIGHTS = "float16"
 
 
-def look(run: OpenRun, text: str, live: bool = False) -> Viewer:
+def look(run: OpenRun, text: str, live: bool = False, start: str = "document") -> Viewer:
     """Display the attention maps of a text in a notebook, or with `live` the page in which the
     model runs, and which begins with the text.
 
-        look(open_run(), "Once there was a hen.")
+        look(open_run(), "Once there was a jolly deer named Ben.")
 
-    Raises ValueError for a text without tokens, and with `live` UserError for a model or a
-    tokenizer that a page cannot have.
+    start: that of `OpenRun.read`; in the page a text always begins as in training.
+
+    Raises ValueError for a text without tokens or with more than the context, and with `live`
+    UserError for a model or a tokenizer that a page cannot have.
     """
-    return _live_page(run, text) if live else _maps(run, text)
+    return _live_page(run, text) if live else _maps(run, text, start)
 
 
-def _maps(opened: OpenRun, text: str) -> Viewer:
-    """The maps of the first tokens of `text` that fit the context."""
+def _maps(opened: OpenRun, text: str, start: str) -> Viewer:
     model, tokenizer = opened.model, opened.tokenizer
-    tokens = tokenizer.encode(text)[: model.config.context_length]
-    if not tokens:
-        raise ValueError("text: is empty; give the text to look at")
-    device = next(model.parameters()).device
+    tokens = opened.tokens(text, start)
     with torch.no_grad(), record_attention(model) as maps:
-        model.hidden(torch.tensor([tokens], device=device))
-    spelled = [tokenizer.decode_bytes([token]) for token in tokens]
-    wires = wiring_matrices(model, torch.tensor(tokens))
+        model.hidden(tokens[None])
+    spelled = [tokenizer.decode_bytes([token]) for token in tokens.tolist()]
+    wires = wiring_matrices(model, tokens)
     return show(maps, spelled, title=_name(opened), wiring=wires)
 
 

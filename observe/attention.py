@@ -129,7 +129,9 @@ class AttentionMaps(Callback):
 def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
     """Those of the text whose maps are logged, as many as the model reads."""
     text = config.probe
-    tokens = default_probe(context) if text is None else context.dataset.tokenizer.encode(text)
+    tokens = (
+        default_probe(context) if text is None else context.dataset.tokenizer.encode_document(text)
+    )
     return tokens[: context.model.config.context_length]
 
 

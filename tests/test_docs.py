@@ -18,6 +18,8 @@ from omegaconf import OmegaConf
 
 from common.settings import all_settings
 from configs.cli import choices, read_arguments
+from configs.schema import preset
+from data.corpora import open_corpus
 from tensorboard_attention.scores import SCORES
 from tests.conftest import ROOT, SCRIPTS, settings_of
 
@@ -128,3 +130,23 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
     for page in tmp_path.rglob("*.html"):
         loads = r'<(?:script|link|img)\b[^>]*(?:src|href)="?(?:https?:)?//'
         assert not re.search(loads, page.read_text(encoding="utf-8")), page
+
+
+EXAMPLE = re.compile(r"\b(?:Once there|From a|Long ago)\b[^\"'`<\\\n]*")
+
+
+def examples() -> Iterator[tuple[Path, str]]:
+    """Texts in docs, scripts and pages that a model of the tales is given."""
+    sources = [*ROOT.glob("*.py"), *ROOT.glob("configs/*.yaml"), *ROOT.glob("live/**/*.py")]
+    for path in [*PAGES, *sources, ROOT / "live/static/layout.js"]:
+        for text in EXAMPLE.findall(path.read_text(encoding="utf-8")):
+            yield path, text.partition(" Or let")[0]
+
+
+def test_words_of_examples_are_in_the_default_corpus() -> None:
+    corpus = open_corpus(preset("data", "tales"))
+    known = {*re.findall(r"[a-z]+", " ".join(corpus.training_text()).lower())}
+    found = [*examples()]
+    assert len(found) > 15
+    for path, text in found:
+        assert {*re.findall(r"[a-z]+", text.lower())} <= known, (path, text)

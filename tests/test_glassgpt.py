@@ -45,12 +45,12 @@ def test_a_sample_is_that_of_the_script(tiny: Path, tiny_run: Path) -> None:
 def test_a_reading_is_one_forward_pass_and_has_the_edits(tiny_run: Path) -> None:
     run = glassgpt.open_run(tiny_run)
     text = "Once there"
-    ids = run.tokenizer.encode(text)
+    ids = run.tokenizer.encode_document(text)
     reading = run.read(text)
     with torch.no_grad():
         expected = run.model(torch.tensor([ids]))[0]
     torch.testing.assert_close(reading.logits, expected, atol=1e-5, rtol=0)
-    assert "".join(reading.spelled) == text and reading.tokens.tolist() == ids
+    assert "".join(reading.spelled) == "\n\n" + text and reading.tokens.tolist() == ids
     # A head gathers the values that it attends to: context = weights @ values.
     first = reading.contexts[0][:, 0], reading.maps[0][:, 0, 0]
     assert torch.equal(first[1], torch.ones(2)) and first[0].shape == (2, 8)
@@ -59,7 +59,8 @@ def test_a_reading_is_one_forward_pass_and_has_the_edits(tiny_run: Path) -> None
     with glassgpt.ablate(run.model, [(1, 0)], "zero"):
         assert torch.equal(edited, run.read(text).logits)
     with pytest.raises(ValueError, match="text: has 0 tokens"):
-        run.read("")
+        run.read("", start="text")
+    assert run.read(text, start="text").tokens.tolist() == run.tokenizer.encode(text)
 
 
 def imported(folder: Path) -> subprocess.CompletedProcess[str]:

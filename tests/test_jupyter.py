@@ -29,8 +29,8 @@ CELLS = (
     "import torch\nfrom tensorboard_attention import show\n"
     "show([torch.eye(3).expand(1, 2, 3, 3)], ['a', 'b', 'c'], title='Of any model')",
     "from glassgpt import look, open_run\nopened = open_run('run', 'best')\n"
-    "look(opened, 'Once there was a hen.')",
-    "look(opened, 'Once there was a hen.', live=True)",
+    "look(opened, 'Once there was a jolly deer.')",
+    "look(opened, 'Once there was a jolly deer.', live=True)",
 )
 
 
@@ -77,7 +77,7 @@ def test_maps_and_the_live_page_are_displayed_in_cells(address: str) -> None:
         frames[1].locator("main[data-shown]").wait_for(timeout=120_000)
         assert "hen" in frames[1].locator(".text").first.inner_text()
         frames[2].locator("main[aria-busy=false]").wait_for(timeout=120_000)
-        assert frames[2].locator("textarea").input_value() == "Once there was a hen."
+        assert frames[2].locator("textarea").input_value() == "Once there was a jolly deer."
         for frame in frames:
             sizes = frame.locator("html").evaluate("(html) => [html.scrollHeight, innerHeight]")
             assert 0 <= sizes[1] - sizes[0] <= 4

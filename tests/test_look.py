@@ -79,10 +79,15 @@ def test_the_page_contains_what_was_logged(run: Path) -> None:
     text = "Once there was a hen, and <b>once</b> there was none."
     output = succeed("look", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)
     assert "Wrote hen.html" in output
+    assert r"Put '\n\n' in front" in output
     (entry,) = embedded(run.parent / "hen.html")
     assert entry["step"] == 6
     assert (entry["header"], entry["maps"]) == logged(run, entry["tag"])[6]
-    assert "".join(entry["header"]["tokens"]) == text[: len("".join(entry["header"]["tokens"]))]
+    assert f"\n\n{text}".startswith("".join(entry["header"]["tokens"]))
+    output = succeed("look", "run=run", "text=Once", "start=text", "html=bare.html", cwd=run.parent)
+    assert "in front" not in output
+    (entry,) = embedded(run.parent / "bare.html")
+    assert entry["tag"] == "bare text: Once" and "".join(entry["header"]["tokens"]) == "Once"
 
 
 def test_all_steps_of_the_own_probe_fit_into_a_page(run: Path) -> None:

@@ -102,10 +102,10 @@ def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path
     settings = [each for each in TINY if not each.startswith("data.")]
     succeed("train", *settings, "data=text", "data.path=text.txt", "run_dir=run", cwd=tmp_path)
     opened = open_run(tmp_path / "run")
-    start = Writer(opened.model, opened.tokenizer).context("")
+    start = opened.tokenizer.encode_document("")
     assert start[-1:] == opened.tokenizer.encode("\r\n")
     assert opened.tokenizer.decode(start) in text
-    assert Writer(opened.model, opened.tokenizer).context("A") == opened.tokenizer.encode("A")
+    assert opened.tokenizer.encode_document("A") == opened.tokenizer.encode("A")
     page = json.loads((tmp_path / "run/live/model.json").read_text())["tokenizer"]
     assert (page["start_ids"], page["adds_start"]) == (start, False)
 
@@ -249,7 +249,10 @@ def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown)
     assert "".join(plain.split()) == "".join(visible(writer.write(sampled)).split())
 
-    ids = [*writer.context(sampled.prompt), *(int(step[0]) for step in writer.tokens(sampled))]
+    ids = [
+        *opened.tokenizer.encode_document(sampled.prompt),
+        *(int(step[0]) for step in writer.tokens(sampled)),
+    ]
     with record_attention(opened.model) as maps:
         opened.model(torch.tensor([ids[:-1]]))
     colours = [colour(weight) for weight in maps[1][0, 1, -1].tolist()]

@@ -49,7 +49,7 @@ function textParts(app) {
     rows: 3,
     spellcheck: "false",
     "aria-label": "Text",
-    placeholder: "Type a text, such as: Once there was a hen named Ida. Or let the model write one.",
+    placeholder: "Type a text, such as: Once there was a jolly deer named Ben. Or let the model write one.",
     oninput: () => author.typed(input.value),
     onkeydown: (event) => {
       if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
