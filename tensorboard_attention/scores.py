@@ -1,5 +1,5 @@
 """Head scores: what a head attends to, as one number. `SCORES` is the only list of them, `RULES`
-that of the sentences about heads.
+that of the patterns among them, with the words of the sentences about heads.
 
 `maps` has the shape (batch, head, query, key): for every query, weights over keys that sum to one.
 Queries and keys are the same tokens, except for scores of cross attention. Each function averages
@@ -31,64 +31,6 @@ def mean_distance(maps: np.ndarray) -> np.ndarray:
     return _mean((maps * abs(places[:, None] - places)).sum(-1), maps)
 
 
-def previous_token(maps: np.ndarray) -> np.ndarray:
-    """Share on the token directly before the query (Clark et al. 2019, "What Does BERT Look At?",
-    section 3.1). The first query has none and does not count."""
-    return share(maps, _previous(maps.shape[-1]))
-
-
-def _previous(n: int) -> np.ndarray:
-    return np.eye(n, k=-1, dtype=bool)
-
-
-def first_token(maps: np.ndarray) -> np.ndarray:
-    """Share on the first token, the attention sink (Xiao et al. 2023, "Efficient Streaming Language
-    Models with Attention Sinks"). A causal first query can attend to nothing else, so the first
-    query does not count."""
-    return share(maps, _first(maps.shape[-1]))
-
-
-def _first(n: int) -> np.ndarray:
-    return np.asarray(np.tri(n, k=-1, dtype=bool) & (np.arange(n) == 0))
-
-
-def same_token(maps: np.ndarray) -> np.ndarray:
-    """Share on the query's own position (Clark et al. 2019, section 3.1)."""
-    return share(maps, np.eye(maps.shape[-1], dtype=bool))
-
-
-def nearby(maps: np.ndarray) -> np.ndarray:
-    """Share on the tokens at most NEAR away, which include the query's own (compare the spans of
-    Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers"). Queries that are more than
-    twice as far from the first token count: others have few keys elsewhere."""
-    return share(maps, _near(maps.shape[-1]))
-
-
-def _near(n: int) -> np.ndarray:
-    places = np.arange(n)
-    return np.asarray(abs(places[:, None] - places) <= NEAR) & (places > 2 * NEAR)[:, None]
-
-
-def duplicate_token(maps: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Share on earlier positions with the query's token (Wang et al. 2022, "Interpretability in the
-    Wild", section 3). Queries whose token occurred before count.
-
-    tokens: token ids, shape (batch, key).
-    """
-    return share(maps, _earlier(tokens))
-
-
-def induction(maps: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Share on positions directly after an earlier one with the query's token (Olsson et al. 2022,
-    "In-context Learning and Induction Heads"). Queries whose token occurred before count.
-
-    Most meaningful on a repeated random sequence, where only copying can produce this pattern.
-
-    tokens: token ids, shape (batch, key).
-    """
-    return share(maps, _after(tokens))
-
-
 def share(maps: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Mean total weight on the marked keys. Queries with a marked key count.
 
@@ -105,16 +47,6 @@ def _mean(values: np.ndarray, maps: np.ndarray, counts: np.ndarray | bool = True
     total = (maps.any(-1) & counts).sum((0, 2))
     with np.errstate(invalid="ignore"):  # 0 / 0 if no query counts
         return values.sum((0, 2)) / total.astype(values.dtype)
-
-
-def _earlier(tokens: np.ndarray) -> np.ndarray:
-    """True where an earlier key has the query's token, shape (..., query, key)."""
-    return np.tril(tokens[..., :, None] == tokens[..., None, :], -1)
-
-
-def _after(tokens: np.ndarray) -> np.ndarray:
-    """True where the key before has the query's token, and is earlier; (..., query, key)."""
-    return np.roll(_earlier(tokens), 1, axis=-1)  # the last column is all False
 
 
 def loss_rise(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -136,13 +68,180 @@ def loss_rise_error(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -
         return np.sqrt((apart**2).sum(-1) * n / np.float64(n - 1)) / counts.sum()
 
 
+class Marks(NamedTuple):
+    """Which keys a pattern marks for a query: those for which all of this holds. The live page
+    reads the same fields (live/static/patterns.js)."""
+
+    nearest: int | None = None  # the least distance from the key to the query
+    farthest: int | None = None  # and the largest; negative for later keys
+    after: int = 0  # the first query
+    key: int | None = None  # the only key
+    same: tuple[int, int] | None = None  # (0, -1): the query's token is the one before the key
+    word: bool = False  # that token is a word
+
+    def __call__(self, ids: np.ndarray, words: np.ndarray | None = None) -> np.ndarray:
+        """The marks as booleans, shape (..., query, key).
+
+        ids: token ids, shape (..., token). words: for `word`, booleans of `are_words`.
+        """
+        places = np.arange(ids.shape[-1])
+        apart = places[:, None] - places
+        found = np.broadcast_to(places[:, None] >= self.after, apart.shape)
+        if self.nearest is not None:
+            found = found & (apart >= self.nearest)
+        if self.farthest is not None:
+            found = found & (apart <= self.farthest)
+        if self.key is not None:
+            found = found & (places == self.key)
+        if self.same is None:
+            return found
+        queries, keys = (_shifted(ids, by, -1) for by in self.same)
+        same = (queries[..., :, None] == keys[..., None, :]) & (queries[..., :, None] >= 0)
+        if self.word and words is not None:
+            same &= _shifted(words, self.same[0], False)[:, None]
+        return np.asarray(found & same)
+
+
+def _shifted(values: np.ndarray, by: int, missing: int) -> np.ndarray:
+    """What is `by` places later, along the last axis; `missing` beyond the ends."""
+    places = np.arange(values.shape[-1]) + by
+    is_there = (places >= 0) & (places < len(places))
+    return np.where(is_there, np.roll(values, -by, axis=-1), missing)
+
+
+def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
+    """Whether each token has at least this many letters."""
+    return np.array([sum(map(str.isalpha, token)) >= letters for token in tokens])
+
+
+# Sentences. Of these shares, a head does what its sentence says partly, or does little else.
+PARTLY, MOSTLY = 0.4, 0.7
+FEW = 3  # queries; a pattern that fewer can show may be chance
+CLOSE = 0.75  # of the largest share: patterns with less are not what a head is said to do
+EVEN = 0.8  # of the largest entropy: attention is spread almost evenly
+EXAMPLE = 0.1  # the least weight of an example
+
+
+class Rule(NamedTuple):
+    """A pattern: its score, and the sentence for heads in which that is large. `marks`: where it
+    is, booleans (query, key), from token ids and `are_words`; in cross attention, from the ids of
+    queries and of keys. `interest`: how informative the pattern is, from 0 to 1: where several fit
+    a head, the most informative one is named. `meaning`, `needs`: of its `Score`. `least`: the
+    share, beyond that of even attention, below which a head does not have the pattern. `role`: the
+    label of such a head. `verbs`: what it does, in the singular and the plural."""
+
+    score: str
+    phrase: str
+    role: str
+    verbs: tuple[str, str]
+    interest: float
+    marks: Callable[..., np.ndarray]
+    meaning: str = ""
+    needs: str = "maps"
+    least: float = 0.25
+    counted: str = ""  # of its attention: which queries count, if not all
+    also: str = ""  # what an example has in common, said after it
+
+
+# The only list of patterns.
+RULES = (
+    Rule(
+        "copy",
+        "looks back at earlier mentions of the word that comes next",
+        "copies words",
+        ("copies words", "copy words"),
+        0.99,  # induction is a special case of it, and more informative
+        # Commas and articles come again and again, and are no mentions.
+        Marks(nearest=0, same=(1, 0), word=True),
+        "share of attention on earlier mentions of the next word, over the tokens whose next word "
+        "was mentioned before",
+        needs="targets",
+        counted=" from tokens before such a word",
+        also=", which comes next",
+    ),
+    # Olsson et al. 2022, "In-context Learning and Induction Heads". Most meaningful on a repeated
+    # random sequence, where only copying can produce this pattern.
+    Rule(
+        "induction",
+        "looks at what followed earlier occurrences of the same token",
+        "induction",
+        ("continues repeats (induction)", "continue repeats (induction)"),
+        1,
+        Marks(nearest=0, same=(0, -1)),
+        "share of attention on tokens that followed earlier occurrences of the same token, from "
+        "tokens that occurred before",
+        needs="tokens",
+        counted=" from tokens that occurred before",
+    ),
+    # Wang et al. 2022, "Interpretability in the Wild", section 3.
+    Rule(
+        "duplicate token",
+        "looks back at earlier occurrences of the same token",
+        "finds repeats",
+        ("finds repeats", "find repeats"),
+        1,
+        Marks(nearest=1, same=(0, 0)),
+        "share of attention on earlier occurrences of the same token, from tokens that occurred "
+        "before",
+        needs="tokens",
+        counted=" from tokens that occurred before",
+    ),
+    # Clark et al. 2019, "What Does BERT Look At?", section 3.1.
+    Rule(
+        "previous token",
+        "looks at the token before",
+        "previous token",
+        ("looks one token back", "look one token back"),
+        0.7,
+        Marks(nearest=1, farthest=1),
+        "share of attention on the token directly before",
+    ),
+    # Clark et al. 2019, section 3.1.
+    Rule(
+        "same token",
+        "looks at the token itself",
+        "itself",
+        ("looks at the token itself", "look at the token itself"),
+        0.4,
+        Marks(nearest=0, farthest=0),
+        "share of attention on the query's own position",
+    ),
+    # The attention sink (Xiao et al. 2023, "Efficient Streaming Language Models with Attention
+    # Sinks"). A causal first query can attend to nothing else, so it does not count.
+    Rule(
+        "first token",
+        "rests on the first token",
+        "first token",
+        ("rests on the first token", "rest on the first token"),
+        0.3,
+        Marks(after=1, key=0),
+        "share of attention on the first token (attention sink)",
+    ),
+    # Compare the spans of Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers". Other
+    # queries have few keys that are far away.
+    Rule(
+        "nearby",
+        f"looks nearby, at most {NEAR} tokens away",
+        "nearby",
+        ("looks nearby", "look nearby"),
+        0.2,
+        Marks(nearest=-NEAR, farthest=NEAR, after=2 * NEAR + 1),
+        f"share of attention on tokens at most {NEAR} away, over the tokens that are more than "
+        f"{2 * NEAR} after the first",
+        least=MOSTLY,
+        counted=f" from tokens at more than {2 * NEAR} from the first",
+    ),
+)
+MENTIONS, INDUCTION, DUPLICATE = (rule.marks for rule in RULES[:3])
+
+
 class Score(NamedTuple):
     """One head score. `measure` takes the maps and, if `needs` says so, token ids of shape
     (batch, key), those of a text or random ones, or targets as for `share`. A score that needs
     losses takes these and the numbers of tokens instead of the maps: pattern scores cannot say
     whether the model uses a head.
     `cross`: queries and keys need not be the same tokens. `marks`: of a share, which keys are
-    marked for a query, from the number of tokens and what `measure` takes with the maps."""
+    marked for a query, from token ids or targets."""
 
     name: str
     measure: Callable[..., np.ndarray]
@@ -151,6 +250,18 @@ class Score(NamedTuple):
     cross: bool = False
     unit: str = ""  # of scores that are not shares from 0 to 1
     marks: Callable[..., np.ndarray] | None = None
+
+
+def _share_score(name: str, meaning: str, needs: str, marks: Callable[..., np.ndarray]) -> Score:
+    def measure(maps: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
+        return share(maps, marks(*inputs or (np.arange(maps.shape[-1]),)))
+
+    return Score(name, measure, meaning, needs, marks=marks)
+
+
+def _score_of(rule: Rule) -> Score:
+    marks = np.asarray if rule.needs == "targets" else rule.marks
+    return _share_score(rule.score, rule.meaning, rule.needs, marks)
 
 
 # In the order in which they are shown.
@@ -169,63 +280,18 @@ SCORES = (
         "losses",
         unit="nats per token",
     ),
-    Score(
-        "copy",
-        share,
-        "share of attention on earlier mentions of the next word, over the tokens whose next word "
-        "was mentioned before",
-        "targets",
-        marks=lambda _, targets: targets,
-    ),
-    Score(
-        "induction",
-        induction,
-        "share of attention on tokens that followed earlier occurrences of the same token, from "
-        "tokens that occurred before",
-        "tokens",
-        marks=lambda _, tokens: _after(tokens),
-    ),
-    Score(
-        "duplicate token",
-        duplicate_token,
-        "share of attention on earlier occurrences of the same token, from tokens that occurred "
-        "before",
-        "tokens",
-        marks=lambda _, tokens: _earlier(tokens),
-    ),
-    Score(
+    *map(_score_of, RULES),
+    _share_score(
         "induction, random ids",
-        induction,
         "induction on uniformly random tokens, repeated once; few texts resemble that",
         "random ids",
-        marks=lambda _, tokens: _after(tokens),
+        INDUCTION,
     ),
-    Score(
+    _share_score(
         "duplicate token, random ids",
-        duplicate_token,
         "duplicate token on uniformly random tokens, repeated once",
         "random ids",
-        marks=lambda _, tokens: _earlier(tokens),
-    ),
-    Score(
-        "previous token",
-        previous_token,
-        "share of attention on the token directly before",
-        marks=_previous,
-    ),
-    Score(
-        "first token",
-        first_token,
-        "share of attention on the first token (attention sink)",
-        marks=_first,
-    ),
-    Score("same token", same_token, "share of attention on the query's own position", marks=np.eye),
-    Score(
-        "nearby",
-        nearby,
-        f"share of attention on tokens at most {NEAR} away, over the tokens that are more than "
-        f"{2 * NEAR} after the first",
-        marks=_near,
+        DUPLICATE,
     ),
     Score(
         "entropy",
@@ -239,114 +305,6 @@ SCORES = (
         mean_distance,
         "mean distance in tokens from a query to what it attends to",
         unit="tokens",
-    ),
-)
-
-# Sentences. Of these shares, a head does what its sentence says partly, or does little else.
-PARTLY, MOSTLY = 0.4, 0.7
-FEW = 3  # queries; a pattern that fewer can show may be chance
-CLOSE = 0.75  # of the largest share: patterns with less are not what a head is said to do
-EVEN = 0.8  # of the largest entropy: attention is spread almost evenly
-EXAMPLE = 0.1  # the least weight of an example
-
-
-def mentions(ids: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """The targets of copying in a text: earlier keys with the token after the query, if it is a
-    word. Commas and articles come again and again, and are no mentions.
-
-    words: booleans, shape (token,). See `are_words`.
-    """
-    earlier = np.roll(_earlier(ids) & words[:, None], -1, axis=0)
-    earlier[-1] = False
-    return earlier
-
-
-def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
-    """Whether each token has at least this many letters."""
-    return np.array([sum(map(str.isalpha, token)) >= letters for token in tokens])
-
-
-class Rule(NamedTuple):
-    """The sentence for heads with a large score. `keys`: where this pattern is, booleans (query,
-    key), from token ids and `are_words`; in cross attention, from the ids of queries and of keys.
-    `interest`: how informative the pattern is, from 0 to 1: where several fit a head, the most
-    informative one is named. `least`: the share, beyond that of even attention, below which a head
-    does not have the pattern. `role`: the label of such a head. `verbs`: what it does, in the
-    singular and the plural."""
-
-    score: str
-    phrase: str
-    role: str
-    verbs: tuple[str, str]
-    interest: float
-    keys: Callable[..., np.ndarray]
-    least: float = 0.25
-    counted: str = ""  # of its attention: which queries count, if not all
-    also: str = ""  # what an example has in common, said after it
-
-
-RULES = (
-    Rule(
-        "copy",
-        "looks back at earlier mentions of the word that comes next",
-        "copies words",
-        ("copies words", "copy words"),
-        0.99,  # induction is a special case of it, and more informative
-        mentions,
-        counted=" from tokens before such a word",
-        also=", which comes next",
-    ),
-    Rule(
-        "induction",
-        "looks at what followed earlier occurrences of the same token",
-        "induction",
-        ("continues repeats (induction)", "continue repeats (induction)"),
-        1,
-        lambda ids, _: _after(ids),
-        counted=" from tokens that occurred before",
-    ),
-    Rule(
-        "duplicate token",
-        "looks back at earlier occurrences of the same token",
-        "finds repeats",
-        ("finds repeats", "find repeats"),
-        1,
-        lambda ids, _: _earlier(ids),
-        counted=" from tokens that occurred before",
-    ),
-    Rule(
-        "previous token",
-        "looks at the token before",
-        "previous token",
-        ("looks one token back", "look one token back"),
-        0.7,
-        lambda ids, _: _previous(len(ids)),
-    ),
-    Rule(
-        "same token",
-        "looks at the token itself",
-        "itself",
-        ("looks at the token itself", "look at the token itself"),
-        0.4,
-        lambda ids, _: np.eye(len(ids), dtype=bool),
-    ),
-    Rule(
-        "first token",
-        "rests on the first token",
-        "first token",
-        ("rests on the first token", "rest on the first token"),
-        0.3,
-        lambda ids, _: _first(len(ids)),
-    ),
-    Rule(
-        "nearby",
-        f"looks nearby, at most {NEAR} tokens away",
-        "nearby",
-        ("looks nearby", "look nearby"),
-        0.2,
-        lambda ids, _: _near(len(ids)),
-        least=MOSTLY,
-        counted=f" from tokens at more than {2 * NEAR} from the first",
     ),
 )
 
@@ -414,7 +372,7 @@ def count_queries(
         if score.needs == needs and score.name not in known:
             counts: np.ndarray | bool = True
             if score.marks is not None:
-                marks = score.marks(maps[0].shape[-1], *inputs)
+                marks = score.marks(*inputs or (np.arange(maps[0].shape[-1]),))
                 counts = np.asarray(marks[..., None, :, :].any(-1))
             queries = [(weights.any(-1) & counts).sum((0, 2)).max() for weights in maps]
             found[score.name] = int(max(queries))

@@ -118,7 +118,7 @@ def _patterns(tokens: Sequence[str], key_tokens: Sequence[str] | None, causal: b
     queries, others = np.split(ids, [len(tokens)])
     rules: Sequence[Rule] = RULES if key_tokens is None else CROSS_RULES
     second = are_words(tokens) if key_tokens is None else others
-    keys = np.stack([rule.keys(queries, second) for rule in rules])
+    keys = np.stack([rule.marks(queries, second) for rule in rules])
     even = np.tri(len(tokens)) if causal else np.ones(keys.shape[1:])
     return Patterns(rules, keys, even / even.sum(-1, keepdims=True))
 
@@ -163,14 +163,14 @@ def _texts(
         elif rule < 0:
             found.append((UNKNOWN, "for example, ", "", [ROLES[UNKNOWN], ""]))
         else:
-            score, phrase, name, *_, counted, also = patterns.rules[rule]
-            value, where = values[rule, head], measured.get(score, THIS_TEXT)
+            named = patterns.rules[rule]
+            value, where = values[rule, head], measured.get(named.score, THIS_TEXT)
             degree = "Mostly " if value >= MOSTLY else "Partly " if value < PARTLY else ""
-            text = f"{degree}{phrase}: {value:.2f} of its attention{counted}"
+            text = f"{degree}{named.phrase}: {value:.2f} of its attention{named.counted}"
             text = text[0].upper() + text[1:]
             given = where != THIS_TEXT
-            role = [f"{name} {100 * value:.0f}%", score]
-            found.append((text + f", on {where}" * given, "here " * given, also, role))
+            role = [f"{named.role} {100 * value:.0f}%", named.score]
+            found.append((text + f", on {where}" * given, "here " * given, named.also, role))
     return found
 
 

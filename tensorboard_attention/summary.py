@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
-from tensorboard_attention.scores import SCORES, are_words, count_queries, measure, mentions
+from tensorboard_attention.scores import MENTIONS, SCORES, are_words, count_queries, measure
 from tensorboard_attention.sentences import THIS_TEXT, describe
 from tensorboard_attention.strict import to_json
 from tensorboard_attention.tokens import token_texts
@@ -201,7 +201,7 @@ def _measure(
     """The given scores, and those that can be measured on the maps of a text; and over how many
     queries the latter are means."""
     ids = np.unique(texts, return_inverse=True)[1][None]
-    copied = mentions(ids[0], are_words(texts))[None]
+    copied = MENTIONS(ids[0], are_words(texts))[None]
     found, counts = dict(given), dict[str, int]()
     known = {*given, *(score.name for score in SCORES if is_cross and not score.cross)}
     for needs, inputs in (("maps", ()), ("tokens", (ids,)), ("targets", (copied,))):

@@ -5,17 +5,16 @@
 const SPACES = String.raw`[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+`;
 const AROUND = new RegExp(`^${SPACES}|${SPACES}$`, "g");
 
-// Of each rule, whether a key counts for a query. mentions: whether each token is a word, of three
-// letters or more.
-const RULE_KEYS = {
-  copy: ({ ids, mentions }, query, key) => mentions[query + 1] && ids[query + 1] === ids[key],
-  induction: ({ ids }, query, key) => key > 0 && ids[key - 1] === ids[query],
-  "duplicate token": ({ ids }, query, key) => key < query && ids[key] === ids[query],
-  "previous token": (_, query, key) => key === query - 1,
-  "first token": (_, query, key) => key === 0 && query > 0,
-  "same token": (_, query, key) => key === query,
-  nearby: ({ table: { near } }, query, key) => query > 2 * near && query - key <= near,
-};
+// Twin of Marks: whether a rule marks a key for a query. mentions: whether each token is a word, of
+// three letters or more.
+function isMarked({ ids, mentions }, { nearest, farthest, after, key: only, same, word }, query, key) {
+  const apart = query - key;
+  if (query < after || apart < (nearest ?? -Infinity) || apart > (farthest ?? Infinity)) return false;
+  if (only !== null && key !== only) return false;
+  if (same === null) return true;
+  const [one, two] = [query + same[0], key + same[1]];
+  return ids[one] !== undefined && ids[one] === ids[two] && (!word || mentions[one]);
+}
 
 // What a header of maps says about its heads. table: see patterns.py. weights: of all heads, one
 // causal triangle after the other; heads: how many each layer has.
@@ -38,18 +37,17 @@ export function describeHeads(table, tokens, heads, weights) {
     counts: byName((name) => text.rules.find(({ score }) => score === name)?.queries ?? tokens.length),
     sentences: layers.map((layer) => layer.map(({ sentence }) => sentence)),
     roles: layers.map((layer) => layer.map(({ role }) => role)),
-    overview: tally(table.order, each.map(({ rule }) => rule)),
+    overview: tally(table.rules, each.map(({ rule }) => rule?.score)),
   };
 }
 
-// How many heads follow each rule. order: the names of the rules, in the order of the sentence.
-function tally(order, rules) {
-  const total = `of ${rules.length} heads `;
+// How many heads follow each rule. names: the score of the rule of each head.
+function tally(rules, names) {
+  const total = `of ${names.length} heads `;
   const parts = [];
-  for (const name of order) {
-    const heads = rules.filter((rule) => rule?.score === name);
-    if (!heads.length) continue;
-    parts.push(`${heads.length} ${parts.length ? "" : total}${heads[0].verbs[Number(heads.length > 1)]}`);
+  for (const { score, verbs } of rules) {
+    const count = names.filter((name) => name === score).length;
+    if (count) parts.push(`${count} ${parts.length ? "" : total}${verbs[Number(count > 1)]}`);
   }
   return parts.join(", ") || `None ${total}has a pattern that the scores know`;
 }
@@ -63,7 +61,7 @@ class TextAtHand {
     this.ids = tokens.map((token) => known.get(token) ?? known.set(token, known.size).get(token));
     this.words = tokens.map((token) => /\p{L}/u.test(token));
     this.mentions = tokens.map((token) => /(\p{L}.*){3}/su.test(token));
-    this.rules = table.rules.map((rule) => ({ ...rule, ...this.#find(RULE_KEYS[rule.score]) }));
+    this.rules = table.rules.map((rule) => ({ ...rule, ...this.#find(rule.marks) }));
     this.mostBits = mean(this.n, (query) => Math.log2(query + 1));
   }
 
@@ -75,7 +73,7 @@ class TextAtHand {
     for (let query = 0; query < this.n; query++) {
       const before = keys.length;
       for (let key = 0; key <= query; key++)
-        if (marks(this, query, key)) keys.push(query, key);
+        if (isMarked(this, marks, query, key)) keys.push(query, key);
       if (keys.length > before) queries++;
       even += (keys.length - before) / 2 / (query + 1);
     }

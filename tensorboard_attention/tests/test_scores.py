@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from tensorboard_attention import scores
 from tensorboard_attention.scores import loss_rise, loss_rise_error
 
 LENGTHS = st.integers(2, 12)
+SHARES = {score.name: score.measure for score in scores.SCORES}
 
 
 def uniform(n: int) -> np.ndarray:
@@ -32,22 +32,22 @@ def test_uniform_causal_attention(n: int) -> None:
     maps, shares = uniform(n), 1 / np.arange(1, n + 1)
     assert_allclose(scores.entropy(maps), [np.log2(np.arange(1, n + 1)).mean()])
     assert_allclose(scores.mean_distance(maps), [(n - 1) / 4])
-    assert_allclose(scores.same_token(maps), [shares.mean()])
-    assert_allclose(scores.previous_token(maps), [shares[1:].mean()])
-    assert_allclose(scores.first_token(maps), [shares[1:].mean()])
+    assert_allclose(SHARES["same token"](maps), [shares.mean()])
+    assert_allclose(SHARES["previous token"](maps), [shares[1:].mean()])
+    assert_allclose(SHARES["first token"](maps), [shares[1:].mean()])
 
 
 @given(LENGTHS)
 def test_heads_that_do_one_thing(n: int) -> None:
     """Several heads in one map, each with a single pattern."""
     patterns = {
-        "previous_token": [max(0, query - 1) for query in range(n)],
-        "first_token": [0] * n,
-        "same_token": list(range(n)),
+        "previous token": [max(0, query - 1) for query in range(n)],
+        "first token": [0] * n,
+        "same token": list(range(n)),
     }
     maps = np.concatenate([pointing(targets) for targets in patterns.values()], 1)
     for head, name in enumerate(patterns):
-        assert getattr(scores, name)(maps)[head] == 1
+        assert SHARES[name](maps)[head] == 1
     assert_allclose(scores.entropy(maps), np.zeros(3))
     assert_allclose(scores.mean_distance(maps), [(n - 1) / n, (n - 1) / 2, 0])
 
@@ -58,8 +58,8 @@ def test_what_is_nearby(n: int, causal: bool) -> None:
     maps /= maps.sum(-1, keepdims=True)
     far = range(17, n)
     near = [[maps[0, head, q, max(0, q - 8) : q + 9].sum() for q in far] for head in range(2)]
-    assert_allclose(scores.nearby(maps), np.mean(near, 1))
-    assert np.isnan(scores.nearby(uniform(17))).all()
+    assert_allclose(SHARES["nearby"](maps), np.mean(near, 1))
+    assert np.isnan(SHARES["nearby"](uniform(17))).all()
 
 
 @given(st.integers(2, 8))
@@ -68,21 +68,21 @@ def test_copying_heads_on_a_repeated_sequence(n: int) -> None:
     induction = pointing([*range(n), *(query - n + 1 for query in range(n, 2 * n))])
     duplicate = pointing([*range(n), *(query - n for query in range(n, 2 * n))])
     maps = np.concatenate([induction, duplicate], 1)
-    assert_allclose(scores.induction(maps, tokens), [1, 0])
-    assert_allclose(scores.duplicate_token(maps, tokens), [0, 1])
+    assert_allclose(SHARES["induction"](maps, tokens), [1, 0])
+    assert_allclose(SHARES["duplicate token"](maps, tokens), [0, 1])
     # TransformerLens counts every query, so the same head scores one half there.
     repeats = np.eye(2 * n, k=1 - n)
     assert_allclose((induction[0, 0] * repeats).sum() / induction.sum(), 0.5)
 
 
-@pytest.mark.parametrize("score", [scores.induction, scores.duplicate_token])
-def test_without_a_repeated_token_the_score_is_nan(score: Callable[..., np.ndarray]) -> None:
-    assert np.isnan(score(uniform(4), np.arange(4)[None])).all()
+@pytest.mark.parametrize("name", ["induction", "duplicate token"])
+def test_without_a_repeated_token_the_score_is_nan(name: str) -> None:
+    assert np.isnan(SHARES[name](uniform(4), np.arange(4)[None])).all()
 
 
 def test_texts_of_a_batch_are_averaged() -> None:
     maps = np.concatenate([pointing([0, 0, 0]), pointing([0, 1, 2])])
-    assert_allclose(scores.first_token(maps), [0.5])
+    assert_allclose(SHARES["first token"](maps), [0.5])
 
 
 @pytest.mark.parametrize("score", scores.SCORES, ids=lambda score: score.name)

@@ -11,12 +11,12 @@ import pytest
 
 from live.patterns import pattern_table
 from tensorboard_attention.scores import (
+    MENTIONS,
     RULES,
     SCORES,
     are_words,
     count_queries,
     measure,
-    mentions,
     share,
 )
 from tensorboard_attention.sentences import THIS_TEXT, describe
@@ -31,7 +31,7 @@ NUMBER = re.compile(r"\d\.\d+")
 def measured(maps: list[np.ndarray], tokens: list[str]) -> dict[str, list[np.ndarray]]:
     """The scores of SCORES that are measured on the text at hand, by Python."""
     ids = np.unique(tokens, return_inverse=True)[1]
-    copy = mentions(ids, are_words(tokens))
+    copy = MENTIONS(ids, are_words(tokens))
     return {
         "copy": [share(each, copy) for each in maps],
         **measure("tokens", maps, ids[None]),
@@ -42,7 +42,7 @@ def measured(maps: list[np.ndarray], tokens: list[str]) -> dict[str, list[np.nda
 def counted(maps: list[np.ndarray], tokens: list[str]) -> dict[str, int]:
     """Over how many queries they are means."""
     ids = np.unique(tokens, return_inverse=True)[1]
-    copy = mentions(ids, are_words(tokens))
+    copy = MENTIONS(ids, are_words(tokens))
     found = count_queries("tokens", maps, ids[None]) | count_queries("maps", maps)
     return found | count_queries("targets", maps, copy)
 
@@ -57,7 +57,7 @@ def drawn(seed: int) -> tuple[list[str], list[np.ndarray]]:
     for count in heads:
         scores = random.normal(size=(1, count, n, n)) * random.choice([0.05, 1, 4])
         for head in range(count):
-            rule = RULES[random.integers(len(RULES))].keys(ids, are_words(tokens))
+            rule = RULES[random.integers(len(RULES))].marks(ids, are_words(tokens))
             scores[0, head] += random.choice([0, 2, 5]) * rule
         scores = np.where(np.tri(n, dtype=bool), scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
