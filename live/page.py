@@ -33,9 +33,9 @@ WORKER = (
 SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js", "wiring.js"))
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
-    *("charts", "next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
-    *("circuit", "reasons", "second", "sweep", "streams", "patches", "understanding", "saved"),
-    *("foot", "tour", "layout", "author", "app"),
+    *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
+    *("circuit", "reasons", "second", "sweep", "streams", "patches", "understanding", "foot"),
+    *("tour", "layout", "author", "app"),
 )
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "

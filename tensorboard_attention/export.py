@@ -19,9 +19,9 @@ STATIC = Path(__file__).parent / "static"
 STYLE = "style.css"
 # Each imports only those before it.
 NAMES = """
-    dom colours broken maps source state controls grid viewport running files drawing picture table
-    text words opening choice order panel scores headcurves wiring learned notes theme keys address
-    play save difference inspector compare app
+    dom colours broken maps source state controls grid viewport running picture table text words
+    opening choice order save panel scores headcurves wiring learned notes theme keys address play
+    difference inspector compare app
 """
 MODULES = [f"{name}.js" for name in NAMES.split()]
 # The browser refuses any request that the page makes.

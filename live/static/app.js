@@ -9,6 +9,7 @@ import { arrange, buildParts } from "./layout.js";
 import { anyOff, readFragment, writeFragment } from "./link.js";
 import { changeOf } from "./next.js";
 import { Opening } from "./opening.js";
+import { fileName } from "./save.js";
 import { Study } from "./study.js";
 import { VIEWS } from "./views.js";
 
@@ -44,7 +45,7 @@ export class LivePage extends Inspector {
 
   async begin() {
     this.follow();
-    this.build(1, () => null, (layer, head) => this.switches.toggle([[layer, head]]));
+    this.build(1, (layer, head) => this.switches.toggle([[layer, head]]));
     Object.assign(this, buildParts(this));
     arrange(this);
     this.listen({ x: () => this.switches.toggleHead() });
@@ -190,6 +191,11 @@ export class LivePage extends Inspector {
     if (view !== "change") return;
     const two = [this.maps, this.reading.before.maps];
     this.difference.show(two, ["parts off", "all on"], this.state, [layer, head], focus, cell, this.palette);
+  }
+
+  fileName(which) {
+    const { step, layer, head } = this.state;
+    return fileName(this.data.run.name, step, `L${layer}H${head}`, ...(which ? ["change"] : []));
   }
 
   // Another head was measured: the heads are shown in the order of what is known.

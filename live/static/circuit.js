@@ -11,14 +11,9 @@ export class CircuitLists {
     this.node = el("div", { class: "insight" }, this.title, signedScale(), this.lists);
   }
 
-  get isFilled() {
-    return this.rows !== undefined;
-  }
-
   // promoted, suppressed: [token, what the head adds to its logit].
   show(token, layer, head, promoted, suppressed) {
     this.title.textContent = `If L${layer}H${head} attended to ${tokenLabel(token)} alone, it would make these tokens more or less probable. The numbers are added to their logits. Select another token in the text.`;
-    this.rows = { promoted, suppressed };
     const all = [...promoted, ...suppressed].map(([each, value]) => [tokenLabel(each), value]);
     const rows = contributions(all);
     const part = (name, from, to) => el("section", {}, el("h4", {}, name), bars(rows.slice(from, to)));

@@ -9,7 +9,6 @@ import { writeFragment } from "./link.js";
 import { NextTokens } from "./next.js";
 import { Player } from "./play.js";
 import { Ranking } from "./ranking.js";
-import { saveMenu } from "./saved.js";
 import { Scores } from "./scores.js";
 import { stepTitle } from "./steps.js";
 import { Surprise } from "./surprise.js";
@@ -38,7 +37,6 @@ export function buildParts(app) {
       set: (part) => app.set(part),
       say,
     }),
-    save: saveMenu(app, say),
     tour: new Tour(app),
   };
 }
@@ -107,7 +105,6 @@ function tools(app) {
     { class: "tools line centred" },
     el("button", { type: "button", onclick: () => app.tour.start() }, "Tour"),
     el("button", { type: "button", onclick: copy, title }, "Copy link"),
-    app.save.node,
     copied,
   );
 }

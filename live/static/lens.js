@@ -20,10 +20,6 @@ export class LensTable {
     this.node = el("div", { class: "insight" }, about, this.body, scale, this.readout);
   }
 
-  get isFilled() {
-    return this.cells !== undefined;
-  }
-
   // cells[layer][place]: the most probable tokens there as [token, probability]; layer 0 is the
   // embedding. place: the column that is selected.
   show(tokens, cells, place) {

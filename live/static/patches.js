@@ -137,15 +137,11 @@ export class Patches {
     return kind === "mlp" ? `MLP of layer ${layer}` : `stream ${streamName(layer, this.#layers)}`;
   }
 
-  // [name, share, part] of what was patched, the largest share first.
-  get ranked() {
-    const { shares, parts } = this.heads;
-    const known = shares.map((share, at) => [this.#name(parts[at]), share, parts[at]]);
-    return known.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
-  }
-
+  // The largest share first.
   #showRanking() {
-    const { ranked } = this;
+    const { shares, parts } = this.heads;
+    const ranked = shares.map((share, at) => [this.#name(parts[at]), share, parts[at]]);
+    ranked.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
     this.streams.button.disabled = Boolean(this.heads.busy); // one after the other
     if (!ranked.length) return this.ranking.replaceChildren();
     const at = atOf(ranked[0][2]);
@@ -165,10 +161,6 @@ export class Patches {
     this.heads.button.disabled = Boolean(this.streams.busy);
     this.table.show(this.tokens, this.streams.parts, this.streams.shares);
   }
-
-  get isFilled() {
-    return !this.outcome.hidden;
-  }
 }
 
 // 0 to n.
@@ -177,7 +169,7 @@ function upTo(n) {
 }
 
 // Where a part is patched, as the state has it.
-export function atOf({ places }) {
+function atOf({ places }) {
   return places.length > 1 ? null : places[0];
 }
 

@@ -19,10 +19,6 @@ export class Reasons {
     this.node = el("div", { class: "insight" }, this.title, scale, this.list, this.sum);
   }
 
-  get isFilled() {
-    return this.terms !== undefined;
-  }
-
   // tokens: of the query and of the key. terms: {query, key, value}; they sum to the score.
   show({ layer, head }, [query, key], terms) {
     this.terms = [...terms].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));

@@ -26,7 +26,6 @@ export class Surprise {
   // losses, before: nats by token, NaN for the first; before is null if nothing is off. worst: the
   // loss of a guess among all tokens. place: the token that was picked, or null.
   show(tokens, losses, before, worst, place) {
-    Object.assign(this, { tokens, losses, before });
     const now = meanLoss(losses);
     const change = before ? now - meanLoss(before) : 0;
     this.sum.replaceChildren(

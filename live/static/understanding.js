@@ -37,11 +37,6 @@ export class Understanding {
     this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...this.looks);
   }
 
-  // Whether a look is open, and has been filled.
-  isOpen(part) {
-    return this.looks.some((look) => look.open && look.contains(part.node)) && part.isFilled;
-  }
-
   // A link with a second text shows what comes of it.
   restore({ other }) {
     if (other !== null) this.looks[4].open = true;

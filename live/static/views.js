@@ -71,14 +71,6 @@ export class LiveMaps extends Maps {
     return this.view === "weights" ? [this.weights[at]] : [this.weights[at], this.shown[at]];
   }
 
-  pixel(headIndex, query, key, palette) {
-    const value = this.values(headIndex, query, key)?.at(-1);
-    if (!Number.isFinite(value)) return palette.future;
-    const at = this.row(headIndex, query)[0] + key;
-    if (this.view === "weights") return palette.colours[this.bytes[at]];
-    return (this.signed ? palette.diverging : palette.colours)[this.places[at]];
-  }
-
   legend(palette) {
     const [, , title] = VIEWS[this.view];
     if (this.view === "weights") return super.legend(palette);

@@ -20,10 +20,6 @@ export class Writers {
     this.node = el("div", { class: "insight" }, about, token, signedScale(), this.list, this.sum);
   }
 
-  get isFilled() {
-    return this.parts !== undefined;
-  }
-
   // choices: [id, token] of the tokens that can be explained. parts: [name, value]; they sum to the logit.
   show(choices, id, parts, logit) {
     options(
@@ -33,7 +29,6 @@ export class Writers {
       choices.map(([, token]) => tokenLabel(token)),
     );
     choices.forEach(([, token], i) => (this.select.options[i].textContent = tokenLabel(token)));
-    this.parts = parts;
     const sorted = [...parts].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
     const rest = sorted.splice(MOST_BARS);
     const sum = (some) => some.reduce((all, [, value]) => all + value, 0);

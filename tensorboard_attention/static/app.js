@@ -13,7 +13,7 @@ import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
 import { keyList } from "./keys.js";
 import { Address } from "./address.js";
-import { SaveMenu, subject } from "./save.js";
+import { fileName } from "./save.js";
 import { Compare, names } from "./compare.js";
 import { Player } from "./play.js";
 import { LiveLinks } from "./running.js";
@@ -76,7 +76,7 @@ class App extends Inspector {
         new Picker(i ? "Compared with" : "View", (view) => this.compare.choose(which, view)),
     );
     this.player = new Player(this.pickers, this.store);
-    this.build(2, (which) => new SaveMenu(() => subject(this, which), (text) => this.say(text)));
+    this.build(2);
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
@@ -198,10 +198,17 @@ class App extends Inspector {
     this.drawHead();
   }
 
+  fileName(which) {
+    const { one, two } = this.state;
+    const { run, tag, step } = which === 1 ? two : one;
+    const minus = which === 2 ? ["minus", two.run, two.tag, two.step] : [];
+    return fileName(run, tag, step, `L${this.#headOf(which).join("H")}`, ...minus);
+  }
+
   // The head that a view shows: that of the second can be the twin of that of the first.
-  #headOf(view) {
+  #headOf(which) {
     const { layer, head } = this.state;
-    return view ? this.compare.twinOf(layer, head) : [layer, head];
+    return which === 1 ? this.compare.twinOf(layer, head) : [layer, head];
   }
 
   // The parts that depend on the token in focus.

@@ -3,8 +3,8 @@
 import { el } from "./dom.js";
 import { weightText } from "./broken.js";
 import { tickText } from "./colours.js";
-import { headed } from "./files.js";
 import { Picture } from "./picture.js";
+import { SaveButtons } from "./save.js";
 import { ramp } from "./theme.js";
 
 const SIGNED_TICKS = [-1, -0.25, -0.05, 0, 0.05, 0.25, 1];
@@ -55,11 +55,6 @@ export class Difference {
     const difference = weights[0] - weights[1];
     const [one, two, apart] = [...weights, Math.abs(difference)].map(weightText);
     return `${one} − ${two} = ${Number.isNaN(difference) ? apart : signed(difference, apart)}`;
-  }
-
-  pixel(heads, query, key, palette) {
-    const value = this.weight(heads, query, key);
-    return Number.isFinite(value) ? shade(value, palette) : palette.future;
   }
 
   // Each pixel shows the largest difference in a block of cells.
@@ -115,21 +110,21 @@ export function onScale(value) {
   return (1 + Math.sign(value) * Math.sqrt(Math.abs(value))) / 2;
 }
 
-export function shade(value, { diverging }) {
+function shade(value, { diverging }) {
   return diverging[Math.round(onScale(value) * (diverging.length - 1))];
 }
 
 // Beside the two views: their difference, with the legend and the numbers of the cell.
 export class DifferencePanel {
-  constructor(viewport, { point, pick, moved }, save) {
+  constructor(viewport, { point, pick, moved }, name) {
     this.title = el("h2");
     this.note = el("p", { class: "note small" });
     this.picture = new Picture(viewport, { point, pick, moved });
     this.more = el("p", { class: "more apart small" });
     this.scale = el("div", { class: "scale small" });
     this.shown = el("div", {}, this.picture.node, this.scale, this.more);
-    this.save = save;
-    this.view = el("div", { class: "view" }, headed(this.title, save), this.note, this.shown);
+    this.save = new SaveButtons(this.picture, name).node;
+    this.view = el("div", { class: "view" }, el("div", { class: "apart" }, this.title, this.save), this.note, this.shown);
     this.node = el("section", { class: "panel difference" }, this.view);
   }
 
@@ -142,7 +137,7 @@ export class DifferencePanel {
     this.maps.twinOf = () => twin;
     this.note.textContent = obstacle || (this.maps.isFinite(layer, head) ? "" : UNKNOWN);
     this.shown.hidden = obstacle !== "";
-    this.save?.allow(!obstacle);
+    this.save.hidden = obstacle !== "";
     if (obstacle) return;
     this.picture.show(this.maps, layer, head, focus, cell, palette);
     const scale = this.maps.legend(palette);

@@ -26,12 +26,12 @@ export class Inspector {
     moved: () => this.zoom(1),
   };
 
-  // The parts that both have. count: of views side by side. save(which): the menu of a view, or of the
-  // difference (2). toggle(layer, head): switches a head off, or on.
-  build(count, save = () => null, toggle = null) {
-    const panel = (_, which) => new Panel(this.viewport, this.acts, save(which));
+  // The parts that both have. count: of views side by side. toggle(layer, head): switches a head off,
+  // or on. `fileName(which)` is of what is saved of a view, or of the difference (2).
+  build(count, toggle = null) {
+    const panel = (_, which) => new Panel(this.viewport, this.acts, () => this.fileName(which));
     this.panels = Array.from({ length: count }, panel);
-    this.difference = new DifferencePanel(this.viewport, this.acts, save(2));
+    this.difference = new DifferencePanel(this.viewport, this.acts, () => this.fileName(2));
     this.buttons = new ZoomButtons((factor) => this.zoom(factor));
     this.grid = new Grid((layer, head) => this.turnTo([layer, head]), toggle);
     this.order = new Order((part) => this.sortBy(part));

@@ -118,16 +118,11 @@ export class Maps {
     return !there || !this.broken.has(this.headIndex(layer, head));
   }
 
-  // What is saved of a map: the colours of its cells and their legend, its weights and their columns.
-  pixel(headIndex, query, key, { colours, future }) {
-    const weight = this.weight(headIndex, query, key);
-    return Number.isFinite(weight) ? colours[Math.round(Math.sqrt(weight) * 255)] : future;
-  }
-
   legend({ colours }) {
     return { colours, ticks: TICKS.map((each) => [Math.sqrt(each), tickText(each)]), title: "Attention weight" };
   }
 
+  // What is saved of a weight.
   columns = ["weight"];
 
   values(headIndex, query, key) {

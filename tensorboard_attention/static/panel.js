@@ -2,20 +2,21 @@
 
 import { NOT_FINITE } from "./broken.js";
 import { el } from "./dom.js";
-import { headed } from "./files.js";
 import { sentenceOf } from "./opening.js";
 import { Picture } from "./picture.js";
+import { SaveButtons } from "./save.js";
 import { Words } from "./words.js";
 
 export class Panel {
-  constructor(viewport, { point, pick, moved }, save) {
+  constructor(viewport, { point, pick, moved }, name) {
     this.title = el("h2");
     this.sentence = el("p", { class: "sentence" });
     this.note = el("p", { class: "note small" });
-    this.save = save;
     this.picture = new Picture(viewport, { point, pick, moved });
+    this.save = new SaveButtons(this.picture, name).node;
     this.words = new Words({ point, pick });
-    const parts = [headed(this.title, save), this.sentence, this.note, this.picture.node];
+    const heading = el("div", { class: "heading apart" }, this.title, this.save);
+    const parts = [heading, this.sentence, this.note, this.picture.node];
     this.view = el("div", { class: "view" }, ...parts);
     this.words.node.addEventListener("focusin", ({ target }) => this.#uncover(target));
     this.node = el("section", { class: "panel" }, this.view, this.words.node);
@@ -32,8 +33,7 @@ export class Panel {
     const broken = maps.isFinite(layer, head) ? "" : ` ${NOT_FINITE}`;
     this.note.textContent = there ? maps.header.note + broken : "This model does not have this head.";
     this.sentence.textContent = sentenceOf(maps, layer, head);
-    this.picture.node.hidden = this.words.node.hidden = !there;
-    this.save?.allow(there);
+    this.picture.node.hidden = this.words.node.hidden = this.save.hidden = !there;
     if (!there) return;
     this.picture.show(maps, layer, head, focus, cell, palette);
     this.words.show(maps, layer, head, focus, cell);

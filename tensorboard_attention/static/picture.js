@@ -4,10 +4,9 @@
 import { el, tokenLabel } from "./dom.js";
 import { ZOOM } from "./controls.js";
 import { strike } from "./broken.js";
-import { FAMILY, widest } from "./drawing.js";
 
 const LABEL = 13; // pixels per label
-const FONT = `12px ${FAMILY}`;
+const FONT = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const WIDEST = 120; // pixels of a label; canvases condense wider ones
 const EDGE = 7; // pixels beyond the map, for half a label
 const BESIDE = 300; // pixels of the screen's height for what is above and below the map
@@ -46,7 +45,10 @@ export class Picture {
     if (this.labelled !== maps.texts) {
       this.labelled = maps.texts;
       this.labels = maps.texts.map((token) => tokenLabel(token, 12));
-      this.margin = 8 + Math.min(WIDEST, widest(this.labels));
+      const pen = this.canvas.getContext("2d");
+      pen.font = FONT;
+      const widest = this.labels.reduce((most, label) => Math.max(most, pen.measureText(label).width), 0);
+      this.margin = 8 + Math.min(WIDEST, Math.ceil(widest));
     }
     this.draw();
   }
@@ -72,7 +74,8 @@ export class Picture {
     this.canvas.classList.toggle("zoomed", this.viewport.zoom > 1); // touch then pans instead of scrolling
     const pen = this.canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, ...total);
+    pen.fillStyle = this.palette.ground;
+    pen.fillRect(0, 0, ...total);
     const { x, y, zoom } = this.viewport;
     // Cells per pixel, in each direction.
     const across = Math.ceil(m / zoom / (this.wide * ratio));

@@ -187,14 +187,11 @@ class Tab:
         rows = self[f".panel:not([hidden]) .lists .{way} li[data-place]"]
         return dict(rows.evaluate_all(READ))
 
-    def saved(self, what: str, panel: str = ".panel:not(.difference) >> nth=0") -> Any:
-        """A file of the menu: bytes of a PNG, or text."""
-        menu = self[panel].locator(".save")
-        menu.locator("summary").click()
+    def saved(self, what: str, panel: str = ".panel:not(.difference) >> nth=0") -> bytes:
+        """The picture (PNG) or the table (CSV)."""
         with self.page.expect_download() as found:
-            menu.locator(f"button:has-text('{what}')").click()
-        data = Path(found.value.path()).read_bytes()
-        return data if "PNG" in what else data.decode()
+            self[panel].locator(f".save button:has-text('{what}')").click()
+        return Path(found.value.path()).read_bytes()
 
     def close(self) -> None:
         self.page.context.close()

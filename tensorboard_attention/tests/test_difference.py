@@ -28,17 +28,11 @@ def test_the_difference_of_two_views(logs: Path, open_tab: Callable[..., Tab]) -
     panel = tab[".panel.difference"]
     sync_api.expect(panel.locator("h2")).to_have_text("L1H1 · step 1 minus step 0")
     one, two = (shown_byte(causal_maps(step, n=8)[1][0, 1].numpy()) for step in (1, 0))
-    lines = [*csv.DictReader(io.StringIO(tab.saved("Weights", ".panel.difference")))]
+    lines = [*csv.DictReader(io.StringIO(tab.saved("CSV", ".panel.difference").decode()))]
     assert len(lines) == 36
     for line in lines:
         at = int(line["query"]), int(line["key"])
         assert float(line["difference"]) == pytest.approx(one[at] - two[at], abs=1e-5)
-    # The scores of both.
-    lines = [*csv.DictReader(io.StringIO(tab.saved("Scores", ".panel.difference")))]
-    assert [(line["step"], line["layer"], line["head"]) for line in lines] == [
-        (step, layer, head) for step in "10" for layer in "01" for head in "01"
-    ]
-    assert lines[0]["entropy"] != lines[4]["entropy"]
     # The readout of a cell.
     canvas = panel.locator("canvas")
     box = canvas.bounding_box()
@@ -67,12 +61,7 @@ def test_texts_that_differ_have_no_difference(logs: Path, open_tab: Callable[...
     assert panel.locator("canvas").is_hidden()
     for map_of_one in (".panel >> nth=0", ".panel >> nth=1"):
         assert in_view(tab[map_of_one].locator("canvas"))
-    items = {
-        i: [each.is_enabled() for each in tab[f".save >> nth={i}"].locator("button").all()]
-        for i in range(3)
-    }
-    assert items == {0: [True] * 4, 1: [True] * 4, 2: [False, False, False, True]}
-    assert tab.saved("Scores", ".panel.difference").startswith("run,probe,step,")
+    assert panel.locator(".save").is_hidden() and tab[".save >> nth=0"].is_visible()
 
 
 def test_a_head_that_one_model_lacks_has_no_difference(

@@ -107,9 +107,9 @@ class Live:
         return look
 
     def saved(self, what: str) -> bytes:
-        self[".save summary"].click()
+        """The picture (PNG) or the table (CSV) of the map."""
         with self.page.expect_download() as found:
-            self[f".save button:has-text('{what}')"].click()
+            self[f".panel:not(.difference) .save button:has-text('{what}')"].click()
         return Path(found.value.path()).read_bytes()
 
     def close(self) -> None:

@@ -273,8 +273,6 @@ def test_patching_in_the_page(site: str, browser: sync_api.Browser, tiny_run: Pa
     live.press("Enter")
     live[".outcome td[aria-current]"].wait_for()
     assert shown(live, f"{bar} >> b") == shown(live, ".outcome td[aria-current]")
-    assert live.saved("Patched (CSV)").count(b"\n") == 7
-    assert live.saved("Stream (SVG)").startswith(b"<svg")
     before = live[".outcome"].inner_text().split("Measured")[0]
     live.page.wait_for_url("**&at=*")
     again = Live(browser, live.page.url)

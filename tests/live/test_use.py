@@ -314,25 +314,13 @@ def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, wid
     live.close()
 
 
-def test_the_menu_offers_what_is_shown(live: Live) -> None:
-    live[".save summary"].click()
-    assert live[".save button:has-text('Next tokens (SVG)')"].is_visible()
-    assert live[".save button:has-text('Layers')"].first.is_hidden()
-    live[".save summary"].click()
-    live.open("What each layer would say")
-    live[".save summary"].click()
-    assert live[".save button:has-text('Layers')"].first.is_visible()
-
-
 @pytest.mark.long
 def test_the_heads_are_ranked_by_what_they_are_worth_here(live: Live) -> None:
     live.type(TEXT)
     live["button:has-text('Rank the heads')"].click()
     live[".ranking button:has-text('Rank')"].wait_for()
-    rows = csv.DictReader(io.StringIO(live.saved("Scores").decode()))
-    order = sorted(rows, key=lambda row: -float(row["importance here"]))
-    shown = [text.split()[0] for text in live[".grid .head .caption"].all_inner_texts()]
-    assert shown == [f"L{row['layer']}H{row['head']}" for row in order]
+    rises = [float(text.split()[1]) for text in live[".grid .head .caption"].all_inner_texts()]
+    assert len(set(rises)) > 1 and rises == sorted(rises, reverse=True)
     live.type(TEXT + " x")
     assert live[".sorting select"].input_value() == ""
 
@@ -345,7 +333,7 @@ def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path)
     for view, column in (("weights", "weight"), ("moved", "moved"), ("scores", "score")):
         live[".views select"].select_option(view)
         live.settled()
-        for row in csv.DictReader(io.StringIO(live.saved("Weights").decode())):
+        for row in csv.DictReader(io.StringIO(live.saved("CSV").decode())):
             assert math.isfinite(float(row[column]))
             weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
             assert float(row["weight"]) == pytest.approx(weight, abs=1e-5)
@@ -375,11 +363,6 @@ def test_looks_inside(live: Live) -> None:
     live.settled()
     circuit = live.open("What this head writes")
     assert circuit.locator(".bars li").count() == 10
-    titles = {"Layers": "each layer", "Parts": "adds", "OV circuit": "the head", "Score": "query"}
-    for what, title in titles.items():
-        assert title in live.saved(f"{what} (SVG)").decode()
-    assert live.saved("Score (PNG)").startswith(b"\x89PNG")
-    assert live.saved("Layers (CSV)").decode().count("\n") > 5
 
 
 @pytest.mark.long
@@ -437,7 +420,6 @@ def test_hostile_tokens_are_text(live: Live) -> None:
     live.open("What each layer would say")
     live.open("What this head writes")
     assert live["img"].count() == 0 and live.page.title() == title
-    live.saved("Map (SVG)")
 
 
 @pytest.mark.long
