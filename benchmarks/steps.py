@@ -61,7 +61,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
     parser.add_argument("--warm-up", type=int, default=20, help="steps; default: %(default)s")
-    parser.add_argument("--peak-tflops", type=float, help="of the device, if it is unknown")
     arguments = parser.parse_args()
     if arguments.nanogpt is None:
         compare_devices(arguments.rounds, arguments.warm_up, arguments.steps)
@@ -74,16 +73,13 @@ def main() -> None:
         return tokens / harness.in_child(__file__, side, *how, arguments.nanogpt.resolve())
 
     rates = harness.in_turn((PEER, *task.sides), range(arguments.rounds), rate)
-    peak = arguments.peak_tflops or known_peak(arguments.device, task.is_fast)
     rows = []
     for side, found in rates.items():
         by_round = [ours / theirs for ours, theirs in zip(found, rates[PEER], strict=True)]
         ratio = f"{median(by_round):.2f}"
-        flops = median(found) * flops_per_token(task, side) / 1e12
-        share = [f"{flops / peak:.1%}"] if peak else []
         name = side if task.is_fast or side == PEER or side in AUTO else f"{side}, float32"
-        rows.append([name, harness.spread(found, ",.0f"), ratio, *share])
-    harness.print_table(("", "tokens/s", "ratio", *(["share of the peak"] if peak else [])), rows)
+        rows.append([name, harness.spread(found, ",.0f"), ratio])
+    harness.print_table(("", "tokens/s", "ratio"), rows)
 
 
 def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
@@ -104,25 +100,6 @@ def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
         for device, found in rates.items()
     ]
     harness.print_table(("device", "tokens/s", "ratio"), rows)
-
-
-def known_peak(device: str, in_16_bits: bool) -> float | None:
-    import torch
-
-    from observe.peaks import find_peak
-
-    peak = find_peak(torch.device(device), in_16_bits)
-    return None if peak is None else peak / 1e12
-
-
-def flops_per_token(task: Task, side: str) -> int:
-    import torch
-
-    from model import GPT
-
-    config = harness.configure(task.shape, *task.sides.get(side, harness.GPT2_BLOCK))
-    with torch.device("meta"):
-        return GPT(config.model, task.shape.vocab_size).flops_per_token
 
 
 def child(side: str, name: str, device: str, warm_up: int, n_steps: int, checkout: str) -> float:

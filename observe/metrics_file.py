@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from common.files import fsync, replace_lines
 from observe.context import RunContext
 from observe.measured import Measured
-from observe.speed import speeds
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
@@ -27,15 +26,14 @@ class MetricsFile(Callback):
 
     def __init__(self, context: RunContext, measured: Measured) -> None:
         self.measured = measured
-        self.path, self.context = context.folder / "metrics.jsonl", context
+        self.path = context.folder / "metrics.jsonl"
 
     def on_start(self, trainer: Trainer) -> None:
         self.first_step = step = trainer.state.step
         self._keep(lambda line: line["step"] <= step)
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        speed = speeds(trainer, self.context.model, metrics.tokens_per_second)
-        self._append(trainer.state.step, {**asdict(metrics), **speed})
+        self._append(trainer.state.step, asdict(metrics))
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step

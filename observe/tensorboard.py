@@ -18,7 +18,6 @@ from observe.context import RunContext
 from observe.figures import token_label
 from observe.hparams import hyperparameters, result
 from observe.measured import Measured
-from observe.speed import speeds
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class TensorBoard(Callback):
         self.writer.add_text("settings", preformatted(settings), trainer.state.step)
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        self._add(step_scalars(self.context, trainer, metrics), trainer.state.step)
+        self._add(step_scalars(metrics), trainer.state.step)
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
@@ -96,16 +95,14 @@ class TensorBoard(Callback):
             self.writer.add_scalar(tag, value, step)
 
 
-def step_scalars(context: RunContext, trainer: Trainer, metrics: StepMetrics) -> dict[str, float]:
+def step_scalars(metrics: StepMetrics) -> dict[str, float]:
     """What was measured of a step, by tag."""
-    speed = speeds(trainer, context.model, metrics.tokens_per_second)
     return {
         "loss/train": metrics.train_loss,
         "loss_bpb/train": metrics.train_bpb,
         "optimizer/lr": metrics.lr,
         "optimizer/grad_norm": metrics.grad_norm,
         "speed/tokens_per_second": metrics.tokens_per_second,
-        **{f"speed/{name}": value for name, value in speed.items()},
     }
 
 

@@ -19,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from common.errors import print, visible
 from observe.context import RunContext
 from observe.measured import Measured
-from observe.speed import shown_speed
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
@@ -84,8 +83,8 @@ class Terminal(Callback):
             self.bar.start()
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        speed = shown_speed(trainer, self.context.model, metrics.tokens_per_second)
-        self.shown = f"loss {metrics.train_loss:.3f}  {metrics.train_bpb:.3f} bpb  {speed}"
+        loss, bpb, speed = metrics.train_loss, metrics.train_bpb, metrics.tokens_per_second
+        self.shown = f"loss {loss:.3f}  {bpb:.3f} bpb  {speed:,.0f} tokens/s"
 
     def on_step(self, trainer: Trainer) -> None:
         is_measured = trainer.is_due(trainer.config.log_every)
@@ -144,11 +143,10 @@ class Terminal(Callback):
             seconds = duration(summary.seconds)
             self.console.print(f"  {result}, in {seconds}: {self.context.folder}")
             return
-        speed = shown_speed(trainer, self.context.model, summary.tokens_per_second)
         self.console.print(
             f"Validation  {result} ({summary.val_tokens:,} tokens)\n"
             f"Trained     {summary.steps:,} steps, {summary.tokens:,} tokens "
-            f"in {duration(summary.seconds)} ({speed})\n"
+            f"in {duration(summary.seconds)} ({summary.tokens_per_second:,.0f} tokens/s)\n"
             f"Run         {self.context.folder}\n\nSample:\n"
         )
         self.console.print(self.measured.sample(step).strip("\n"), soft_wrap=False)

@@ -30,7 +30,6 @@ class TrainerConfig:
     device: str  # checked by `choose_device`
     precision: str
     compile: bool
-    peak_tflops: float | None
     activation_checkpointing: bool
 
     def __post_init__(self) -> None:
@@ -51,8 +50,6 @@ class TrainerConfig:
             )
         check_range("max_grad_norm", self.max_grad_norm, above=0)
         check_choice("precision", self.precision, PRECISIONS)
-        if self.peak_tflops is not None:
-            check_range("peak_tflops", self.peak_tflops, above=0, most=1e9)
 
     def check_ranks(self, world_size: int) -> None:
         """Raise UserError if so many ranks cannot share a batch, which each of them splits into

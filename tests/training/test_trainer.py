@@ -62,7 +62,6 @@ CONFIG = TrainerConfig(
     device="cpu",
     precision="fp32",
     compile=False,
-    peak_tflops=None,
     activation_checkpointing=False,
 )
 MUON = preset("optimizer", "muon", warmup_steps=0)
