@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float64, Int, Int64, UInt
 from torch import Tensor
 
-FindStarts = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
+FindDocuments = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
 
 
 class Batches:
@@ -24,9 +24,9 @@ class Batches:
 
     In each epoch, consecutive windows start at a random first token, so that over many epochs every
     token occurs at every position; up to two windows of tokens at the ends are left out. The order
-    takes 8 bytes a window. With `find_starts`, this is where windows are before they move.
+    takes 8 bytes a window. With `find_documents`, this is where windows are before they move.
 
-    find_starts: gives the first token of every document in a stretch of tokens that begins with
+    find_documents: gives the first token of every document in a stretch of tokens that begins with
         one (`data.tokens.document_starts`). A window then moves back to the newest document that
         begins at most half a window before it, and starts with the token before that document, as
         in evaluation (`EvalBatches`). Half of a document without its beginning teaches little about
@@ -39,7 +39,7 @@ class Batches:
         batch_size: int,
         context_length: int,
         seed: int,
-        find_starts: FindStarts | None = None,
+        find_documents: FindDocuments | None = None,
     ) -> None:
         """Raises ValueError if `tokens` is shorter than one window and its targets."""
         if len(tokens) <= context_length:
@@ -47,7 +47,7 @@ class Batches:
         self._tokens = tokens
         self._batch_size = batch_size
         self._seed = seed
-        self._find_starts = find_starts
+        self._find_documents = find_documents
         self._span = np.arange(context_length + 1)
         # One window fewer than would fit, to leave room for the random first token.
         self._n_windows = max(1, (len(tokens) - 1) // context_length - 1)
@@ -61,16 +61,16 @@ class Batches:
         for epoch in np.unique(epochs):
             mine = epochs == epoch
             starts[mine] = self._starts(int(epoch))[places[mine]]
-        if self._find_starts:
+        if self._find_documents:
             starts = np.array([self._with_document(start) for start in starts.tolist()])
         windows = self._tokens[starts[:, None] + self._span]
         return _tensor(windows[:, :-1]), _tensor(windows[:, 1:])
 
     def _with_document(self, start: int) -> int:
         """The first token of the window from `start` on, moved back to the start of a document."""
-        assert self._find_starts is not None
+        assert self._find_documents is not None
         earliest = max(0, start - (len(self._span) - 1) // 2)
-        found = self._find_starts(self._tokens[earliest : start + 2])
+        found = self._find_documents(self._tokens[earliest : start + 2])
         # The first one found is the start of the stretch, which need not begin with a document.
         return start if found is None or len(found) < 2 else earliest + int(found[-1]) - 1
 

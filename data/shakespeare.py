@@ -1,7 +1,7 @@
 """Tiny Shakespeare: 1.1 MB of plays, downloaded once, or a local copy.
 
-Promises: the text has the SHA-256 of the settings, and only a verified file is ever cached. Knows
-nothing of tokens; `data.text` reads and splits the file.
+Promises: the text has the SHA-256 of the settings, and only a verified file is ever cached.
+`data.text` reads and splits the file.
 """
 
 from __future__ import annotations

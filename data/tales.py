@@ -7,7 +7,7 @@ expectation.
 
 Promises: the same seed gives the same bytes on every platform and Python version, because a choice
 depends only on `random.Random(seed).random()`, whose sequence Python guarantees, and on integer
-weights. Knows nothing of tokens, files or caches.
+weights.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ Those that the project offers are tiktoken's; that of a converted model is run b
 `tokenizers`, as it came. Text that spells a special token is encoded as plain text, never as the
 token. Decoding the tokens of any Unicode text returns that text, unless an imported tokenizer
 normalizes it or adds a space. Loading a saved tokenizer needs no network and executes nothing.
-Knows nothing of corpora: training takes any iterable of text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Generating tokens one by one.
 
 Promises: the tokens that full passes over the window would give; any prompt length; the same state
-of the random generator gives the same tokens. Knows nothing of text or of tokenizers.
+of the random generator gives the same tokens.
 
 Beyond the context length C: with n tokens so far, the model sees all of them while n <= C, and
 after that only those from position `window_start(n, C)` on. Whenever the window is full, its oldest

@@ -1,7 +1,6 @@
 """Keys and values of earlier tokens, cached for the tokens that follow.
 
 Promises: memory for one whole window is allocated at the start; appending copies only what is new.
-Knows nothing of how the tokens are chosen or of what happens when the window is full.
 """
 
 from __future__ import annotations

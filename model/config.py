@@ -1,8 +1,7 @@
 """What a model is: its sizes and its design choices, checked when they are set.
 
-Promises: a `ModelConfig` that exists can be built. Knows nothing of Hydra, of vocabularies or of
-how a model is trained. Its defaults are in configs/model/; those here are what models of other
-formats have.
+Promises: a `ModelConfig` that exists can be built. Its defaults are in configs/model/; those here
+are what models of other formats have.
 """
 
 from __future__ import annotations

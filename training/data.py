@@ -32,11 +32,13 @@ def training_data(dataset: Dataset, config: Any) -> TrainingData:
     """What a run with the settings `config` (its `trainer`, `model`, `data` and `seed`) reads."""
     size, length = config.trainer.batch_size, config.model.context_length
     document_end = config.data.document_end
-    find_starts = partial(document_starts, tokenizer=dataset.tokenizer, document_end=document_end)
-    starts = find_starts(dataset.val)
+    find_documents = partial(
+        document_starts, tokenizer=dataset.tokenizer, document_end=document_end
+    )
+    starts = find_documents(dataset.val)
     whole = EvalBatches(dataset.val, length, size, starts, bits=dataset.val_bits)
     return TrainingData(
-        Batches(dataset.train, size, length, config.seed, find_starts if document_end else None),
+        Batches(dataset.train, size, length, config.seed, find_documents if document_end else None),
         whole.part(config.trainer.scored_tokens(size * length)),
         whole.part(n_tokens(config.trainer.final_eval_tokens)),
         torch.from_numpy(dataset.tokenizer.token_bytes),

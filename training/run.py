@@ -19,7 +19,7 @@
     lock             held by the process that trains
 
 A folder with a config.yaml is a run. It is made under another name and renamed when it is whole,
-and it holds no links. Knows nothing of what the settings mean.
+and it holds no links.
 """
 
 from __future__ import annotations

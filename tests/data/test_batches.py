@@ -94,11 +94,13 @@ def test_windows_begin_with_a_document_that_begins_shortly_before(
     n = context_length + spare
     tokens = np.array([2 * place + (place in ends) for place in range(n)], np.uint16)
 
-    def find_starts(stretch: np.ndarray) -> np.ndarray:
+    def find_documents(stretch: np.ndarray) -> np.ndarray:
         return np.array([0, *(i for i in range(1, len(stretch)) if stretch[i - 1] % 2)])
 
     plain, _ = Batches(tokens, 5, context_length, seed=1)(step)
-    inputs, targets = Batches(tokens, 5, context_length, seed=1, find_starts=find_starts)(step)
+    inputs, targets = Batches(tokens, 5, context_length, seed=1, find_documents=find_documents)(
+        step
+    )
     for before, row, target in zip(plain.tolist(), inputs.tolist(), targets.tolist(), strict=True):
         expected = start = before[0] // 2
         for place in range(start, max(-1, start - context_length // 2 - 1), -1):
