@@ -30,7 +30,7 @@ from zlib import crc32
 
 import torch
 
-from common.errors import UserError, check_choice, check_folder, print, printable
+from common.errors import UserError, check_choice, check_folder, pluralize, print, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from configs.cli import run_script
@@ -283,7 +283,7 @@ def about(opened: OpenRun) -> str:
     """A line on the run: its model, data, loss and date, as far as they are known."""
     model = opened.config.model
     parts = [
-        f"{model.n_layers} layers of {model.n_heads} heads, "
+        f"{pluralize(model.n_layers, 'layer')} of {pluralize(model.n_heads, 'head')}, "
         f"{opened.model.n_parameters:,} parameters",
     ]
     if data := corpus_of(opened.run):

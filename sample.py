@@ -87,6 +87,8 @@ def write(writer: Writer, config: SampleConfig, source: str = "") -> None:
         print_samples(writer, config, source)
     else:
         print(source, file=sys.stderr)
+        legend = "the bluer a token, the more of its attention went there before the bold one came"
+        print(f"{config.show}: {legend}", file=sys.stderr)
         show_attention(writer, config, console)
 
 
@@ -144,7 +146,9 @@ def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:
     """Print the first sample while it is generated, then the others of the same batch."""
     others: list[list[str]] = []
     beginning = "--- 1 ---\n" + config.prompt if config.num_samples > 1 else config.prompt
+    is_empty = not config.prompt
     for first, *rest in writer.stream(config, config.num_samples):
+        is_empty = is_empty and not first.strip()
         if source:
             print(source, file=sys.stderr)
             source = ""
@@ -152,6 +156,8 @@ def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:
         beginning = ""
         others.append(rest)
     print()
+    if is_empty and config.num_samples == 1:
+        print("note: the sample is empty: the model ended the document at once", file=sys.stderr)
     for number, pieces in enumerate(zip(*others, strict=True), start=2):
         print(f"--- {number} ---\n{config.prompt}{''.join(pieces)}")
 

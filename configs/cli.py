@@ -237,8 +237,8 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     if "multirun" in given and (script != "train" or "LOCAL_RANK" in os.environ):
         raise UserError("-m: only train.py can sweep, without torchrun")
     types = all_settings(kind)
-    for override in overrides:
-        _check_form(override, types, kind)
+    for before, override in zip(["", *overrides], overrides, strict=False):
+        _check_form(override, before, types, kind)
     flags = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
@@ -311,7 +311,7 @@ def overridden() -> list[str]:
     return [setting_name(override) for override in HydraConfig.get().overrides.task]
 
 
-def _check_form(override: str, types: Mapping[str, Any], kind: type) -> None:
+def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type) -> None:
     """Raise UserError unless this is setting=value in UTF-8, and the setting or group exists."""
     name = setting_name(override)
     try:
@@ -319,7 +319,10 @@ def _check_form(override: str, types: Mapping[str, Any], kind: type) -> None:
     except UnicodeEncodeError:
         raise UserError(f"{name}: is not UTF-8; convert it to UTF-8") from None
     if not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
-        raise UserError(f"{override}: must have the form setting=value; --help lists the settings")
+        problem = f"{override}: must have the form setting=value"
+        if types.get(setting_name(before)) in (str, str | None):
+            raise UserError(f'{problem}; put a text with spaces in quotes: "{before} {override}"')
+        raise UserError(f"{problem}; --help lists the settings")
     is_group = (CONFIGS / name.partition("@")[0]).is_dir()
     if not (name in types or is_group or name.startswith("hydra")):
         raise UserError(no_such_setting(name, kind))

@@ -47,7 +47,8 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
     except ValueError as error:
         raise UserError(str(error)) from error
     return (
-        f"Wrote {target}: {ARCHITECTURES[family(model)]}, from {opened.checkpoint}. In Python:\n"
+        f"Wrote {target}: {ARCHITECTURES[family(model)]}, from {opened.checkpoint}. In Python, "
+        "after pip install transformers:\n"
         f"  AutoModelForCausalLM.from_pretrained({str(target)!r})"
     )
 

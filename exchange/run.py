@@ -14,7 +14,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from common.errors import UserError
+from common.errors import UserError, pluralize
 from common.files import fsync, replace_folder
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig, fixed_tokenizer
 from exchange.config import read_config
@@ -39,7 +39,8 @@ def to_run(
     except ValueError as error:
         raise UserError(f"source: {source}: {error}") from error
     return (
-        f"Wrote {target}: {model.n_layers} layers of {model.n_heads} heads, "
+        f"Wrote {target}: {pluralize(model.n_layers, 'layer')} of "
+        f"{pluralize(model.n_heads, 'head')}, "
         f"{sum(map(torch.numel, weights.values())):,} parameters, {found.vocab_size:,} tokens."
     )
 

@@ -49,8 +49,11 @@ class SamplingConfig:
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Raise ValueError, naming the argument, unless `generate` can use all three."""
-    if temperature != 0:  # which is greedy; between 0 and 1e-6, logits would overflow
-        check_range("temperature", temperature, least=1e-6)
+    if not (temperature == 0 or 1e-6 <= temperature < math.inf):  # logits would overflow
+        raise ValueError(
+            f"temperature: {temperature} is out of range; give 0 for the likeliest token, or at "
+            "least 1e-06"
+        )
     if top_k is not None:
         check_range("top_k", top_k, 1, 2**31 - 1)
     if top_p is not None:

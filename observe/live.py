@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, printable
+from common.errors import UserError, pluralize, printable
 from common.files import real_path, replace_lines, replace_text
 from data.tales import Tales
 from live.models import values_of
@@ -113,7 +113,8 @@ def described(context: RunContext) -> dict[str, Any]:
         prompt, reference = texts_of_tokens(context.dataset.val, tokenizer, length)
     run: dict[str, Any] = {
         "name": printable(context.config.name or real_path(context.folder).name),
-        "about": f"{model.config.n_layers} layers of {model.config.n_heads} heads, "
+        "about": f"{pluralize(model.config.n_layers, 'layer')} of "
+        f"{pluralize(model.config.n_heads, 'head')}, "
         f"{model.n_parameters:,} parameters; data: {context.config.data.name}",
         "prompt": prompt,
         "reference": reference,

@@ -54,6 +54,13 @@ def read(arguments: list[str], script: str = "train") -> list[str]:
     return [each for each in given if not each.startswith(("hydra.", "+hydra.", "--"))]
 
 
+def test_a_text_without_quotes() -> None:
+    with pytest.raises(UserError, match=r'upon: .* in quotes: "prompt=Once upon"$'):
+        read(["prompt=Once", "upon"], "sample")
+    with pytest.raises(UserError, match=r"upon: must have the form setting=value; --help"):
+        read(["seed=1", "upon"], "sample")
+
+
 @pytest.mark.parametrize("group", ["data", "tokenizer", "model", "optimizer"])
 def test_every_option_of_every_group_builds(group: str) -> None:
     assert options(group)
