@@ -65,12 +65,12 @@ def load_dataset(
     `open_corpus`. The tokenizer of the tokens knows what a model that is trained on them can begin
     with, and what ends a document.
 
-    say: is called with what is read, and with what was found in it.
+    say: is called with what is read, with what was found in it, and before what can take long.
     """
     corpus = open_corpus(config, trusted)
     if corpus.description:
         say(printable(corpus.description))
-    dataset = prepare(corpus, tokenizer, cache_dir, context_length, splits)
+    dataset = prepare(corpus, tokenizer, cache_dir, context_length, splits, say)
     if dataset.report:
         say(dataset.report)
     if len(dataset.train):

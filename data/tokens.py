@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from data.corpus import SPLITS, Corpus
 from data.encoding import Dataset, read_tokens, separator, write_tokens
 from data.patterns import BPE, cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
+
+Say = Callable[[str], object]
 
 FORMAT = 4  # part of every key in the cache; increment it when the files change
 # Where a text can be taken up, best first: after a line, a sentence, any character.
@@ -43,11 +45,13 @@ def prepare(
     cache_dir: str | Path,
     context_length: int,
     splits: tuple[str, ...] = SPLITS,
+    say: Say = lambda _line: None,
 ) -> Dataset:
     """Encode `corpus`, or find it encoded in `cache_dir`.
 
     tokenizer: a config (bpe is trained once, on the training split), or a tokenizer.
     splits: those that must have at least `context_length` + 1 tokens.
+    say: is called before what can take long, with what it is.
 
     Raises UserError if one has fewer, or if the tokenizer or the cache folder is not available;
     nothing new is then left on disk.
@@ -58,8 +62,8 @@ def prepare(
     if not existing.is_dir():  # before a tokenizer is trained
         raise UserError(f"cache_dir: {existing} is a file; choose another folder")
     try:
-        tokenizer = _find_tokenizer(corpus, tokenizer, cache, new)
-        dataset = _find_tokens(corpus, tokenizer, cache, new)
+        tokenizer = _find_tokenizer(corpus, tokenizer, cache, new, say)
+        dataset = _find_tokens(corpus, tokenizer, cache, new, say)
         check_length(dataset, context_length, splits)
     except UserError:
         for folder in new:
@@ -76,7 +80,9 @@ def _key(*parts: str) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *parts]).encode()).hexdigest()[:32]
 
 
-def _find_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path]) -> Dataset:
+def _find_tokens(
+    corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path], say: Say
+) -> Dataset:
     """The tokens of a corpus; adds their folder in the cache to `new` if they had to be encoded."""
     ending = map(str, separator(corpus, tokenizer))
     folder = cache / f"tokens-{_key(corpus.fingerprint(), tokenizer.digest, *ending)}"
@@ -85,6 +91,7 @@ def _find_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Pa
     if folder.exists():
         print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
     new.append(folder)
+    say(f"encoding the text, once; its tokens stay in {cache}")
     write_tokens(corpus, tokenizer, folder)
     found = read_tokens(folder, tokenizer)
     assert found
@@ -92,7 +99,11 @@ def _find_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Pa
 
 
 def _find_tokenizer(
-    corpus: Corpus, tokenizer: TokenizerConfig | Tokenizer, cache: Path, new: list[Path]
+    corpus: Corpus,
+    tokenizer: TokenizerConfig | Tokenizer,
+    cache: Path,
+    new: list[Path],
+    say: Say,
 ) -> Tokenizer:
     """The tokenizer of a corpus; adds its folder in the cache to `new` if it had to be trained."""
     if isinstance(tokenizer, Tokenizer):
@@ -105,6 +116,7 @@ def _find_tokenizer(
         new.append(folder)
     with suppress(UserError):
         return Tokenizer.load(folder)
+    say("training a tokenizer on the text")
     found = _make_tokenizer(corpus, tokenizer)
     with publish(folder) as temporary:
         found.save(temporary)

@@ -148,9 +148,12 @@ def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> No
 
 def test_a_warm_cache_reads_no_text(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
-    first = prepare(StubCorpus(bits=[9.0]), config, tmp_path, context_length=8)
+    said: list[str] = []
+    first = prepare(StubCorpus(bits=[9.0]), config, tmp_path, context_length=8, say=said.append)
+    assert [line.split()[0] for line in said] == ["training", "encoding"]
     corpus = StubCorpus(bits=[9.0])
-    second = prepare(corpus, config, tmp_path, context_length=8)
+    second = prepare(corpus, config, tmp_path, context_length=8, say=said.append)
+    assert len(said) == 2
     third = prepare(corpus, first.tokenizer, tmp_path, context_length=8)
     assert corpus.reads == 0
     for again in (second, third):
