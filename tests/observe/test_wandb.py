@@ -101,11 +101,11 @@ def test_the_runs_of_a_sweep_are_a_group_and_wandbs_settings_apply(tmp_path: Pat
     assert steps == [2, 4, 6, 2, 4, 6]
 
 
-def test_without_wandb_a_run_is_trained(tmp_path: Path) -> None:
-    given = {"WANDB_RUN_ID": "a/b"}
+def test_what_wandb_refuses_is_one_line(tmp_path: Path) -> None:
+    given = {"WANDB_PROJECT": "a/b"}
     done = command("train", *TINY, "observe.wandb=true", cwd=tmp_path, **OFFLINE, **given)
-    assert done.returncode == 0 and not [*tmp_path.glob("wandb/offline-run-*/*.wandb")]
-    assert "warning: observe.wandb: " in done.stderr and "the training goes on" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: observe.wandb: ")
 
 
 def test_without_the_library_a_line_says_how_to_install_it(
