@@ -170,6 +170,8 @@ def one_line_errors(script: str = "train", kind: type | None = None) -> Iterator
     except BrokenPipeError:
         # The reader of our output has closed it, as in `sample.py | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if script == "train":
+            fail("standard output: its reader has ended; a run continues with resume=...")
     except Exception as error:
         names = ("MemoryError", "OutOfMemoryError")
         is_memory = any(kind.__name__ in names for kind in type(error).__mro__)

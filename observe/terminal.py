@@ -5,11 +5,7 @@ If standard output is not a terminal, plain lines replace the bar.
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-import socket
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 
 # Seconds between two updates of the bar, or two plain lines.
 LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
-# Where TensorBoard shows the Attention tab alone.
-ATTENTION_PAGE = "data/plugin_entry.html?name=attention"
 
 
 class Terminal(Callback):
@@ -40,12 +34,9 @@ class Terminal(Callback):
         self.context, self.measured = context, measured
         settings = context.config
         self.max_steps = settings.trainer.max_steps
-        logdir, observe = shlex.quote(str(context.folder.parent)), settings.observe
-        has_tensorboard = observe.tensorboard and not context.is_in_sweep
+        logdir = shlex.quote(str(context.folder.parent))
+        has_tensorboard = settings.observe.tensorboard and not context.is_in_sweep
         self.watch = f"tensorboard --logdir {logdir}" if has_tensorboard else ""
-        # TensorBoard's own page has no tabs on a narrow screen.
-        has_tab = has_tensorboard and observe.attention.is_on
-        self.phone = f"http://{socket.gethostname()}:6006/{ATTENTION_PAGE}" if has_tab else ""
         self.console = console or RunConsole(
             highlight=False, markup=False, emoji=False, soft_wrap=True
         )
@@ -74,8 +65,6 @@ class Terminal(Callback):
             )
         if self.watch:
             self.console.print(f"To watch: {self.watch}")
-        if self.phone:
-            self.console.print(f"On a phone: add --bind_all, then open {self.phone}")
         if not self.context.is_in_sweep:
             self.console.print()
         self.bar.update(self.task, completed=trainer.state.step)
@@ -167,26 +156,12 @@ class RunConsole(Console):
         return False
 
     def print(self, *objects: Any, **options: Any) -> None:
-        try:
-            if self.is_terminal or not all(isinstance(each, str) for each in objects):
-                objects = tuple(visible(o) if isinstance(o, str) else o for o in objects)
-                super().print(*objects, **options)
-            else:
-                print(*objects, file=self.file)
-            self.file.flush()
-        except BrokenPipeError:
-            self.on_broken_pipe()
-        except OSError as error:  # a full disk
-            print(f"error: the output cannot be written ({error.strerror})", file=sys.stderr)
-            self.on_broken_pipe()
-
-    def on_broken_pipe(self) -> None:
-        """Nobody reads the output any more (`| head -1`, a killed `tee`): stop as for SIGHUP, and
-        discard what is printed later."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-        number = getattr(signal, "SIGHUP", signal.SIGTERM)
-        if callable(signal.getsignal(number)):  # otherwise the run is ending, or ignores it
-            signal.raise_signal(number)
+        if self.is_terminal or not all(isinstance(each, str) for each in objects):
+            objects = tuple(visible(o) if isinstance(o, str) else o for o in objects)
+            super().print(*objects, **options)
+        else:
+            print(*objects, file=self.file)
+        self.file.flush()
 
 
 def duration(seconds: float) -> str:

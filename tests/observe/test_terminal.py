@@ -55,8 +55,7 @@ def test_the_summary_shows_results_and_the_next_commands() -> None:
             "Once [red] a hen.",
             "python sample.py run='runs/my run'",
             "python look.py run='runs/my run' html=storyteller.html",
-            "To watch: tensorboard --logdir runs\n",
-            ":6006/data/plugin_entry.html?name=attention\n\n",
+            "To watch: tensorboard --logdir runs\n\n",
         ):
             assert words in text, words
 
