@@ -73,7 +73,6 @@ class LookConfig:
     html: str | None
     weights: str | None
     checkpoints: str | None
-    images: bool
     cache_dir: str
     device: str
 
@@ -238,7 +237,7 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     for checkpoint in each_checkpoint(opened) if config.steps == "all" else [opened]:
         probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag)
         wires = wiring_matrices(checkpoint.model, probe.tokens[0])
-        maps = probe.log(checkpoint.step, config.images, wiring=wires)
+        maps = probe.log(checkpoint.step, wiring=wires)
         shown = encode(maps, probe.spelled, wiring=wires)
         entries.append((tag, checkpoint.step, shown))
     events.close()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Maps = Float[Tensor, "1 head query key"]
 
 AUTO = "auto"
-PLACES = (0, 0.05, 0.2, 0.5, 1)  # with auto, of images and importance in the whole run
+PLACES = (0, 0.05, 0.2, 0.5, 1)  # in the whole run, of images, and with auto of importance
 # More tokens than this make the labels of an image illegible.
 MAX_IMAGE_TOKENS = 32
 # Without a given probe: how short a document may be, and how much of the validation split is
@@ -43,29 +43,21 @@ N_SEARCHED_TOKENS = 4096
 TAG = "attention"
 
 
-def check_every(name: str, value: str) -> None:
-    """Raise ValueError unless it is a number of steps, or auto."""
-    if value != AUTO and not re.fullmatch(r"\d{1,12}", value):
-        raise ValueError(f"{name}: {value!r} is not a number of steps; give one, or auto")
-
-
 @dataclass
 class AttentionConfig:
-    """Maps and scores of the text `probe` are logged every `every` steps (0: never, and no images),
-    and images of maps every `images_every` steps (0: never), and at the first and the last step.
-    None is `default_probe`.
+    """Maps and scores of the text `probe` are logged every `every` steps (0: never), and at the
+    first and the last step. None is `default_probe`.
 
-    With auto, maps are logged often in the first 200 steps, in which heads form; images and the
-    importance of heads, which takes most of the time, at the five PLACES of the run.
+    With auto, maps are logged often in the first 200 steps, in which heads form, and the importance
+    of heads, which takes most of the time, is measured at the PLACES of the run alone.
     """
 
     every: str
-    images_every: str
     probe: str | None
 
     def __post_init__(self) -> None:
-        for name in ("every", "images_every"):
-            check_every(name, getattr(self, name))
+        if self.every != AUTO and not re.fullmatch(r"\d{1,12}", self.every):
+            raise ValueError(f"every: {self.every!r} is not a number of steps; give one, or auto")
         if self.probe == "":
             raise ValueError(
                 "probe: is empty; give a text, or null for a text of the validation split"
@@ -84,18 +76,13 @@ class AttentionConfig:
 
     def has_importance(self, step: int, last: int) -> bool:
         """Whether the maps that are logged after `step` steps come with the importance of heads."""
-        return self.every != AUTO or step in _places(last)
-
-    def has_images(self, step: int, last: int) -> bool:
-        """Whether images are logged after `step` steps of a run of `last` steps."""
-        if self.images_every == AUTO:
-            return step in _places(last)
-        every = int(self.images_every)
-        return every > 0 and (step == last or step % every == 0)
+        return self.every != AUTO or has_images(step, last)
 
 
-def _places(last: int) -> set[int]:
-    return {round(place * last) for place in PLACES}
+def has_images(step: int, last: int) -> bool:
+    """Whether the maps that are logged after `step` steps of a run of `last` steps are images,
+    too."""
+    return step in {round(place * last) for place in PLACES}
 
 
 class AttentionMaps(Callback):
@@ -116,14 +103,15 @@ class AttentionMaps(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
-        images = self.config.has_images(step, last)
-        if images or self.config.has_maps(step, last):
+        if self.config.has_maps(step, last):
             scores = self.scores.measure(self.config.has_importance(step, last))
             for tag, value in curves(scores).items():
                 self.probe.writer.add_scalar(tag, value, step)
             measured, wiring = self.scores.measured, self.scores.wiring()
             counts = self.scores.counts
-            self.probe.log(step, images, scores, measured, last, wiring, counts)
+            maps = self.probe.log(step, scores, measured, last, wiring, counts)
+            if has_images(step, last):
+                self.probe.draw(maps, step)
 
 
 def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
@@ -150,8 +138,7 @@ def default_probe(context: RunContext) -> list[int]:
 
 
 class Probe:
-    """A text whose attention maps are logged under `tag`, and the images of its first tokens under
-    `<tag>/layer <n>`."""
+    """A text whose attention maps are logged under `tag`."""
 
     def __init__(
         self,
@@ -169,14 +156,13 @@ class Probe:
     def log(
         self,
         step: int,
-        images: bool,
         scores: Mapping[str, np.ndarray] | None = None,
         measured: Mapping[str, str] | None = None,
         last_step: int | None = None,
         wiring: Float[Tensor, "3 layer head layer writer"] | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> list[Maps]:
-        """Log the current maps, with `images` also as pictures; return them.
+        """Log the current maps; return them.
 
         scores: by name, (layer, head), to show instead of those of this text.
         measured: by name, the text on which these scores, and the wiring, were measured.
@@ -202,9 +188,12 @@ class Probe:
             wiring=wiring,
             counts={name: count for name, count in (counts or {}).items() if name in given},
         )
-        n = len(self.labels)
-        for layer, (weights,) in enumerate(maps) if images else ():
-            image = draw_heads(self.labels, weights[:, :n, :n].numpy())
-            self.writer.add_image(f"{self.tag}/layer {layer}", image, step, dataformats="HWC")
         self.writer.flush()
         return maps
+
+    def draw(self, maps: Sequence[Maps], step: int) -> None:
+        """Log the images of the first tokens under `<tag>/layer <n>`."""
+        n = len(self.labels)
+        for layer, (weights,) in enumerate(maps):
+            image = draw_heads(self.labels, weights[:, :n, :n].numpy())
+            self.writer.add_image(f"{self.tag}/layer {layer}", image, step, dataformats="HWC")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from observe.attention import AUTO, AttentionConfig, AttentionMaps
+from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
 from observe.histograms import Histograms, HistogramsConfig
-from observe.live import LiveConfig, LiveWeights
+from observe.live import LiveWeights
 from observe.losses_file import LossesFile
 from observe.measured import Measured
 from observe.metrics_file import MetricsFile
@@ -27,7 +27,7 @@ class ObserversConfig:
     tensorboard: bool
     wandb: bool
     attention: AttentionConfig
-    live: LiveConfig
+    live: bool
     histograms: HistogramsConfig
     profile: ProfileConfig
 
@@ -35,11 +35,6 @@ class ObserversConfig:
         if self.wandb and not self.tensorboard:
             raise ValueError(
                 "wandb: shows what TensorBoard has; set observe.tensorboard=true, or leave it out"
-            )
-        if self.live.every not in (AUTO, "0") and not self.attention.is_on:
-            raise ValueError(
-                "live.every: the tab shows a run by its attention maps, which are off; set "
-                "observe.attention.every too, or leave live.every out"
             )
 
 
@@ -59,8 +54,8 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         writer = open_events(context.folder, purge_step=first_step + 1 if first_step else 0)
         if config.attention.is_on:
             yield AttentionMaps(config.attention, context, writer)
-        if context.has_page and config.live.is_on(config.attention):
-            yield LiveWeights(config.live, context)
+            if context.has_page and config.live:
+                yield LiveWeights(context)
         yield LossesFile(context, measured)
         if config.histograms.every:
             yield Histograms(config.histograms.every, context.model, writer)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
-from functools import cache
 from importlib.metadata import distribution
-from itertools import accumulate
 from pathlib import Path
-from unicodedata import category
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
+
+from common.errors import printable
 
 FONT = Path(
     str(distribution("matplotlib").locate_file("matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"))
@@ -23,48 +21,23 @@ FONT = Path(
 SIZE, CELL, GAP = 9, 9, 6
 GREY = (230, 230, 230)
 VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
-OKLAB_TO_LMS = np.array([[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728],
-                         [1, -0.0894841775, -1.291485548]])  # fmt: skip
-LMS_TO_SRGB = np.array([[4.0767416621, -3.3077115913, 0.2309699292],
-                        [-1.2684380046, 2.6097574011, -0.3413193965],
-                        [-0.0041960863, -0.7034186147, 1.707614701]])  # fmt: skip
+# Red, green and blue of weights from 0 to 1: much as in the Attention tab.
+SCALE = np.array([(250, 250, 250), (254, 162, 112), (212, 70, 110), (110, 45, 112), (28, 28, 28)])
 
 
 def colours(values: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape 3"]:
-    """From nearly white (0) through red to dark violet (1), in 256 steps, as in the Attention tab.
-
-    Lightness falls evenly (OKLab, Björn Ottosson 2020), so that the order of two values is also
-    visible in print and to colour-blind people.
-    """
-    levels = np.rint(255 * np.nan_to_num(values))  # of a run that diverges: NaN
-    return _scale()[levels.astype(np.uint8)]
-
-
-@cache
-def _scale() -> UInt8[np.ndarray, "256 3"]:
-    t = np.linspace(0, 1, 256)
-    chroma, hue = 0.18 * np.sin(np.pi * t), np.radians(90 - 165 * t)
-    lab = np.stack([0.985 - 0.76 * t, chroma * np.cos(hue), chroma * np.sin(hue)])
-    linear = np.clip(LMS_TO_SRGB @ (OKLAB_TO_LMS @ lab) ** 3, 0, 1)
-    gamma = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
-    return np.rint(255 * gamma.T).astype(np.uint8)
+    """From nearly white (0) through red to nearly black (1); NaN, of a run that diverges, as 0."""
+    places = np.linspace(0, 1, len(SCALE))
+    channels = [np.interp(np.nan_to_num(values), places, channel) for channel in SCALE.T]
+    return np.stack(channels, -1).astype(np.uint8)
 
 
 def token_label(token: bytes, longest: int = 14) -> str:
-    """A token in at most `longest` characters. Escapes are not cut.
-
-    White space, control characters and bytes that are not UTF-8 are made visible, in the same way
-    as by `tokenLabel` of the Attention tab, which also keeps emoji sequences.
-    """
-    shown = [
-        VISIBLE.get(part)
-        or (f"\\u{{{ord(part):x}}}" if len(part) == 1 and category(part)[0] in "CZ" else part)
-        for part in re.findall(r"\\x[0-9a-f]{2}|.", token.decode(errors="backslashreplace"), re.S)
-    ]
-    if len("".join(shown)) > longest:
-        ends = accumulate(map(len, shown))
-        shown = [part for part, end in zip(shown, ends, strict=True) if end < longest] + ["…"]
-    return "".join(shown) or "∅"
+    """A token in at most `longest` characters, with white space, control characters and bytes that
+    are not UTF-8 made visible."""
+    text = token.decode(errors="backslashreplace")
+    shown = "".join(VISIBLE.get(letter, printable(letter)) for letter in text)
+    return (shown if len(shown) <= longest else shown[: longest - 1] + "…") or "∅"
 
 
 def draw_heads(

@@ -1,4 +1,4 @@
-"""The weights of a run at regular steps, in live/ of its folder, for the page that follows it.
+"""The weights of a run at the steps of its maps, in live/ of its folder, for the live page.
 
 model.json   what `live.page.describe` returns
 STEP.bin     the weights after this step, as `live.pack` lays out float16, not compressed
@@ -13,7 +13,6 @@ import json
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ from live.models import values_of
 from live.pack import BYTES, packed_bytes
 from live.page import describe
 from live.texts import first_prompt, name_groups, reference_text, texts_of_tokens
-from observe.attention import AUTO, AttentionConfig, check_every
 from observe.context import RunContext
 from training.callback import Callback
 
@@ -37,34 +35,13 @@ WEIGHTS = "float16"
 MAX_BYTES = 50_000_000  # bytes of all steps together
 
 
-@dataclass
-class LiveConfig:
-    """Weights for the live page are written every `every` steps (0: never), and at the first and
-    the last step; with auto, whenever maps are logged."""
-
-    every: str
-
-    def __post_init__(self) -> None:
-        check_every("every", self.every)
-
-    def is_on(self, maps: AttentionConfig) -> bool:
-        return maps.is_on if self.every == AUTO else int(self.every) > 0
-
-    def has_weights(self, step: int, last: int, maps: AttentionConfig) -> bool:
-        """Whether weights are written after `step` steps of a run of `last` steps."""
-        if not self.is_on(maps):
-            return False
-        if self.every == AUTO:
-            return maps.has_maps(step, last)
-        return step == last or step % int(self.every) == 0
-
-
 class LiveWeights(Callback):
-    """Writes the weights that the live page shows. A model whose weights alone take more than
-    `MAX_BYTES` has none; a step with weights that float16 cannot hold is left out."""
+    """Writes the weights that the live page shows, whenever maps are logged. A model whose weights
+    alone take more than `MAX_BYTES` has none; a step with weights that float16 cannot hold is left
+    out."""
 
-    def __init__(self, config: LiveConfig, context: RunContext) -> None:
-        self.config, self.context = config, context
+    def __init__(self, context: RunContext) -> None:
+        self.context, self.maps = context, context.config.observe.attention
         self.folder = context.folder / "live"
         self.size = BYTES[WEIGHTS] * context.model.n_parameters
 
@@ -80,8 +57,7 @@ class LiveWeights(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
-        maps = self.context.config.observe.attention
-        if self.size > MAX_BYTES or not self.config.has_weights(step, last, maps):
+        if self.size > MAX_BYTES or not self.maps.has_maps(step, last):
             return
         with suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)

@@ -65,7 +65,6 @@ TINY = (
     "trainer.checkpoint_every=3",
     "trainer.log_every=2",
     "observe.attention.every=3",
-    "observe.attention.images_every=3",
     "observe.samples.max_new_tokens=20",
     "observe.samples.every=3",
 )

@@ -260,7 +260,6 @@ def test_a_thousand_steps_leak_nothing(tmp_path: Path) -> None:
         *settings,
         *(f"trainer.{each}" for each in every),
         "observe.attention.every=50",
-        "observe.attention.images_every=50",
         "trainer.max_steps=1100",
         "run_dir=run",
         cwd=tmp_path,

@@ -64,17 +64,6 @@ def test_a_text_is_logged_as_another_probe(run: Path) -> None:
     assert events.Scalars("loss/train")[-1].step == 6
 
 
-def test_images_are_drawn_on_request(run: Path) -> None:
-    tag = "text: A hen."
-    succeed("look", "run=run", "text=A hen.", cwd=run.parent)
-    images = EventAccumulator(str(run)).Reload().Tags()["images"]
-    assert "attention/layer 0" in images and f"{tag}/layer 0" not in images
-    succeed("look", "run=run", "text=A hen.", "images=true", cwd=run.parent)
-    events = EventAccumulator(str(run)).Reload()
-    assert {f"{tag}/layer 0", f"{tag}/layer 1"} <= {*events.Tags()["images"]}
-    assert [each.step for each in events.Images(f"{tag}/layer 0")] == [6]
-
-
 def test_the_page_contains_what_was_logged(run: Path) -> None:
     text = "Once there was a hen, and <b>once</b> there was none."
     output = succeed("look", "run=run", f"text={text}", "html=hen.html", cwd=run.parent)

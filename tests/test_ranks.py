@@ -38,7 +38,6 @@ SETTINGS = (
     "trainer.checkpoint_every=4",
     "trainer.log_every=1",
     "observe.attention.every=6",
-    "observe.attention.images_every=6",
     "observe.samples.max_new_tokens=20",
 )
 

@@ -1,19 +1,16 @@
-"""The Attention tab shows what a run's model computes, in the same colours as the images."""
+"""The Attention tab shows what a run's model computes."""
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from playwright import sync_api
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
@@ -22,13 +19,10 @@ from data.tokens import prepare
 from inference.corpus import corpus_of
 from inference.opening import open_run
 from model import record_attention
-from observe.figures import colours
 from tensorboard_attention import encode
-from tensorboard_attention.export import STATIC
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.scores import RULES
-from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
 from tests.conftest import succeed
 
 
@@ -100,21 +94,3 @@ def test_the_sentences_of_the_default_run(tmp_path: Path) -> None:
 
 def unpacked(maps: bytes) -> np.ndarray:
     return np.frombuffer(zlib.decompress(maps), np.uint8)
-
-
-@pytest.fixture
-def browser() -> Iterator[sync_api.Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with sync_api.sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-
-
-def test_images_use_the_colours_of_the_tab(browser: sync_api.Browser) -> None:
-    module = base64.b64encode((STATIC / "colours.js").read_bytes()).decode()
-    pixels = browser.new_page().evaluate(
-        "module => import(module).then(({ scale }) => [...scale(false)])",
-        f"data:text/javascript;base64,{module}",
-    )
-    tab = np.array(pixels, dtype="<u4").view(np.uint8).reshape(-1, 4)[:, :3]
-    assert np.abs(colours(np.linspace(0, 1, 256)).astype(int) - tab).max() <= 1

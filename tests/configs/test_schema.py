@@ -235,7 +235,7 @@ def test_stored_settings_keep_their_types_and_texts(tmp_path: Path, text: str) -
         ("data.name", ["a"], "data.name: ['a'] is unknown"),
         ("data.path", "x", "data.path: this choice of data has no such setting; add data="),
         ("data", None, "data: "),
-        ("observe.live", {"every": {"a": 1}}, "observe.live.every: "),
+        ("observe.live", {"a": 1}, "observe.live: "),
         ("1", 2, "1: no such setting"),
     ],
 )

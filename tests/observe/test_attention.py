@@ -25,6 +25,7 @@ from observe.attention import (
     AttentionMaps,
     Probe,
     default_probe,
+    has_images,
 )
 from observe.context import RunContext
 from observe.tensorboard import open_events
@@ -38,13 +39,10 @@ def model(n_heads: int = 3) -> GPT:
     return GPT(small_config(2, n_heads, 12, 64, dropout=0.5, d_head=4), vocab_size=256)
 
 
-@pytest.mark.parametrize(("images_every", "drawn"), [("0", []), ("5", [0, 5, 6])])
-def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
-    tmp_path: Path, images_every: str, drawn: list[int]
-) -> None:
+def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
     maps = AttentionMaps(
-        AttentionConfig("4", images_every, "a text " * 9),
+        AttentionConfig("2", "a text " * 9),
         context,
         writer := open_events(tmp_path),
     )
@@ -54,17 +52,17 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(
     writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     logged = {event.step for event in events.Tensors("attention")}
-    assert logged == {0, 4, 6, *drawn}
+    assert logged == {0, 2, 4, 6}
     tags = [tag for tag in events.Tags()["images"] if tag.startswith("attention")]
-    assert [[event.step for event in events.Images(tag)] for tag in tags] == [drawn] * len(tags)
-    assert tags == (["attention/layer 0", "attention/layer 1"] if drawn else [])
+    assert tags == ["attention/layer 0", "attention/layer 1"]
+    assert [[event.step for event in events.Images(tag)] for tag in tags] == [[0, 6]] * 2
     assert len(maps.probe.labels) == MAX_IMAGE_TOKENS
 
 
 def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
     maps = AttentionMaps(
-        AttentionConfig("4", "0", "a text " * 9),
+        AttentionConfig("4", "a text " * 9),
         context,
         writer := open_events(tmp_path),
     )
@@ -97,7 +95,7 @@ def test_the_wiring_of_a_text_alone_is_measured_on_it(tmp_path: Path) -> None:
         [*b"a text"],
         "text",
     )
-    probe.log(0, images=False)
+    probe.log(0)
     writer.close()
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("text")
     header = json.loads(logged.tensor_proto.string_val[0])
@@ -107,7 +105,7 @@ def test_the_wiring_of_a_text_alone_is_measured_on_it(tmp_path: Path) -> None:
 
 
 def test_by_default_maps_are_logged_often_while_heads_form() -> None:
-    config = AttentionConfig("auto", "auto", None)
+    config = AttentionConfig("auto", None)
 
     def steps(last: int) -> list[int]:
         return [step for step in range(last + 1) if config.has_maps(step, last)]
@@ -116,13 +114,13 @@ def test_by_default_maps_are_logged_often_while_heads_form() -> None:
     assert steps(2000) == [*early, *range(300, 2001, 100)]
     assert steps(250) == [*early, 250]
     assert steps(100_000) == [*early, *range(5000, 100_001, 5000)]
-    assert [s for s in range(2001) if config.has_images(s, 2000)] == [0, 100, 400, 1000, 2000]
+    assert [s for s in range(2001) if has_images(s, 2000)] == [0, 100, 400, 1000, 2000]
     assert config.is_on and not replace(config, every="0").is_on
 
 
 def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
     context = run_context(tmp_path, model=model())
-    maps = AttentionMaps(AttentionConfig("4", "0", None), context, open_events(tmp_path))
+    maps = AttentionMaps(AttentionConfig("4", None), context, open_events(tmp_path))
     assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
 
 

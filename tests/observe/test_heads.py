@@ -197,7 +197,7 @@ def test_a_context_of_any_length_has_scores(
     context = run_context(tmp_path, model=GPT(small_config(1, 1, 4, context_length), 256))
     if with_tales:
         context = replace(context, corpus=Tales(preset("data", "tales", n_bytes=10_000)))
-    maps = AttentionMaps(AttentionConfig("1", "0", None), context, open_events(tmp_path))
+    maps = AttentionMaps(AttentionConfig("1", None), context, open_events(tmp_path))
     maps.on_start(trainer_at(context, 0))
     found = maps.scores.measure()
     assert maps.scores.measured.keys() >= found.keys() >= {"entropy", "importance"}
@@ -261,7 +261,7 @@ def test_scores_match_the_recorded_maps() -> None:
 def test_logged_tags(tmp_path: Path) -> None:
     context = run_context(tmp_path, model=model())
     maps = AttentionMaps(
-        AttentionConfig("5", "10", "ab"),
+        AttentionConfig("5", "ab"),
         context,
         writer := open_events(tmp_path),
     )
