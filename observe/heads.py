@@ -7,10 +7,7 @@ head. The Attention tab has the curves of all heads.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +17,6 @@ from torch import Tensor
 
 from data.batches import UNSCORED
 from data.mentions import tale_texts
-from data.tokenizer import Tokenizer
 from model import GPT, eval_mode, record_attention, wiring_matrices
 from observe.context import RunContext
 from observe.importance import held_out, importance
@@ -28,9 +24,9 @@ from tensorboard_attention.scores import SCORES, count_queries, measure
 
 # Enough for stable means, and few enough to take little time.
 N_TEXTS, N_TOKENS = 4, 64
-MIN_DISTINCT = 8  # different words or tokens; repeats of fewer show no copying
+MIN_DISTINCT = 8  # different tokens; repeats of fewer show no copying
 SONG = "the song of a tale, where it says what comes next"
-N_WORDS = 50_000  # tokens of the validation split, whose words are counted
+N_COUNTED = 50_000  # tokens of the validation split, of which those that are repeated are drawn
 
 
 class Texts(NamedTuple):
@@ -70,39 +66,22 @@ def random_ids(vocab_size: int, half: int) -> Int[Tensor, "text token"]:
     return torch.randint(vocab_size, (N_TEXTS, half), generator=generator).repeat(1, 2)
 
 
-class Repeated(NamedTuple):
-    """Texts whose second half repeats the first, and what they are made of."""
-
-    tokens: Int[Tensor, "text token"]
-    unit: str
-
-
-def random_words(
-    tokens: Int[Tensor, " n_tokens"], tokenizer: Tokenizer, half: int
-) -> Repeated | None:
-    """Different words of a text, drawn by their frequency, up to `half` tokens, and repeated once;
-    if it has few words, different tokens; None if it has few of these as well."""
-    words = Counter(re.findall(r"(?<= )\w+(?= )", tokenizer.decode(tokens.tolist())))
-    counts: Mapping[tuple[int, ...], int] = {(id,): n for id, n in Counter(tokens.tolist()).items()}
-    if by_words := len(words) >= half:
-        counts = {tuple(tokenizer.encode(" " + word)): n for word, n in words.items()}
-    if half < 2 or len(counts) < MIN_DISTINCT:
+def repeated_tokens(
+    tokens: Int[Tensor, " n_tokens"], half: int
+) -> Int[Tensor, "text token"] | None:
+    """Different tokens of a text, drawn by their frequency, up to `half`, and repeated once; None
+    if it has few different ones."""
+    ids, counts = tokens.unique(return_counts=True)
+    if half < 2 or len(ids) < MIN_DISTINCT:
         return None
-    drawable, frequency = list(counts), np.array([*counts.values()])
-    rng = np.random.default_rng(0)
-    rows: list[list[int]] = []
-    for _ in range(N_TEXTS):
-        size = min(half, len(drawable))
-        drawn = rng.choice(len(drawable), size, replace=False, p=frequency / frequency.sum())
-        rows.append(list(chain.from_iterable(drawable[index] for index in drawn))[:half])
-    length = min(map(len, rows))
-    repeated = torch.tensor([row[:length] for row in rows]).repeat(1, 2)
-    return Repeated(repeated, "words" if by_words else "tokens")
+    generator, frequency = torch.Generator().manual_seed(0), counts.float().expand(N_TEXTS, -1)
+    drawn = torch.multinomial(frequency, min(half, len(ids)), generator=generator)
+    return ids[drawn].repeat(1, 2)
 
 
 def first_places(tokens: Int[Tensor, "text token"]) -> Int64[np.ndarray, "text token"]:
     """For scores of repeats: the place in the first half, for texts whose second half repeats it.
-    Unlike the tokens, which can be letters, none is there twice."""
+    Unlike a token, none is there twice."""
     return np.tile(np.arange(tokens.shape[1] // 2), (len(tokens), 2))
 
 
@@ -119,7 +98,7 @@ def wired_text(texts: Sequence[Texts], where: Mapping[str, str]) -> WiredText | 
     """Of the texts on which induction is measured, that with the most tokens that count."""
     for tokens, inputs, queries in texts:
         if "tokens" in inputs:
-            half = tokens.shape[1] // 2  # from which on words are repeated, where there is no song
+            half = tokens.shape[1] // 2  # from which on tokens are repeated, where there is no song
             counted = np.tile(np.arange(2 * half) >= half, (len(tokens), 1))
             if queries is not None:
                 counted = queries
@@ -174,8 +153,8 @@ def curves(scores: Mapping[str, Float[np.ndarray, "layer head"]]) -> dict[str, f
 def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:
     """The texts on which scores are measured, and what they are, by what a score needs.
 
-    Induction is measured where the corpus at hand has it: on the songs of tales, and else on words
-    that are repeated, if it has enough.
+    Induction is measured where the corpus at hand has it: on the songs of tales, and else on tokens
+    that are repeated, if it has enough different ones.
     """
     tokenizer, model = context.dataset.tokenizer, context.model
     context_length = model.config.context_length
@@ -201,10 +180,10 @@ def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:
             where["tokens"] = f"the songs of {N_TEXTS} tales, where they say what comes next"
         texts.append(Texts(torch.from_numpy(tales.tokens), inputs, tales.recalled))
     if "tokens" not in where:
-        own = random_words(context.validation_tokens(N_WORDS), tokenizer, half)
-        if own:
-            texts.append(Texts(own.tokens, {"tokens": (first_places(own.tokens),)}))
-            where["tokens"] = f"{own.unit} of the validation text, repeated"
+        own = repeated_tokens(context.validation_tokens(N_COUNTED), half)
+        if own is not None:
+            texts.append(Texts(own, {"tokens": (first_places(own),)}))
+            where["tokens"] = "tokens of the validation text, repeated"
     return texts, where
 
 

@@ -44,7 +44,7 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
         model(torch.tensor(ids)[None])
     tokens = [tokenizer.decode_bytes([each]).decode(errors="backslashreplace") for each in ids]
     assert header["tokens"] == tokens and set(header["meanings"]) == set(header["scores"])
-    repeated = "words of the validation text, repeated"
+    repeated = "tokens of the validation text, repeated"
     places = {"copy": "4 tales", "induction": repeated, "wiring": repeated}
     assert {*header["measured"]} == {*header["scores"], "wiring"}
     assert places.items() <= header["measured"].items()

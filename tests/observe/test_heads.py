@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -29,7 +28,7 @@ from observe.heads import (
     first_places,
     measure_heads,
     random_ids,
-    random_words,
+    repeated_tokens,
     score_texts,
     wired_text,
 )
@@ -142,36 +141,18 @@ def test_a_perfect_head_has_a_score_of_one_on_songs(tmp_path: Path) -> None:
     assert wired.queries.sum() == songs.queries.sum(1).max() > 0
 
 
-@pytest.mark.parametrize("vocab", [256, 700])
-def test_words_are_drawn_by_their_frequency(vocab: int) -> None:
-    text = "".join(Tales(preset("data", "tales", n_bytes=100_000)).pieces("train"))
-    tokenizer = train_bpe([text], vocab) if vocab > 256 else fixed_tokenizer("byte")
-    repeated = random_words(torch.tensor(tokenizer.encode(text)), tokenizer, 32)
-    assert repeated and repeated.unit == "words"
-    tokens = repeated.tokens
-    assert tokens.shape == (4, 64) and torch.equal(tokens[:, :32], tokens[:, 32:])
-    known = Counter(re.findall(r"\w+", text))
-    drawn = []
-    for row in tokens[:, :32].tolist():
-        words = tokenizer.decode(row).split(" ")[1:]
-        assert len(set(words)) == len(words) and set(words[:-1]) <= known.keys()
-        drawn += words[:-1]
-    frequent = np.mean([known[word] for word in drawn])
-    assert frequent > 2 * np.mean([*known.values()])
-
-
-def test_a_text_of_few_words_has_its_tokens_repeated() -> None:
-    tokenizer = fixed_tokenizer("byte")
-    repeated = random_words(torch.tensor(list(b"abcdefgh" * 3)), tokenizer, 32)
-    assert repeated and repeated.unit == "tokens"
-    tokens = repeated.tokens
-    assert tokens.shape == (4, 16) and torch.equal(tokens[:, :8], tokens[:, 8:])
-    assert all(sorted(row) == sorted(b"abcdefgh") for row in tokens[:, :8].tolist())
+def test_tokens_are_drawn_by_their_frequency_and_repeated() -> None:
+    text = torch.tensor([0] * 500 + [*range(1, 100)] * 2)
+    tokens = repeated_tokens(text, 32)
+    assert tokens is not None and tokens.shape == (4, 64)
+    assert torch.equal(tokens[:, :32], tokens[:, 32:])
+    rows = tokens[:, :32].tolist()
+    assert all(0 in row and len({*row}) == 32 for row in rows) and rows[0] != rows[1]
 
 
 @pytest.mark.parametrize(("text", "half"), [(b"abcdefg" * 9, 32), (b"abcdefgh", 1)])
 def test_a_text_of_few_tokens_has_no_repeats(text: bytes, half: int) -> None:
-    assert random_words(torch.tensor(list(text)), fixed_tokenizer("byte"), half) is None
+    assert repeated_tokens(torch.tensor(list(text)), half) is None
 
 
 def test_letters_that_recur_are_no_repeats() -> None:
