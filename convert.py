@@ -23,7 +23,6 @@ from common.errors import UserError, check_choice, check_path, print
 from common.files import real_path
 from common.settings import Values, build
 from configs.cli import run_script
-from data.tokenizer import TokenizerConfig
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
@@ -38,8 +37,6 @@ class ConvertConfig:
     to: str
     checkpoint: str | None
     dtype: str | None
-    # Not in the YAML file, where it would override the chosen group.
-    tokenizer: TokenizerConfig | None = None
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
@@ -65,8 +62,6 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
     if config.dtype == "q8_0" and not is_gguf:
         raise UserError("dtype: q8_0 is for GGUF; give float32, bfloat16 or float16")
     if (source / "config.yaml").is_file():
-        if config.tokenizer is not None:
-            raise UserError("tokenizer: a run has its own; leave tokenizer out")
         write = to_gguf if is_gguf else to_folder
         return write(source, target, config.checkpoint or "best", config.dtype)
     if is_gguf:
@@ -84,7 +79,7 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
         )
     if config.checkpoint is not None:
         raise UserError(f"checkpoint: {source} is no run and has one model; leave checkpoint out")
-    said = to_run(source, target, config.source, config.dtype, config.tokenizer)
+    said = to_run(source, target, config.source, config.dtype)
     return f"{said}\nTry: python sample.py run={shlex.quote(str(target))} prompt=Once"
 
 

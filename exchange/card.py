@@ -10,12 +10,10 @@ from typing import Any
 import yaml
 
 from common.errors import printable
-from common.files import read_text
 from inference.opening import OpenRun
 from training.run import Run
 from training.stored import read_settings
 
-MAX_METRICS = 1 << 26  # bytes
 GROUPS = ("converted_from", "init_from", "data", "tokenizer", "model", "optimizer")
 CARD = """\
 ---
@@ -43,11 +41,11 @@ Its settings:
 
 
 def model_card(opened: OpenRun, name: str, end: int | None) -> str:
-    """The card as Markdown: what the model is, how good it is, and how to load it. `end` is the
+    """The card as Markdown: what the model is, and how to load it. `end` is the
     token that ends a document, if it is one token."""
     mark, step = opened.tokenizer.document_end, opened.step
     is_text = mark is not None and end is None  # transformers can only stop at the text
-    training = f", trained with glassgpt for {step:,} steps{_loss(opened.run, step)}"
+    training = f", trained with glassgpt for {step:,} steps"
     return CARD.format(
         name=printable(name),
         parameters=opened.model.n_parameters,
@@ -56,21 +54,6 @@ def model_card(opened: OpenRun, name: str, end: int | None) -> str:
         stop=f", stop_strings=[{json.dumps(mark)}], tokenizer=tokenizer" * is_text,
         settings=indent(yaml.safe_dump(_settings(opened.run), sort_keys=False), "    "),
     )
-
-
-def _loss(run: Run, step: int) -> str:
-    """The last evaluation at a step, in words; empty if there is none, or a damaged one."""
-    try:
-        lines = map(json.loads, read_text(run.path / "metrics.jsonl", MAX_METRICS).splitlines())
-        found = [line for line in lines if line["step"] == step and "val_loss" in line][-1]
-        floor = found["floor_bpb"]
-        least = "" if floor is None else f", of which no model can reach less than {floor:.4f}"
-        return (
-            f", with a validation loss of {found['val_loss']:.4f} nats per token or "
-            f"{found['val_bpb']:.4f} bits per byte{least}"
-        )
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -37,13 +37,6 @@ ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": LLAMA_ONLY,
     "qwen3": {**LLAMA_ONLY, "attention_bias": (False,), "use_sliding_window": (False,)},
 }
-# Other names that transformers knows for the keys of GPT-2, and prefers.
-ALIASES = {
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "hidden_size": "n_embd",
-    "max_position_embeddings": "n_positions",
-}
 # Our names of the sizes, and the keys of config.json.
 SIZES = {
     "gpt2": {
@@ -67,24 +60,15 @@ SIZES = {
 }
 SIZES["qwen3"] = SIZES["llama"]
 DERIVED = ("n_kv_heads", "d_head", "d_mlp")  # from the other sizes, if they are null
-# What transformers takes for keys that are missing.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "gpt2": {
-        **{"n_layer": 12, "n_head": 12, "n_embd": 768, "n_inner": None, "n_positions": 1024},
-        **{"layer_norm_epsilon": 1e-5, "vocab_size": 50257, "tie_word_embeddings": True},
-        **{"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
-    },
-    "llama": {
-        **{"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": None},
-        **{"hidden_size": 4096, "head_dim": None, "intermediate_size": 11008},
-        **{"max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "vocab_size": 32000},
-        **{"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
-        "rope_theta": 10_000.0,
-    },
+# What transformers takes for keys that its configs and those on the hub leave out.
+LLAMA_DEFAULTS: dict[str, Any] = {
+    **{"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
+    "rope_theta": 10_000.0,
 }
-DEFAULTS["qwen3"] = DEFAULTS["llama"] | {
-    **{"num_key_value_heads": 32, "head_dim": 128, "intermediate_size": 22016},
-    **{"max_position_embeddings": 32768, "vocab_size": 151936},
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_inner": None, "tie_word_embeddings": True},
+    "llama": {**LLAMA_DEFAULTS, "num_key_value_heads": None, "head_dim": None},
+    "qwen3": LLAMA_DEFAULTS,
 }
 
 
@@ -134,53 +118,45 @@ def read_config(folder: Path) -> tuple[ModelConfig, int]:
 def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
     """The model that a config.json describes, and the size of its vocabulary.
 
-    Keys that are missing have the defaults of transformers. Raises ValueError, naming the key, for
-    what our models cannot represent exactly.
+    Raises ValueError, naming the key, for what our models cannot represent exactly, and for a size
+    that is missing.
     """
     kind: Any = values.get("model_type")
     if kind not in [*ARCHITECTURES]:
         raise ValueError(
-            f"model_type: {kind!r:.80} cannot be converted"
-            f"{' (its query, key and value have biases)' if kind == 'qwen2' else ''}; choose a "
-            f"model of type {', '.join(ARCHITECTURES)}"
+            f"model_type: {kind!r:.80} cannot be converted; choose a model of type "
+            f"{', '.join(ARCHITECTURES)}"
         )
     for key, allowed in ONLY[kind].items():
         value = values.get(key, allowed[0])
-        if not any(value == known and type(value) is type(known) for known in allowed):
+        if value not in allowed:
             raise ValueError(
                 f"{key}: {value!r:.80} cannot be represented; choose a model "
                 f"where it is {allowed[0]!r}"
             )
-    aliases = ALIASES if kind == "gpt2" else {}
-    renamed = {key: values[alias] for alias, key in aliases.items() if alias in values}
-    values = {**DEFAULTS[kind], **values, **renamed}
+    values = {**DEFAULTS[kind], **values}
     vocab_size = _typed(values, "vocab_size", int)
     check_range("vocab_size", vocab_size, 1, MAX_SIZE)
     sizes = {
         name: _typed(values, key, float if name == "norm_eps" else int)
         for name, key in SIZES[kind].items()
-        if name not in DERIVED or values[key] is not None
+        if name not in DERIVED or values.get(key, ...) is not None
     }
     sizes = dict.fromkeys(DERIVED) | sizes
     tied = _typed(values, "tie_word_embeddings", bool)
-    design = _gpt2(values) if kind == "gpt2" else _llama(values, kind)
+    design = GPT2 if kind == "gpt2" else _llama(values, kind)
     try:
-        return ModelConfig(**sizes, **design, tied_embeddings=tied), vocab_size
+        return ModelConfig(**sizes, **design, dropout=0.0, tied_embeddings=tied), vocab_size
     except ValueError as error:
         ours = rf"\b({'|'.join(SIZES[kind])})\b"
         raise ValueError(re.sub(ours, lambda found: SIZES[kind][found[0]], str(error))) from error
 
 
-def _gpt2(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are no sizes."""
-    resid, embd, attn = (_typed(values, f"{n}_pdrop", float) for n in ("resid", "embd", "attn"))
-    # One probability stands for both: the smaller, as it is the safer choice for a finetuning.
-    dropout = min(resid, embd)
-    return {
-        **{"norm": "layernorm", "position": "learned", "mlp": "gelu", "qk_norm": False},
-        **{"bias": True, "rope_theta": 10_000.0, "dropout": dropout},
-        "attention_dropout": None if attn == dropout else attn,
-    }
+# The settings that are no sizes.
+GPT2 = {
+    **{"norm": "layernorm", "position": "learned", "mlp": "gelu", "qk_norm": False},
+    **{"bias": True, "rope_theta": 10_000.0},
+}
 
 
 def _llama(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -199,7 +175,7 @@ def _llama(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
         )
     return {
         **{"norm": "rmsnorm", "position": "rotary", "mlp": "swiglu", "qk_norm": kind == "qwen3"},
-        **{"bias": bias, "rope_theta": _rope_theta(values), "dropout": 0.0},
+        **{"bias": bias, "rope_theta": _rope_theta(values)},
     }
 
 
@@ -218,6 +194,8 @@ def _rope_theta(values: Mapping[str, Any]) -> float:
 
 def _typed(values: Mapping[str, Any], key: str, kind: Callable[[Any], Any]) -> Any:
     """A value of this type; of a float, also an integer that it can represent."""
+    if key not in values:
+        raise ValueError(f"{key}: is missing; choose another model")
     value = values[key]
     if type(value) is kind or (type(value) is int and kind is float and abs(value) < 1e300):
         return kind(value)

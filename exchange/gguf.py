@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from common.errors import UserError, check_choice, check_range, installing, printable
+from common.errors import UserError, check_choice, installing, printable
 from common.files import new_file
 from data.tokenizer import Tokenizer
 from exchange.families import family
@@ -39,7 +39,6 @@ DTYPES = {
     "bfloat16": ("BF16", "MOSTLY_BF16"),
     "q8_0": ("Q8_0", "MOSTLY_Q8_0"),
 }
-MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 
 
 def write_gguf(
@@ -74,8 +73,6 @@ def write_gguf(
         ) from error
     check_choice("dtype", dtype, DTYPES)
     arch = family(config)
-    check_range("model.n_layers", config.n_layers, most=MAX_LAYERS)
-    check_range("model.rope_theta", config.rope_theta, most=float(np.finfo(np.float32).max))
     logging.getLogger("gguf").setLevel(logging.WARNING)
     tensors = gguf_tensors(config, weights)
     try:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from common.errors import UserError, pluralize
 from common.files import fsync, replace_folder
-from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig, fixed_tokenizer
+from data.tokenizer import IMPORTED, Tokenizer
 from exchange.config import read_config
-from exchange.tokenizer import read_own_tokenizer, special_ids
+from exchange.tokenizer import read_tokenizer
 from exchange.weights import read_weights
 from model import ModelConfig
 from training.checkpoint import Checkpoints
@@ -26,15 +26,13 @@ from training.state import TrainState
 from training.weights import MODEL, OPTIMIZER
 
 
-def to_run(
-    source: Path, target: Path, name: str, dtype: str | None, tokenizer: TokenizerConfig | None
-) -> str:
-    """Write the run `target`; returns what to tell the user. `name` is how the user calls `source`;
-    `tokenizer` is for a folder that has none. Raises UserError."""
+def to_run(source: Path, target: Path, name: str, dtype: str | None) -> str:
+    """Write the run `target`; returns what to tell the user. `name` is how the user calls `source`.
+    Raises UserError."""
     try:
         model, vocab_size = read_config(source)
         weights = read_weights(source, model, vocab_size, dtype)
-        found = read_tokenizer(source, vocab_size, tokenizer)
+        found = read_tokenizer(source, vocab_size)
         write_run(target, name, model, found, weights)
     except ValueError as error:
         raise UserError(f"source: {source}: {error}") from error
@@ -43,38 +41,6 @@ def to_run(
         f"{pluralize(model.n_heads, 'head')}, "
         f"{sum(map(torch.numel, weights.values())):,} parameters, {found.vocab_size:,} tokens."
     )
-
-
-def read_tokenizer(folder: Path, vocab_size: int, config: TokenizerConfig | None) -> Tokenizer:
-    """The tokenizer of a folder, or the configured one if it has none. Raises ValueError."""
-    if (folder / "tokenizer.json").exists():
-        if config is not None:
-            raise ValueError("tokenizer: the folder has its own; leave tokenizer out")
-        return read_own_tokenizer(folder, vocab_size)
-    if (folder / "tokenizer.model").exists():
-        raise ValueError(
-            "tokenizer.json: is missing, and tokenizer.model is not read; write it with "
-            "AutoTokenizer.from_pretrained(...).save_pretrained(...)"
-        )
-    if config is None:
-        raise ValueError(
-            "tokenizer.json: is missing; save it with "
-            "AutoTokenizer.from_pretrained(...).save_pretrained(...), or give tokenizer=byte or "
-            "another one whose ids the model was trained with"
-        )
-    if config.name == "bpe":
-        raise ValueError(
-            "tokenizer: bpe is trained on a corpus, which a folder does not have; "
-            "give tokenizer=byte or another fixed one"
-        )
-    try:
-        found = fixed_tokenizer(config.name, vocab_size)
-    except ValueError:
-        raise ValueError(
-            f"tokenizer: {config.name} has more tokens than the {vocab_size:,} of the model; give "
-            "the one that it was trained with"
-        ) from None
-    return found.with_special_ids(*special_ids(folder, None, found.special_tokens))
 
 
 def write_run(

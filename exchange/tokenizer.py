@@ -107,13 +107,18 @@ def _build(pairs: BytePairs, ids: set[int | None], first: int | None) -> tokeniz
     return found
 
 
-def read_own_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
+def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     """The tokenizer of a model with `vocab_size` tokens, from the files in its folder.
 
     Raises ValueError if it cannot be used: "file: what is wrong; what to do".
     """
     try:
         content = read_text(folder / METADATA, MAX_BYTES)
+    except FileNotFoundError:
+        raise ValueError(
+            f"{METADATA}: is missing; save it with "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+        ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{METADATA}: cannot be read ({error}); give another model") from error
     found = import_tokenizer(content, vocab_size=vocab_size)
@@ -140,8 +145,6 @@ def special_ids(
     eos_ids = [token for token in eos_ids if type(token) is int and token in tokens]
     bos = named[0] if "bos_token" in config else model.get("bos_token_id")
     bos = bos if type(bos) is int and bos in tokens else None
-    if config.get("add_bos_token") and not (folder / METADATA).exists():
-        first = bos  # otherwise transformers follows the post-processor alone
     adds_bos = first is not None or bos not in eos_ids
     return first if adds_bos else bos, adds_bos, tuple(dict.fromkeys(eos_ids))
 

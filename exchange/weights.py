@@ -22,8 +22,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def read_tensors(*files: Path) -> dict[str, Tensor]:
-    """All tensors of safetensors files. Raises ValueError if a file cannot be read, if two hold the
-    same name, or if a value is not finite."""
+    """All tensors of safetensors files. Raises ValueError if a file cannot be read, or if a value
+    is not finite."""
     found: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -33,8 +33,6 @@ def read_tensors(*files: Path) -> dict[str, Tensor]:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{path.name:.80}: cannot be read ({reason}); restore it") from None
         for name in names:
-            if name in found:
-                raise ValueError(f"{path.name}: {name:.80} is also in another file")
             found[name] = read_tensor(path, name)
     return found
 
@@ -135,10 +133,4 @@ def _files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     if shards := sorted(folder.glob(SHARDS)):
         return shards
-    pickles = sorted(file.name for kind in ("*.bin", "*.pt*") for file in folder.glob(kind))
-    if pickles:
-        raise ValueError(
-            f"{pickles[0]}: is a pickle, which can execute code when it is opened; "
-            f"save the model as {WEIGHTS}"
-        )
-    raise ValueError(f"{WEIGHTS}: is missing, or is not a file; choose another folder")
+    raise ValueError(f"{WEIGHTS}: is missing, or is not a file; save the model in this format")

@@ -277,24 +277,6 @@ def test_how_llama_cpp_cuts_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "setting"),
-    [
-        ("llama", {"rope_theta": 1e39}, "rope_theta"),
-        ("qwen3", {"n_layers": 513}, "n_layers"),
-    ],
-)
-def test_what_llama_cpp_does_not_know_is_refused(
-    family: str, changes: dict[str, Any], setting: str, tmp_path: Path
-) -> None:
-    config = make_config(family, **changes)
-    with pytest.raises(ValueError, match=rf"^model\.{setting}: "):
-        write_gguf(
-            tmp_path / "x", config, fixed_tokenizer("byte"), {}, "float32", name="x", end=None
-        )
-    assert files(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
     ("dtype", "value"),
     [
         ("float16", 70_000.0),

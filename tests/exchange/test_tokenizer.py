@@ -19,7 +19,7 @@ from tokenizers import AddedToken
 from data.patterns import GPT2, QWEN2
 from data.tokenizer import Tokenizer
 from exchange.patterns import oniguruma
-from exchange.tokenizer import read_own_tokenizer, special_ids, write_tokenizer
+from exchange.tokenizer import read_tokenizer, write_tokenizer
 from tests.data.strings import NAMES, gpt2, make, trained
 from tests.exchange.fast import BYTES, LONG, STRINGS, open_fast, small, split, template, train
 
@@ -44,7 +44,7 @@ def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -
     tokenizer = tokenizer.of_text((), None if tokenizer.eos_ids else "\n\n")
     end = write_tokenizer(tokenizer, tmp_path, LONG)
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": end}))
-    again = read_own_tokenizer(tmp_path, tokenizer.vocab_size)
+    again = read_tokenizer(tmp_path, tokenizer.vocab_size)
     if tokenizer.eos_ids:
         assert (again.bos_id, again.eos_ids) == (tokenizer.bos_id, tokenizer.eos_ids)
     else:
@@ -75,7 +75,7 @@ def test_any_ranks_become_merges(words: list[str], texts: list[str], tmp_path_fa
     long = "".join(random.Random(len(words)).choices("abc", k=1000))
     for text in [*texts, *words, long, *map("".join, itertools.product("abc", repeat=5))]:
         assert fast.encode(text).ids == encoding.encode_ordinary(text), text
-    assert read_own_tokenizer(folder, len(ranks)).byte_pairs().ranks == ranks
+    assert read_tokenizer(folder, len(ranks)).byte_pairs().ranks == ranks
 
 
 def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
     base.add_tokens([AddedToken("<think>", special=False, normalized=False)])
     base.save_pretrained(tmp_path)
     fast = transformers.AutoTokenizer.from_pretrained(tmp_path, split_special_tokens=True)
-    tokenizer = read_own_tokenizer(tmp_path, 3000)
+    tokenizer = read_tokenizer(tmp_path, 3000)
     assert tokenizer.eos_ids == (0,) and tokenizer.bos_id is None
     texts = [*STRINGS, "<think>e\u0301\u0338 <|im_end|><think>\u0338"]
     for text, ids in zip(texts, fast(texts)["input_ids"], strict=True):
@@ -156,7 +156,7 @@ def test_the_ids_that_begin_and_end_documents(
     (tmp_path / "tokenizer.json").write_text(json.dumps(small(post_processor)))
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    tokenizer = read_own_tokenizer(tmp_path, 300)
+    tokenizer = read_tokenizer(tmp_path, 300)
     assert (tokenizer.bos_id, tokenizer.eos_ids) == (start, ends)
     (tmp_path / "again").mkdir()
     assert write_tokenizer(tokenizer, tmp_path / "again", LONG) == (ends[0] if ends else None)
@@ -166,7 +166,7 @@ def test_the_ids_that_begin_and_end_documents(
     assert fast("abc")["input_ids"] == [*added, 258]
     in_template = post_processor is not None and str(start) in str(post_processor)
     assert tokenizer.adds_bos == (in_template or start is None or start not in ends)
-    again = read_own_tokenizer(tmp_path / "again", 300)
+    again = read_tokenizer(tmp_path / "again", 300)
     assert (again.bos_id, again.adds_bos) == (start, tokenizer.adds_bos)
 
 
@@ -194,23 +194,10 @@ def test_the_first_token_is_that_of_transformers(
     config = {key: value for key, value in config.items() if value is not None}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = open_fast(tmp_path, model_type)
-    tokenizer = read_own_tokenizer(tmp_path, 300)
+    tokenizer = read_tokenizer(tmp_path, 300)
     first = [tokenizer.bos_id] if tokenizer.adds_bos and tokenizer.bos_id is not None else []
     assert fast("abc")["input_ids"] == [*first, *tokenizer.encode("abc")]
     assert first == ([259] if "<|end|>" in str(post_processor) else [])
-
-
-@pytest.mark.parametrize("add", [True, False])
-def test_without_a_tokenizer_json_the_setting_counts(add: bool, tmp_path: Path) -> None:
-    model = small()["model"]
-    merges = "".join(f"{left} {right}\n" for left, right in model["merges"])
-    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
-    (tmp_path / "merges.txt").write_text(merges)
-    config = {"bos_token": "<|end|>", "tokenizer_class": "GPT2Tokenizer", "add_bos_token": add}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert open_fast(tmp_path)("abc")["input_ids"] == [259] * add + [258]
-    start, adds_start, _ = special_ids(tmp_path, None, model["vocab"])
-    assert ([start] if adds_start and start is not None else []) == [259] * add
 
 
 def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
@@ -247,7 +234,7 @@ def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     write_tokenizer(tokenizer, tmp_path, 1024)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
     (tmp_path / "config.json").write_text('{"bos_token_id": 50256, "eos_token_id": 50256}')
-    again = read_own_tokenizer(tmp_path, 50257)
+    again = read_tokenizer(tmp_path, 50257)
     assert (again.bos_id, again.eos_ids) == (50256, (50256,))
     assert again.byte_pairs().ranks == tokenizer.byte_pairs().ranks
     metadata = json.loads((tmp_path / "tokenizer.json").read_text())
