@@ -56,11 +56,7 @@ def commands(folder: Path, nanogpt: Path, text: Path, rounds: int) -> dict[str, 
             )
         ],
         "steps": [compare("steps", "--shape=gpt2", "--device=cuda", "--steps=100")],
-        "sampling": [
-            compare(
-                *("sampling", "--device=cuda", "--batches", "1", "64", "--shapes", "char", "gpt2")
-            )
-        ],
+        "sampling": [compare("sampling", "--device=cuda", "--batches", "1", "64")],
         "watching": [
             script(
                 *("benchmarks/watching", f"--rounds={rounds}", "experiment=shakespeare_gpu"),

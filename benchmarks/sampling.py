@@ -1,10 +1,10 @@
 """Tokens per second of sampling, compared with nanoGPT's `generate`, up to a full context.
 
     python benchmarks/sampling.py --nanogpt CHECKOUT
-    python benchmarks/sampling.py --nanogpt CHECKOUT --device cuda --batches 1 64 --shapes char gpt2
+    python benchmarks/sampling.py --nanogpt CHECKOUT --device cuda --batches 1 64
 
-All sides start from one token, have the same shape (`char` is nanoGPT's character model of 10.65 M
-parameters, `gpt2` GPT-2 with 124 M) and random weights, and are measured in turn. nanoGPT
+All sides start from one token, have the shape of nanoGPT's character model (10.65 M parameters) and
+random weights, and are measured in turn. nanoGPT
 recomputes the whole window for every token. On a GPU both compute in bfloat16, nanoGPT by autocast
 as its sample.py does, and are called once before they are measured. On a CPU both compute in
 float32, and one sequence is also compared with llama.cpp, if it is installed (`make test-long`
@@ -46,58 +46,51 @@ from data.tokenizer import fixed_tokenizer
 from inference.generation import generate
 from model import GPT
 
-SHAPES = {
-    "char": Shape(context_length=256, vocab_size=256, n_layers=6, n_heads=6, d_model=384),
-    "gpt2": Shape(context_length=1024, vocab_size=50304, n_layers=12, n_heads=12, d_model=768),
-}
+SHAPE = Shape(context_length=256, vocab_size=256, n_layers=6, n_heads=6, d_model=384)
+N_NEW = SHAPE.context_length - 1  # tokens
 
 
 def main() -> None:
     parser = make_parser(__doc__, 5, "nanogpt")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["char"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16], help="sequences at once")
-    parser.add_argument("--tokens", type=int, help="default: to a full context")
     arguments = parser.parse_args()
-    for name in arguments.shapes:
-        torch.manual_seed(0)
-        shape, device = SHAPES[name], arguments.device
-        peer = nanogpt(arguments.nanogpt, shape).to(device).eval()
-        ours = GPT(configure(shape, *GPT2_BLOCK).model, shape.vocab_size).to(device)
-        if on_gpu := device != "cpu":
-            ours.bfloat16()
-        n_new = arguments.tokens or shape.context_length - 1
-        rows = []
-        for batch in arguments.batches:
-            prompt = torch.zeros(batch, 1, dtype=torch.long, device=device)
-            sides: dict[str, Callable[[], Any]] = {
-                "nanoGPT": partial(sample_peer, peer, prompt, n_new),
-                "glassgpt": partial(sample, ours, prompt, n_new),
-            }
-            if batch == 1 and not on_gpu:
-                sides |= beside_llama_cpp(ours, n_new)
-            rates = measure(sides, batch * n_new, arguments.rounds, on_gpu)
-            shown = {side: spread(found, ",.0f") for side, found in rates.items()}
-            ratio = median(rates["glassgpt"]) / median(rates["nanoGPT"])
-            rows.append((str(batch), shown["nanoGPT"], shown["glassgpt"], f"{ratio:.1f}"))
-            if "llama.cpp" in shown:
-                print(f"llama.cpp, {batch} at once: {shown['llama.cpp']} tokens/s")
-        print(f"{name}, tokens/s:")
-        print_table(("sequences at once", "nanoGPT", "glassgpt", "ratio"), rows)
+    torch.manual_seed(0)
+    device = arguments.device
+    peer = nanogpt(arguments.nanogpt, SHAPE).to(device).eval()
+    ours = GPT(configure(SHAPE, *GPT2_BLOCK).model, SHAPE.vocab_size).to(device)
+    if on_gpu := device != "cpu":
+        ours.bfloat16()
+    rows = []
+    for batch in arguments.batches:
+        prompt = torch.zeros(batch, 1, dtype=torch.long, device=device)
+        sides: dict[str, Callable[[], Any]] = {
+            "nanoGPT": partial(sample_peer, peer, prompt),
+            "glassgpt": partial(sample, ours, prompt),
+        }
+        if batch == 1 and not on_gpu:
+            sides |= beside_llama_cpp(ours)
+        rates = measure(sides, batch * N_NEW, arguments.rounds, on_gpu)
+        shown = {side: spread(found, ",.0f") for side, found in rates.items()}
+        ratio = median(rates["glassgpt"]) / median(rates["nanoGPT"])
+        rows.append((str(batch), shown["nanoGPT"], shown["glassgpt"], f"{ratio:.1f}"))
+        if "llama.cpp" in shown:
+            print(f"llama.cpp, {batch} at once: {shown['llama.cpp']} tokens/s")
+    print_table(("sequences at once", "nanoGPT", "glassgpt", "ratio"), rows)
 
 
-def sample_peer(model: Any, prompt: Tensor, n_new: int) -> None:
+def sample_peer(model: Any, prompt: Tensor) -> None:
     kind = prompt.device.type
     torch.backends.cuda.matmul.allow_tf32 = True  # as nanoGPT does
     with torch.no_grad(), torch.autocast(kind, torch.bfloat16, enabled=kind != "cpu"):
-        model.generate(prompt, n_new, temperature=0.8)
+        model.generate(prompt, N_NEW, temperature=0.8)
 
 
-def sample(model: GPT, prompt: Tensor, n_new: int) -> None:
-    deque(generate(model, prompt, n_new, temperature=0.8), maxlen=0)
+def sample(model: GPT, prompt: Tensor) -> None:
+    deque(generate(model, prompt, N_NEW, temperature=0.8), maxlen=0)
 
 
-def beside_llama_cpp(model: GPT, n_new: int) -> dict[str, Callable[[], Any]]:
+def beside_llama_cpp(model: GPT) -> dict[str, Callable[[], Any]]:
     """llama.cpp with the same weights, if it is installed."""
     from exchange.gguf import write_gguf
 
@@ -113,9 +106,9 @@ def beside_llama_cpp(model: GPT, n_new: int) -> dict[str, Callable[[], Any]]:
         write_gguf(file, model.config, tokenizer, weights, "float32", name="a model", end=None)
         threads = torch.get_num_threads()
         llama = llama_cpp.Llama(
-            str(file), n_ctx=n_new + 1, n_threads=threads, use_mmap=False, verbose=False
+            str(file), n_ctx=N_NEW + 1, n_threads=threads, use_mmap=False, verbose=False
         )
-    return {"llama.cpp": lambda: [*islice(llama.generate([0], top_k=0, temp=0.8), n_new)]}
+    return {"llama.cpp": lambda: [*islice(llama.generate([0], top_k=0, temp=0.8), N_NEW)]}
 
 
 def measure(
