@@ -4,8 +4,8 @@
 
 This is the default model of train.py with bytes as tokens. From the same weights it computes the
 same logits, and with AdamW it takes the same steps. The rest of the project adds longer tokens, a
-faster optimizer, runs that can be resumed, and the tools for looking inside. Shapes are in
-parentheses. Without a file, it trains on the README beside it.
+faster optimizer, runs that can be resumed, and tools for looking inside. Shapes are in parentheses.
+Without a file, it trains on the README. Prints losses and a sample; exit status 0, 1 for no text.
 """
 
 import math

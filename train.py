@@ -1,8 +1,8 @@
 """Train a GPT: compose the settings, build the parts, fit. `--help` lists the settings.
 
 Prints progress, evaluations and the result to standard output; the run itself is a folder under
-runs/. Exit status 0; 2 for a mistake in the settings, or a run that diverged; 143, 130 or 129 if
-SIGTERM, Ctrl-C or SIGHUP stopped it, after which `resume=` continues.
+runs/. Exit status 0; 2 for a mistake in the settings, a run that diverged, or output that cannot be
+written; 143, 130 or 129 if SIGTERM, Ctrl-C or SIGHUP stopped it, after which `resume=` continues.
 """
 
 from __future__ import annotations
