@@ -15,18 +15,14 @@ file that is opened: it leads nowhere instead.
 Ctrl-C ends a script at once, as SIGTERM does, also during its imports; notebooks and programs that
 import the project keep Python's exception.
 
-Without a working folder, or without enough memory for themselves, torch's libraries end the process
-with messages of their own.
+Without a working folder, torch's libraries end the process with messages of their own.
 """
 
 import gc
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
-
-MIN_MEMORY = 900_000_000  # bytes of address space, which torch takes without a model
 
 GC_THRESHOLD = gc.get_threshold()
 gc.set_threshold(100_000)
@@ -48,15 +44,3 @@ try:
 except FileNotFoundError:
     print("error: the working folder does not exist any more; change to another", file=sys.stderr)
     sys.exit(2)
-
-with suppress(ImportError):  # on Windows
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < MIN_MEMORY:
-        print(
-            f"error: the limit of memory is {limit / 1e6:.0f} MB, but PyTorch alone needs "
-            f"{MIN_MEMORY / 1e6:.0f} MB; raise the limit (ulimit -v)",
-            file=sys.stderr,
-        )
-        sys.exit(2)

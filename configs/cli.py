@@ -75,7 +75,7 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
 
     with one_line_errors(name, kind):
         accept_any_text()
-        given, overrides = split(sys.argv[1:])
+        given, _ = split(sys.argv[1:])
         if "version" in given:
             print(version())
             return
@@ -91,8 +91,7 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
 
         with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
             run(job)()
-        groups = [override for override in overrides if "=" not in override]
-        print(explain(text.getvalue(), name, groups[0] if groups else None))
+        print(explain(text.getvalue(), name))
 
 
 def plain_values(config: DictConfig) -> Values:
@@ -234,8 +233,6 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     given, overrides = split(arguments)
     if script == "compare":
         overrides = name_runs(overrides)
-    if "help" in given:
-        overrides = [override for override in overrides if "=" in override]  # not a group
     if "multirun" in given and (script != "train" or "LOCAL_RANK" in os.environ):
         raise UserError("-m: only train.py can sweep, without torchrun")
     types = all_settings(kind)
@@ -275,18 +272,13 @@ def name_runs(arguments: Sequence[str]) -> list[str]:
 
 
 class _Flags(argparse.ArgumentParser):
-    """Hydra's flags, without those that choose another script or other folders."""
+    """Those of Hydra's flags that are taken."""
 
     def __init__(self) -> None:
         super().__init__(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-        for names in (
-            *(("--multirun", "-m"), ("--help", "-h"), ("--version",), ("--resolve",)),
-            *(("--hydra-help",), ("--shell-completion", "-sc")),
-        ):
+        for names in (("--multirun", "-m"), ("--help", "-h"), ("--version",)):
             self.add_argument(*names, action="store_true")
         self.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-        infos = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-        self.add_argument("--info", "-i", nargs="?", const="all", choices=infos)
         self.add_argument("--config-dir", "-cd")
         self.add_argument("overrides", nargs="*")
 

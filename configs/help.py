@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from common.errors import UserError
-
 CONFIGS = Path(__file__).parent
 COLUMN = 36  # where the meaning begins
 # Hydra's own keys, which are not settings of the project.
@@ -49,24 +47,19 @@ def read_explained(path: Path, prefix: str = "") -> list[Explained]:
     return list(walk(root, prefix))
 
 
-def explain(text: str, script: str, group: str | None) -> str:
-    """Hydra's help, which ends with all settings as YAML, with the meaning of each setting; of a
-    `group` alone if it is given. Raises UserError if there is no such group."""
+def explain(text: str, script: str) -> str:
+    """Hydra's help, which ends with all settings as YAML, with the meaning of each setting."""
     header, _, settings = text.rstrip().partition(":\n\n")  # of the line "All settings ..."
     values = yaml.safe_load(settings)
-    groups = [name for name, value in values.items() if isinstance(value, dict)]
-    if group is not None and group not in groups:
-        raise UserError(f"--help: {group} is no group; choose one of {', '.join(groups)}")
     meanings = _meanings(script, values)
-    shown = [] if group else [f"{header}:", ""]
+    shown = [f"{header}:", ""]
     path: list[str] = []
     for line in settings.splitlines():
         meaning = ""
         if found := re.match(r"( *)([\w.-]+):", line):  # otherwise a text of several lines goes on
             path[len(found[1]) // 2 :] = [found[2]]
             meaning = meanings.get(".".join(path), "")
-        if group in (None, path[0]):
-            shown += _lines(line, meaning)
+        shown += _lines(line, meaning)
     return "\n".join(shown)
 
 

@@ -176,11 +176,6 @@ def test_help_explains_each_setting(tmp_path: Path) -> None:
     assert unexplained <= {"  name: tales", "  name: bpe", "  name: muon"}
     odd = "observe.samples.prompt='a: 1\n\nb " + "long " * 50 + "'"
     assert "  beta1: 0.9 " in succeed("train", "--help", odd, cwd=tmp_path)
-    alone = succeed("train", "--help", "optimizer", "optimizer=sgd", cwd=tmp_path).splitlines()
-    assert alone[0] == "optimizer:" and len(alone) > 5
-    assert all(line.startswith("  ") for line in alone[1:] if line)
-    done = command("train", "--help", "optimiser", cwd=tmp_path)
-    assert done.returncode == 2 and "choose one of trainer, observe, data," in done.stderr
 
 
 @pytest.mark.long
