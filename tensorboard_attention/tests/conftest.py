@@ -36,7 +36,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 READ = """all => all.map(each =>
     [Number(each.dataset.place), Number(each.querySelector("b").textContent)])"""
-HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script>'
+HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
 ODD_RUN = 'odd &run="<b>" #1%'
 
 

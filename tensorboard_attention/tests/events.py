@@ -13,12 +13,10 @@ import pytest
 import torch
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-from tensorboard.plugins.base_plugin import TBContext
-from werkzeug.test import Client
 
 from tensorboard_attention import encode
-from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.summary import attention_summary
+from tensorboard_attention.tests.conftest import served
 
 MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
 TOKENS = ["a", "b", "c"]
@@ -52,8 +50,7 @@ def write(folder: Path, *data: bytes) -> Path:
 
 def look(logdir: Path) -> dict[str, Any]:
     """What /runs answers."""
-    plugin = AttentionPlugin(TBContext(logdir=str(logdir)))
-    return json.loads(Client(plugin.get_plugin_apps()["/runs"]).get().data)
+    return json.loads(served(logdir)("/runs")[1])
 
 
 LOOK = """if True:

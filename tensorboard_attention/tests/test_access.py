@@ -1,11 +1,10 @@
-"""Labels of odd tokens; the tab without a mouse, a screen or colours; phones."""
+"""The tab without a mouse or a screen, and on phones."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright import sync_api
@@ -13,33 +12,6 @@ from playwright import sync_api
 from tensorboard_attention.tests.conftest import Tab, causal_maps, shown_byte
 
 pytestmark = pytest.mark.long
-
-EMOJI = [
-    "👩🏽\u200d🚀",
-    "🇫🇷",
-    "👨\u200d👩\u200d👧\u200d👦",
-    "🏴\U000e0067\U000e0062\U000e007f",
-    "1\ufe0f\u20e3",
-]
-
-
-def test_labels_count_as_they_are_drawn(open_tab: Callable[..., Tab]) -> None:
-    code = """(_, texts) => import(new URL("dom.js", document.baseURI)).then(
-        ({ tokenLabel }) => texts.map((text) => tokenLabel(text, 12)))"""
-    texts = {
-        "\u200d" * 20: r"\u{200d}…",
-        "\u200b": r"\u{200b}",
-        r"a\xff\xfe\xfd": r"a\xff\xfe…",
-        **{each: each for each in EMOJI},
-        EMOJI[0] * 6: EMOJI[0] * 6,
-        EMOJI[0] * 7: EMOJI[0] * 5 + "…",
-        "👩\u200d": r"👩\u{200d}",  # the beginning of a sequence
-        "🇫": "🇫",
-        "incomprehensible": "incomprehen…",
-        "e\u0301" * 3: "e\u0301" * 3,
-        "\u2764\ufe0f": "\u2764\ufe0f",
-    }
-    assert open_tab()["main"].evaluate(code, [*texts]) == [*texts.values()]
 
 
 def test_tokens_are_reached_and_read_without_a_mouse(
@@ -92,33 +64,6 @@ def test_no_text_is_smaller_than_12_pixels(open_tab: Callable[..., Tab], width: 
     tab[".keys summary"].click()
     assert tab["main"].evaluate(SMALL) == []
     assert tab["main"].evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_forced_colours_show_what_is_chosen(
-    site: dict[str, str], browser: sync_api.Browser, scheme: Any
-) -> None:
-    context = browser.new_context(forced_colors="active", color_scheme=scheme)
-    view = context.new_page()
-    view.goto(f"{site['url']}data/plugin_entry.html?name=attention#&p.attention.run=trained")
-    view.locator("main[data-shown]").wait_for()
-    outline = "all => all.map((each) => getComputedStyle(each).outlineStyle)"
-    assert view.locator(".head").evaluate_all(outline).count("solid") == 1
-    assert view.locator(".token").evaluate_all(outline).count("solid") == 1
-    # The labels on the map are drawn in the colour of text, and the legend keeps its colours.
-    read = """(canvas) => {
-        const { data } = canvas.getContext("2d").getImageData(0, 0, 60, canvas.height);
-        const seen = new Set();
-        for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255) seen.add(data[i]);
-        return [...seen];
-    }"""
-    ink = view.locator("canvas.picture >> nth=0").evaluate(read)
-    assert (255 if scheme == "dark" else 0) in ink
-    ramp = view.locator(".ramp:visible >> nth=0").evaluate(
-        "(each) => getComputedStyle(each).backgroundImage"
-    )
-    assert ramp.startswith("linear-gradient")
-    context.close()
 
 
 def test_a_phone_shows_the_tab_alone(site: dict[str, str], browser: sync_api.Browser) -> None:

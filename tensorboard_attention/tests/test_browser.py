@@ -85,17 +85,6 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
     tab.shown(["trained", "attention", 6])
 
 
-def test_heads_are_sorted_by_a_score(open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab()
-    tab[".sorting select"].select_option("entropy")
-    read = "all => all.map(each => Number(each.textContent.split('  ')[1]))"
-    falling = tab[".head .caption"].evaluate_all(read)
-    assert falling == sorted(falling, reverse=True) and len(set(falling)) > 1
-    tab[".sorting button"].click()
-    sync_api.expect(tab[".sorting button"]).to_have_text("smallest first")
-    assert tab[".head .caption"].evaluate_all(read) == falling[::-1]
-
-
 @pytest.mark.long
 def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag="long", token=256)
@@ -125,29 +114,6 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     picture.hover(position={"x": box["width"] - 8, "y": box["height"] / 2})
     centred = re.match(r"(\d+) word →", readout.inner_text())
     assert centred and abs(int(centred[1]) - 500) < 22  # of 45 that are seen
-
-
-@pytest.mark.long
-def test_two_fingers_zoom(open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(width=400, run=ODD_RUN, tag="long")
-    picture = tab["canvas.picture >> nth=0"]
-    picture.scroll_into_view_if_needed()
-    box = picture.bounding_box()
-    assert box
-    fingers = tab.page.context.new_cdp_session(tab.page)
-    x, y = box["x"] + 0.6 * box["width"], box["y"] + 0.6 * box["height"]
-
-    def touch(kind: str, *apart: int) -> None:
-        points = [{"x": x + each, "y": y + each, "id": place} for place, each in enumerate(apart)]
-        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-
-    touch("touchStart", -10, 10)
-    for apart in (20, 40, 60):
-        touch("touchMove", -apart, apart)
-    touch("touchEnd")
-    sync_api.expect(picture).to_have_class(re.compile("zoomed"))
-    tab["[aria-label^='Whole map']"].click()
-    sync_api.expect(picture).not_to_have_class(re.compile("zoomed"))
 
 
 def test_two_runs_are_compared_and_a_link_restores_the_view(

@@ -13,14 +13,11 @@ from torch import Tensor
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from tensorboard_attention import encode
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9]])
-NEW = torch.tensor([[2, 7, 1, 8]])
 GENERATE: dict[str, Any] = {
     "max_new_tokens": 3,
     "min_new_tokens": 3,
@@ -35,13 +32,6 @@ def gpt2(attention: str = "eager") -> Any:
     ids: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 20}
     config = GPT2Config(n_layer=2, n_head=2, n_embd=16, n_positions=32, **ids)
     return GPT2LMHeadModel._from_config(config, attn_implementation=attention).eval()
-
-
-def t5(vocab_size: int = 20) -> Any:
-    start: dict[str, Any] = {"decoder_start_token_id": 0}
-    sizes: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
-    config = T5Config(vocab_size=vocab_size, **sizes, **start)
-    return T5ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
 
 
 def letters(count: int) -> list[str]:
@@ -72,22 +62,6 @@ def test_generate_returns_layers_for_every_token(attention: str) -> None:
     assert json.loads(encode(maps, letters(9))[0])["heads"] == [2, 2]
 
 
-def test_generate_of_an_encoder_and_decoder() -> None:
-    outputs = t5().generate(IDS, **GENERATE)
-    for name in ("cross_attentions", "decoder_attentions"):
-        assert "decoder_input_ids" in refusal(outputs[name], letters(4), key_tokens=letters(6))
-    assert json.loads(encode(outputs.encoder_attentions, letters(6))[0])["heads"] == [2, 2]
-
-
-def test_all_that_a_model_returned_is_too_much() -> None:
-    for outputs in (
-        gpt2()(IDS, output_attentions=True),
-        gpt2().generate(IDS, **GENERATE),
-        t5()(IDS, decoder_input_ids=NEW, output_attentions=True),
-    ):
-        assert "give its attentions" in refusal(outputs, letters(6))
-
-
 def test_scores_before_softmax_are_refused() -> None:
     scores = torch.randn(1, 2, 6, 6, generator=torch.Generator().manual_seed(0))
     for given in (scores, 3 * scores.abs(), scores - scores.sum(-1, keepdim=True)):
@@ -104,12 +78,11 @@ def test_dropout_is_refused() -> None:
     assert "part of the keys" in refusal(few, letters(3))
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("n", [2, 40, 700])
-def test_rounded_weights_are_not_refused(kind: torch.dtype, n: int) -> None:
+@pytest.mark.parametrize("n", [2, 700])
+def test_rounded_weights_are_not_refused(n: int) -> None:
     random = torch.randn(1, 2, n, n, generator=torch.Generator().manual_seed(n))
     for logits in (random, 9 * random, 0 * random):
-        header = json.loads(encode([logits.softmax(-1).to(kind)], ["x"] * n)[0])
+        header = json.loads(encode([logits.softmax(-1).bfloat16()], ["x"] * n)[0])
         assert "outside" not in header["note"]
 
 
@@ -135,11 +108,3 @@ def test_masked_queries_are_shown_empty_and_do_not_count() -> None:
 def test_a_head_without_any_weight_has_no_scores() -> None:
     header = json.loads(encode([np.zeros((1, 1, 3, 3))], letters(3))[0])
     assert {each for layers in header["scores"].values() for each in layers[0]} == {None}
-
-
-def test_other_rows_of_a_layer_with_nan_are_checked() -> None:
-    maps = torch.eye(3)[None, None].clone()
-    maps[0, 0, 1] = torch.nan
-    assert "not finite" in json.loads(encode([maps], letters(3))[0])["note"]
-    maps[0, 0, 2] = 4.0
-    assert "query 2 sum to 12" in refusal([maps], letters(3))

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from playwright import sync_api
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
+from transformers import T5Config, T5ForConditionalGeneration
 
 from tensorboard_attention import add_attention, encode, summary
 from tensorboard_attention.index import Index
 from tensorboard_attention.summary import MAX_TOKENS
 from tensorboard_attention.tests.conftest import Tab
-from tensorboard_attention.tests.test_checks import letters, t5
+from tensorboard_attention.tests.test_checks import letters
 
 QUERIES, KEYS = ["w0", "w1", "w2", "w3"], [f"k{i}" for i in range(7)]
 
@@ -31,11 +31,18 @@ def cross_maps(n: int = 4, m: int = 7, layers: int = 2, heads: int = 3) -> list[
     return [*(2 * torch.randn(layers, 1, heads, n, m, generator=generator)).softmax(-1)]
 
 
+def t5(vocab_size: int = 20) -> Any:
+    start: dict[str, Any] = {"decoder_start_token_id": 0}
+    sizes: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+    config = T5Config(vocab_size=vocab_size, **sizes, **start)
+    return T5ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+
+
 def packed(encoded: list[bytes]) -> tuple[dict[str, Any], np.ndarray]:
     return json.loads(encoded[0]), np.frombuffer(zlib.decompress(encoded[1]), np.uint8)
 
 
-@pytest.mark.parametrize(("n", "m"), [(4, 7), (7, 4), (1, 5), (5, 1), (5, 5)])
+@pytest.mark.parametrize(("n", "m"), [(4, 7), (7, 4), (5, 5)])
 def test_what_is_logged_comes_back(n: int, m: int) -> None:
     maps = cross_maps(n, m)
     header, data = packed(encode(maps, letters(n), key_tokens=letters(m)))
@@ -51,18 +58,7 @@ def test_what_is_logged_comes_back(n: int, m: int) -> None:
         assert abs(entropy - sum(bits) / n) < 1e-5
 
 
-def test_own_scores_are_kept() -> None:
-    mine: dict[str, Any] = {"aligned": [[0.5, 0.25, 0]] * 2, "previous token": [[1, 1, 1]] * 2}
-    header, _ = packed(encode(cross_maps(), QUERIES, mine, key_tokens=KEYS))
-    assert set(header["scores"]) == {"entropy", "aligned", "previous token"}
-
-
-def test_a_lower_triangle_of_cross_attention_is_not_causal() -> None:
-    header, data = packed(encode([torch.eye(3)[None, None]], letters(3), key_tokens=letters(3)))
-    assert header["causal"] is False and len(data) == 9
-
-
-@pytest.mark.parametrize(("n", "m"), [(600, 3), (3, 600), (600, 700)])
+@pytest.mark.parametrize(("n", "m"), [(600, 3), (3, 600)])
 def test_both_axes_are_cut(n: int, m: int) -> None:
     logged = encode([torch.full((1, 1, n, m), 1 / m)], ["x"] * n, key_tokens=["y"] * m)
     header, data = packed(logged)
@@ -77,10 +73,8 @@ def test_both_axes_are_cut(n: int, m: int) -> None:
     ("tokens", "keys", "message"),
     [
         (QUERIES, None, "4 tokens need .*; for cross attention give key_tokens"),
-        (KEYS, None, "7 tokens need"),
         (KEYS, QUERIES, "7 tokens and 4 key_tokens need .batch, head, 7, 4."),
         (QUERIES, [], "key_tokens: is empty"),
-        ([], KEYS, "tokens: is empty"),
     ],
 )
 def test_what_does_not_fit_is_refused(tokens: Any, keys: Any, message: str) -> None:
@@ -109,26 +103,19 @@ def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "".join(json.loads(header)["keys"]) == "translate English to German: a hen"
 
 
-@pytest.fixture
-def logged(logs: Path) -> str:
-    """The name of a run with cross attention, and with attention of its queries to each other."""
+@pytest.mark.long
+def test_a_token_shows_the_logged_weights(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    """Of a query; and of a key, whose places come before those of the queries."""
     with SummaryWriter(str(logs / "translated")) as writer:
         target, source = [f"t{i}" for i in range(4)], [f"s{i}" for i in range(6)]
         add_attention(writer, "cross", cross_maps(4, 6), target, 1, key_tokens=source)
-        add_attention(writer, "self", cross_maps(4, 4), target, 1)
-    return "translated"
-
-
-@pytest.mark.long
-def test_a_token_shows_the_logged_weights(logged: str, open_tab: Callable[..., Tab]) -> None:
-    """Of a query; and of a key, whose places come before those of the queries."""
     weights = cross_maps(4, 6)[1][0, 1]
-    tab = open_tab(run=logged, tag="cross", layer=1, head=1)
+    tab = open_tab(run="translated", tag="cross", layer=1, head=1)
     tokens = tab[".panel:not([hidden]) .token"].all_text_contents()
     assert tokens == ["s0", "s1", "s2", "s3", "s4", "s5", "t0", "t1", "t2", "t3"]
     heading = tab[".panel:not([hidden]) .lists h4"]
     assert "attends to" in heading.inner_text(), "a query is chosen first"
-    tab = open_tab(run=logged, tag="cross", layer=1, head=1, token=2)
+    tab = open_tab(run="translated", tag="cross", layer=1, head=1, token=2)
     heading = tab[".panel:not([hidden]) .lists h4"]
     listed = tab.listed("to")
     assert sorted(listed) == [4, 5, 6, 7, 8, 9], "the places of the keys"
@@ -144,58 +131,3 @@ def test_a_token_shows_the_logged_weights(logged: str, open_tab: Callable[..., T
     for place, weight in listed.items():
         assert abs(weight - weights[place, 1]) < 0.01
     assert heading.all_text_contents() == ["s1 is attended to by"]
-
-
-@pytest.mark.long
-def test_the_map_has_a_row_for_each_query(logged: str, open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run=logged, tag="cross", token=0)
-    canvas = tab[".panel:not([hidden]) canvas.picture"]
-    box = canvas.bounding_box()
-    assert box and box["width"] > box["height"]
-    readout = tab[".panel:not([hidden]) .readout"]
-    canvas.hover(position={"x": box["width"] - 12, "y": box["height"] - 12})
-    sync_api.expect(readout).to_contain_text("3 t3 → 5 s5: 0.")
-    canvas.hover(position={"x": box["width"] - 12, "y": 12})  # a label of the keys
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s5 is attended to by")
-    canvas.hover(position={"x": 12, "y": box["height"] - 12})  # a label of the queries
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("t3 attends to")
-    canvas.click(position={"x": box["width"] - 12, "y": 12})
-    tab.page.mouse.move(1, 1)
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s5 is attended to by")
-
-
-@pytest.mark.long
-def test_the_keyboard_reaches_the_keys(logged: str, open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(run=logged, tag="cross", token=3)
-    tab.page.keyboard.press("]")
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s0 is attended to by")
-    for _ in range(9):
-        tab.page.keyboard.press("]")
-    sync_api.expect(tab[".lists h4:visible"]).to_have_text("s5 is attended to by")
-
-
-@pytest.mark.long
-def test_cross_attention_beside_self_attention(logged: str, open_tab: Callable[..., Tab]) -> None:
-    views = {"tag": "cross", "run2": logged, "tag2": "self", "step2": 1}
-    tab = open_tab(run=logged, token=7, **views)
-    assert tab.shown() == [[logged, "cross", 1], [logged, "self", 1]]
-    tab[".panel >> nth=1 >> .token[data-place='1']"].hover()
-    titles = tab[".lists h4:visible"].all_text_contents()
-    assert titles == ["t1 attends to", "t1 attends to", "t1 is attended to by"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("n", "m"), [(2, 300), (300, 2), (40, 40)])
-@pytest.mark.parametrize("width", [1280, 400])
-def test_long_and_narrow_maps_are_drawn(
-    open_page: Callable[..., Tab], n: int, m: int, width: int
-) -> None:
-    logged = encode(
-        cross_maps(n, m), [f"q{i}" for i in range(n)], key_tokens=[f"key{i}" for i in range(m)]
-    )
-    tab = open_page([("cross", 0, logged)], width=width)
-    box = tab[".panel:not([hidden]) canvas.picture"].bounding_box()
-    assert box and 60 < box["width"] < width and 60 < box["height"] <= 800
-    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
-    for _ in range(3):
-        tab.page.keyboard.press("+")

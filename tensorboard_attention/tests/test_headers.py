@@ -9,40 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.plugins.base_plugin import TBContext
-from werkzeug.test import Client
 
 from tensorboard_attention.index import Index
-from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.summary import MAX_EDGES, encode
+from tensorboard_attention.tests.conftest import served
 from tensorboard_attention.tests.events import HEADER, MAPS, NAME, TOKENS, event, look, write
-
-OLD = {
-    "note",
-    "meanings",
-    "units",
-    "measured",
-    "counts",
-    "sentences",
-    "roles",
-    "overview",
-}  # which older logs lack
 
 TWO_LAYERS = json.loads(encode(2 * MAPS, TOKENS)[0])
 EDGE = [1, 1, 0, 0, 1, 0.5]
 WRONG_EDGES = [
     {"L0H1": 0.5},
-    [EDGE[:-1]],
-    [[*EDGE[:-1], "0.5"]],
     [[*EDGE[:-1], float("nan")]],
-    [[3, *EDGE[1:]]],
-    [[1, 2, *EDGE[2:]]],
-    [[1, 0, *EDGE[2:]]],
     [[1, 1, 2, *EDGE[3:]]],
-    [[1, 1, -1, *EDGE[3:]]],
-    [[1, 1, 0, 0, 2, 0.5]],
-    [[1, 1, 0, -1, 1, 0.5]],
-    [[1, 1, 0, 0, -2, 0.5]],
     [EDGE] * (MAX_EDGES + 1),
 ]
 
@@ -52,32 +30,19 @@ WRONG_EDGES = [
     [
         *({name: HEADER[name] for name in HEADER if name != gone} for gone in ("tokens", "heads")),
         {**HEADER, "version": 2},
-        {**HEADER, "heads": [2.5]},
         {**HEADER, "heads": [4, -2]},
-        {**HEADER, "heads": [200_000_000]},
         {**HEADER, "heads": [200_000_000], "scores": {}},
         {**HEADER, "scores": {"a": [[1, 2, 3]]}},
-        {**HEADER, "scores": {"a": [[1, "x"]]}},
         {**HEADER, "scores": {"a": [[1, 10**400]]}},
-        {**HEADER, "tokens": [["a"]]},
         {**HEADER, "tokens": ["x" * 5_000_000, "b", "c"]},
         {**HEADER, "tokens": []},
         {**HEADER, "scores": {"a": [[1, float("nan")]]}},
-        {**HEADER, "scores": {"a": [[1, 1e39]]}},
-        {**HEADER, "sentences": [[["x", None, float("inf")], ["x", None, 0]]]},
         {**HEADER, "of a later version": [{"a": float("-inf")}]},
-        json.dumps(HEADER).encode()[:-1] + b', "a": 1e400}',
-        {**HEADER, "last_step": 10**400},
         {**HEADER, "last_step": True},
-        {**HEADER, "measured": "x"},
         {**HEADER, "counts": {"entropy": "3"}},
-        {**HEADER, "not_finite": [[0]]},
-        {**HEADER, "sentences": [[["x", None, 0]]]},
         {**HEADER, "sentences": [[["x", None, 0], ["x", [0, 3], 0]]]},
         *({**TWO_LAYERS, "wiring": wiring} for wiring in WRONG_EDGES),
-        [HEADER],
         b"[" * 100_000,
-        b"",
         b"\xff\xfe",
     ],
     ids=lambda header: str(header)[:60],
@@ -85,36 +50,21 @@ WRONG_EDGES = [
 def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> None:
     """The steps before and after it are shown."""
     write(tmp_path, event(1), event(2, header), event(3))
-    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
-    apps = plugin.get_plugin_apps()
-    found = json.loads(Client(apps["/runs"]).get().data)
+    get = served(tmp_path)
+    found = json.loads(get("/runs")[1])
     assert found["steps"] == {".": {"probe": [1, 3]}}
     (note,) = found["notes"]
     assert note.startswith(f"{NAME}: step 2 of 'probe' is skipped: ")
     query = {"run": ".", "tag": "probe", "step": "2"}
-    assert Client(apps["/maps"]).get(query_string=query).status_code == 404
-    answer = Client(apps["/scores"]).get(query_string=query)
-    assert answer.status_code == 200 and len(answer.data) < 1000
+    assert get("/maps", **query)[0] == 404
+    status, scores = get("/scores", **query)
+    assert status == 200 and len(scores) < 1000
 
 
 def test_a_step_that_a_browser_cannot_name_is_skipped(tmp_path: Path) -> None:
     write(tmp_path, event(-(2**63)), event(2**53), event(2**53 + 1))
     found = look(tmp_path)
     assert found["steps"] == {".": {"probe": [2**53]}} and len(found["notes"]) == 2
-
-
-def test_edges_between_heads_are_read(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        event(1, {**TWO_LAYERS, "wiring": [EDGE, [1, 1, 0, 0, -1, 0.5]] * (MAX_EDGES // 2)}),
-    )
-    assert look(tmp_path)["notes"] == []
-
-
-def test_headers_of_older_logs_are_read(tmp_path: Path) -> None:
-    write(tmp_path, event(1, {name: HEADER[name] for name in HEADER if name not in OLD}))
-    found = look(tmp_path)
-    assert found["steps"] == {".": {"probe": [1]}} and found["notes"] == []
 
 
 def test_curves_contain_only_what_was_measured_on_the_same_text(tmp_path: Path) -> None:
@@ -163,19 +113,6 @@ def test_the_tab_does_not_open_on_a_run_that_has_just_begun(tmp_path: Path) -> N
     data.wall_time = 3
     write(tmp_path / "elsewhere", data.SerializeToString())
     assert look(tmp_path)["newest"] == "elsewhere"
-
-
-def test_a_header_that_changes_after_it_was_checked_is_not_served(tmp_path: Path) -> None:
-    path = write(tmp_path, event(1))
-    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
-    assert plugin.is_active()
-    get = Client(plugin.get_plugin_apps()["/maps"]).get
-    query = {"run": ".", "tag": "probe", "step": "1"}
-    assert get(query_string=query).status_code == 200
-    path.write_bytes(path.read_bytes().replace(b'"heads": [2]', b'"heads": [7]'))
-    assert get(query_string=query).status_code == 404
-    path.write_bytes(path.read_bytes()[:100])
-    assert get(query_string=query).status_code == 404
 
 
 def test_scores_are_found_by_name(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import encode
 from tensorboard_attention.summary import attention_summary
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, tensorboard
+from tensorboard_attention.tests.conftest import HOSTILE, Tab
 
 pytestmark = pytest.mark.long
 
@@ -98,14 +98,3 @@ def test_what_is_skipped_is_listed(
     tab[".notes summary"].click()
     sync_api.expect(first).to_be_visible()
     assert tab["main img"].count() == tab["main script"].count() == 0
-
-
-def test_a_log_of_which_nothing_can_be_shown(browser: sync_api.Browser, tmp_path: Path) -> None:
-    log(tmp_path / "run", [b"{}", b""])
-    with tensorboard(tmp_path) as url:
-        tab = Tab(browser, f"{url}#attention")
-        assert tab.shown() == "empty"
-        assert "No attention maps yet" in tab["main"].inner_text()
-        sync_api.expect(tab[".notes"]).to_be_visible()
-        assert len(notes(tab)) == 1 and "its format version is not 1" in notes(tab)[0]
-        tab.close()

@@ -1,21 +1,17 @@
-"""The Attention tab in a real browser while its log changes, and as a page inside another page."""
+"""The Attention tab in a real browser while its log changes."""
 
 from __future__ import annotations
 
-import html
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from playwright import sync_api
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode, page
-from tensorboard_attention.tests.conftest import Tab
+from tensorboard_attention import add_attention
+from tensorboard_attention.tests.conftest import Tab, causal_maps
 
 REFRESH = 10_000  # milliseconds between checks for new steps
 
@@ -55,23 +51,6 @@ def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: Callable[..., Tab]) 
 
 
 @pytest.mark.long
-def test_a_run_that_is_written_anew_is_not_shown_from_the_cache(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
-    log(logs / "anew", uniform(4), uniform(4)).close()
-    tab = open_tab(run="anew", token=1)
-    assert sorted(tab.listed("to")) == [0, 1]
-    shutil.rmtree(logs / "anew")
-    log(logs / "anew", to_itself(4), to_itself(4)).close()
-    tab.page.clock.run_for(REFRESH)
-    sync_api.expect(tab[".lists .to li[data-place] >> nth=0"]).to_contain_text("1.000")
-    assert tab.listed("to") == {1: 1.0}
-    shutil.rmtree(logs / "anew")
-    tab.page.clock.run_for(REFRESH)
-    sync_api.expect(tab[".notice"]).to_have_text("anew is no longer in the log.")
-
-
-@pytest.mark.long
 def test_scores_and_curves_are_those_that_were_logged(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
@@ -90,81 +69,25 @@ def test_scores_and_curves_are_those_that_were_logged(
 
 
 @pytest.mark.long
-def test_scores_that_failed_to_load_are_loaded_again(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
-    log(logs / "shaky", uniform(4), uniform(4)).close()
-    tab = open_tab(run="trained")
-    tab.page.route("**/scores?run=shaky*", lambda route: route.abort(), times=1)
-    with tab.page.expect_event("requestfailed"):
-        tab[".picker select >> nth=0"].select_option("shaky")
-    tab.shown(["shaky", "probe", 1])
-    assert tab["polyline"].count() == 0
-    tab.page.keyboard.press("Escape")
-    tab[".head >> nth=1"].click()
-    tab["polyline >> nth=0"].wait_for(state="attached")
-
-
-@pytest.mark.long
-def test_a_longer_text_beside_a_shorter_one(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    log(logs / "long", to_itself(8, (2, 3))).close()
-    log(logs / "short", uniform(4, (2, 3))).close()
-    tab = open_tab(run="long", run2="short", layer=1, head=0)
-    assert tab.shown() == [["long", "probe", 0], ["short", "probe", 0]]
-    picture = tab["canvas.picture >> nth=0"]
-    box = picture.bounding_box()
-    assert box
-    picture.hover(position={"x": box["width"] - 12, "y": box["height"] - 12})
-    assert tab[".readout >> nth=0"].inner_text() == "7 h → 7 h: 1.000"
-    assert tab[".readout >> nth=1"].inner_text().startswith("Row:")
-
-
-@pytest.mark.long
-def test_playback_stops_with_the_comparison(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    log(logs / "played", *[uniform(4)] * 40).close()
-    tab = open_tab(run="played", run2="played", step2=0)
-    tab["button.play >> nth=1"].click()
-    sync_api.expect(tab["button.play >> nth=1"]).to_have_text("❚❚")
-    tab["button:has-text('Compare')"].click()
-    tab.shown(["played", "probe", 39])
-    tab.page.clock.run_for(1_000)
-    assert tab.shown() == [["played", "probe", 39]]
-
-
-@pytest.mark.long
-def test_an_empty_token_can_be_selected(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    writer = SummaryWriter(str(logs / "empty token"))
-    add_attention(writer, "probe", uniform(3), ["", "b", ""], 0)
-    writer.close()
-    tab = open_tab(run="empty token", token=2, sort="constructor")
-    assert sorted(tab.listed("to")) == [0, 1, 2]
-    assert tab[".sorting select"].input_value() == ""
-
-
-@pytest.mark.long
-def test_a_page_in_a_page(browser: sync_api.Browser, tmp_path: Path) -> None:
-    """In a sandboxed frame, with an odd tag, no meanings, and a score that the first step lacks."""
-    mine = {"mine": [torch.tensor([0.5, 0.25])]}
-    entries = [
-        ("constructor", 0, encode(uniform(3), list("abc"))),
-        ("constructor", 1, encode(to_itself(3), list("abc"), mine)),
-        ("constructor", 2, encode(to_itself(3), list("abc"), mine)),
+def test_a_curve_is_cut_where_the_text_changes(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    """And a rise there is named only of a score that was measured on one text throughout."""
+    with SummaryWriter(str(logs / "two texts")) as writer:
+        for step in (0, 5, 10, 15, 20):
+            text, value = ("abcabcabcabc", 0.1) if step < 10 else ("xyzxyzxy", 0.7)
+            scores = {"elsewhere": [[value] * 2] * 2, "here": [[value] * 2] * 2}
+            where = {"elsewhere": "4 tales"}  # where `here` was measured is not known
+            maps = causal_maps(step, n=len(text))
+            add_attention(writer, "probe", maps, [*text], step, scores, measured=where)
+    tab = open_tab(run="two texts")
+    for score, lengths in (("entropy", [2, 3]), ("here", [2, 3]), ("elsewhere", [5])):
+        card = tab[f"[data-score={score}]"]
+        card.locator("polyline").first.wait_for(state="attached")
+        pieces = card.locator("polyline").evaluate_all(
+            "all => all.map(each => each.getAttribute('points').split(' ').length)"
+        )
+        assert pieces == lengths
+        cut = ["cut at step 10, where the text changes"] * (len(lengths) - 1)
+        assert card.locator(".differs").all_inner_texts() == cut
+    assert tab[".sudden"].all_inner_texts() == [
+        "elsewhere rose from 0.10 to 0.70 between steps 5 and 10"
     ]
-    for _, _, logged in entries:  # as older logs are
-        header = json.loads(logged[0])
-        logged[0] = json.dumps({key: header[key] for key in header if key != "meanings"}).encode()
-    page(tmp_path / "heads.html", entries)
-    inner = html.escape((tmp_path / "heads.html").read_text("utf-8"))
-    outer = f'<iframe sandbox="allow-scripts" width=1200 height=900 srcdoc="{inner}"></iframe>'
-    context = browser.new_context()
-    view = context.new_page()
-    errors: list[str] = []
-    view.on("pageerror", lambda error: errors.append(str(error)))
-    view.set_content(outer)
-    frame = view.frame_locator("iframe")
-    frame.locator("main[data-shown]").wait_for()
-    assert frame.locator(".head").count() == 2
-    curve = frame.locator("[data-score=mine] polyline").get_attribute("points") or ""
-    assert len(curve.split()) == 2
-    context.close()
-    assert errors == []

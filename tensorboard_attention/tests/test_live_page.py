@@ -60,7 +60,7 @@ def test_only_the_page_of_a_known_run_is_served(tmp_path: Path) -> None:
     assert json.loads(get("/runs")[1])["live"] == ['odd &run="<b>" #1%']
 
 
-@pytest.mark.parametrize("kind", ["link", "broken link", "folder", "pipe", "device"])
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
 def test_what_is_no_regular_file_is_not_served(tmp_path: Path, kind: str) -> None:
     secret = tmp_path / "secret.html"
     secret.write_text("secret")
@@ -71,12 +71,7 @@ def test_what_is_no_regular_file_is_not_served(tmp_path: Path, kind: str) -> Non
     elif kind == "pipe":
         os.mkfifo(path)
     else:
-        targets: dict[str, str | Path] = {
-            "link": secret,
-            "broken link": "nowhere",
-            "device": "/dev/zero",
-        }
-        path.symlink_to(targets[kind])
+        path.symlink_to(secret)
     get = served(tmp_path / "logs")
     assert json.loads(get("/runs")[1])["live"] == []
     assert get("/live", run="run")[0] == 404

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.application import TensorBoardWSGIApp
@@ -24,9 +23,8 @@ from werkzeug.test import Client
 from tensorboard_attention import add_attention, encode
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionLoader, AttentionPlugin
-
-MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
-TOKENS = ["a", "b", "c"]
+from tensorboard_attention.tests.conftest import served
+from tensorboard_attention.tests.events import MAPS, TOKENS
 
 
 def log(folder: Path, steps: list[int], purge: int | None = None) -> Path:
@@ -109,23 +107,6 @@ def test_a_version_changes_when_old_steps_do(tmp_path: Path) -> None:
     assert len(set(seen)) == 4
 
 
-def test_a_broken_link_is_ignored(tmp_path: Path) -> None:
-    log(tmp_path / "run", [1])
-    (tmp_path / "run" / ".#events.out.tfevents.2").symlink_to("nowhere")
-    index = Index(str(tmp_path))
-    for _ in range(3):
-        index.refresh()
-        assert index.steps() == {"run": {"probe": [1]}}
-
-
-def test_the_log_folder_may_start_with_a_tilde(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log(tmp_path / "logs", [1])
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert AttentionPlugin(TBContext(logdir="~/logs")).is_active()
-
-
 @given(data=st.data())
 def test_damaged_files_are_read_up_to_the_damage(
     data: st.DataObject, recorded: bytes, tmp_path_factory: pytest.TempPathFactory
@@ -140,13 +121,7 @@ def test_damaged_files_are_read_up_to_the_damage(
 
 def test_routes_serve_what_was_logged_and_nothing_else(tmp_path: Path) -> None:
     log(tmp_path / "run", [3, 4])
-    plugin = AttentionPlugin(TBContext(logdir=str(tmp_path)))
-    assert plugin.is_active()
-
-    def get(route: str, **query: str) -> tuple[int, bytes]:
-        answer = Client(plugin.get_plugin_apps()[route]).get(query_string=query)
-        return answer.status_code, answer.data
-
+    get = served(tmp_path)
     assert json.loads(get("/runs")[1])["steps"] == {"run": {"probe": [3, 4]}}
     header, maps = framed(get("/maps", run="run", tag="probe", step="3")[1])
     logged = encode(MAPS, TOKENS)

@@ -1,10 +1,9 @@
-"""Heads that are not finite, servers that are gone, steps that cannot be shown."""
+"""Heads that are not finite, steps that cannot be shown, servers that are gone."""
 
 from __future__ import annotations
 
 import csv
 import io
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log, serve
-from tensorboard_attention.tests.events import event, write
 
 pytestmark = pytest.mark.long
 
@@ -24,51 +22,6 @@ def broken_maps() -> list[torch.Tensor]:
     maps = causal_maps(0, n=8)
     maps[1][0, 0, 3, 1] = torch.nan
     return maps
-
-
-def test_heads_that_are_not_finite_are_marked(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    writer = SummaryWriter(str(logs / "broken head"))
-    add_attention(writer, "probe", broken_maps(), list("abcdefgh"), 0)
-    writer.close()
-    tab = open_tab(run="broken head", layer=1, head=0)
-    marked = "all => all.map(each => /NaN/.test(each.textContent + each.ariaLabel))"
-    assert tab[".head"].evaluate_all(marked) == [False, False, True, False]
-    coloured = """all => all.map((each) => {
-        const { data } = each.getContext("2d").getImageData(0, 0, each.width, each.height);
-        return data.slice(0, 4).join();
-    })"""
-    corners = tab[".head canvas"].evaluate_all(coloured)
-    assert len(set(corners)) == 2 and corners[2] != corners[0], "a cross through the map"
-    assert "not finite (NaN)" in tab[".panel:not(.difference) .note >> nth=0"].inner_text()
-    tab[".head >> nth=3"].click()
-    sync_api.expect(tab[".panel:not(.difference) .note >> nth=0"]).not_to_contain_text("This head")
-
-
-def test_what_is_not_shown_of_a_run_is_said_beside_it(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
-    """A run without any step that can be shown is listed, and cannot be chosen."""
-    log(logs / "half", 0)
-    write(logs / "half", event(1, b"{}"))
-    write(logs / "nothing", event(1, b"{}"))
-    (logs / "half" / "losses.json").write_text("[NaN]")
-    try:
-        tab = open_tab(run="half")
-        name, reason = "events.out.tfevents.1", "its format version is not 1"
-        sync_api.expect(tab[".problems li >> nth=0"]).to_contain_text(f"{name}: step 1 of")
-        sync_api.expect(tab[".notice"]).to_have_text(
-            "losses.json is not read: it is not in the format"
-        )
-        listed = tab[".picker select >> nth=0"].evaluate(
-            "all => Object.fromEntries(Array.from(all, (one) => [one.value, "
-            "[one.disabled, one.textContent]]))"
-        )
-        assert listed["half"] == [False, "half ⚠"]
-        assert listed["trained"] == [False, "trained"]
-        assert listed["nothing"][0] and reason in listed["nothing"][1]
-    finally:  # other tests have these logs too
-        shutil.rmtree(logs / "half")
-        shutil.rmtree(logs / "nothing")
 
 
 def test_weights_that_are_not_finite_are_not_zeros(
@@ -104,43 +57,6 @@ def test_weights_that_are_not_finite_are_not_zeros(
     ]
 
 
-# Whether a line from corner to corner is drawn over a map: two of its cells, before and after.
-CROSSED = """canvas => { const { width, height } = canvas;
-    const { data } = canvas.getContext("2d").getImageData(width * 0.9, 0, width * 0.1, height);
-    const found = new Set();
-    for (let i = 0; i < data.length; i += 4) found.add(data.slice(i, i + 3).join());
-    return [...found]; }"""
-
-
-def test_maps_that_are_not_finite_are_crossed_out(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    with SummaryWriter(str(logs / "crossed")) as writer:
-        maps = broken_maps()
-        maps[1][0, 0] = torch.nan
-        add_attention(writer, "probe", maps, list("abcdefgh"), 0)
-        add_attention(writer, "probe", causal_maps(2, n=8), list("abcdefgh"), 2)
-    tab = open_tab(run="crossed", step=0, layer=1, head=0, token=-1)
-    cross = tab["main"].evaluate(
-        "() => getComputedStyle(document.documentElement).getPropertyValue('--from').trim()"
-    )
-    wanted = ",".join(str(int(cross[i : i + 2], 16)) for i in (1, 3, 5))
-    assert wanted in tab["canvas.picture >> nth=0"].evaluate(CROSSED)
-    tab[".head >> nth=3"].click()
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L1H1")
-    assert wanted not in tab["canvas.picture >> nth=0"].evaluate(CROSSED)
-    tab = open_tab(run="crossed", step=2, run2="crossed", step2=0, layer=1, head=0, difference=1)
-    panel = tab[".panel.difference"]
-    assert wanted in panel.locator("canvas").evaluate(CROSSED)
-    assert "not finite (NaN)" in panel.locator(".note").inner_text()
-    assert "not finite" not in tab[".panel .note >> nth=0"].inner_text(), "the first one is"
-    lines = [*csv.DictReader(io.StringIO(tab.saved("CSV", ".panel.difference").decode()))]
-    assert (
-        {line["difference"] for line in lines}
-        == {line["compared_with"] for line in lines}
-        == {"NaN"}
-    )
-    assert "NaN" not in {line["weight"] for line in lines}
-
-
 def test_a_server_that_is_gone(browser: sync_api.Browser, tmp_path: Path) -> None:
     """The tab says so; the slider, the heading and the maps stay those of the last view."""
     log(tmp_path / "run", *range(10))
@@ -167,31 +83,3 @@ def test_a_server_that_is_gone(browser: sync_api.Browser, tmp_path: Path) -> Non
             tab["input[type=range] >> nth=0"].fill("2")
             tab.shown(["run", "probe", 2])
         tab.close()
-
-
-def test_a_server_that_is_gone_is_noticed_without_a_click(
-    browser: sync_api.Browser, tmp_path: Path
-) -> None:
-    log(tmp_path / "run", 0)
-    with serve("--logdir", str(tmp_path)) as (url, process):
-        tab = Tab(browser, f"{url}#attention")
-        process.kill()
-        process.wait()
-        tab.page.clock.run_for(10_000)
-        sync_api.expect(tab[".notice"]).to_contain_text("TensorBoard does not answer")
-        tab.close()
-
-
-def test_a_step_that_cannot_be_shown_hides_the_old_maps(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
-    log(logs / "two steps", 0, 1)
-    tab = open_tab(run="two steps")
-    tab.page.route("**/maps?run=two*step=0", lambda route: route.fulfill(status=404))
-    tab.page.reload()
-    tab.shown(["two steps", "probe", 1])
-    tab["input[type=range] >> nth=0"].fill("0")
-    sync_api.expect(tab[".notice"]).to_have_text("These maps are no longer in the log.")
-    sync_api.expect(tab["canvas.picture >> nth=0"]).to_be_hidden()
-    tab["input[type=range] >> nth=0"].fill("1")
-    sync_api.expect(tab["canvas.picture:visible"]).to_have_count(1)

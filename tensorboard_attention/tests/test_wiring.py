@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode
+from tensorboard_attention import add_attention
 from tensorboard_attention.tests.conftest import Tab, causal_maps
 
 PLACE = {"wiring": "a song"}
@@ -60,34 +60,3 @@ def test_edges_follow_the_step_and_select_both_heads(
     assert len(labels(tab)) == 2
     tab['.head[aria-label="layer 1, head 1"]'].click()
     expect(tab[".cell.marked"]).to_have_count(0)
-
-
-def test_weak_edges_can_be_hidden(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    log(logs / "weak")
-    tab = open_tab(run="weak")
-    note = tab[".wiring .note >> nth=1"]
-    expect(note).to_have_text("3 of 3 edges drawn; shares below 15% are hidden.")
-    tab[".wiring input"].fill("65")
-    expect(note).to_have_text("1 of 3 edges drawn; shares below 65% are hidden.")
-    assert labels(tab) == ["L0 MLP to L1H0, query: 90%"]
-
-
-def test_edges_are_reached_by_keyboard(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    log(logs / "keys")
-    tab = open_tab(run="keys", layer=0, head=0)
-    tab['.wiring .edge[tabindex="0"]'].focus()
-    said = tab[".wiring output"]
-    expect(said).to_have_text("L0 MLP → L1H0, query: 90%")
-    for _ in range(3):  # the last one is the third
-        tab.page.keyboard.press("ArrowRight")
-    expect(said).to_have_text("L0H0 → L1H1, value: -25%")
-    tab.page.keyboard.press("Enter")
-    expect(tab['.head[aria-label="layer 1, head 1"]']).to_have_attribute("aria-pressed", "true")
-
-
-def test_pages_have_it_and_logs_without_it_do_not(open_page: Callable[..., Tab]) -> None:
-    maps = causal_maps(0)
-    tab = open_page([("probe", 0, encode(maps, TOKENS, wiring=wires(0.5)))])
-    assert len(labels(tab)) == 3
-    without = open_page([("probe", 0, encode(maps, TOKENS))])
-    assert without[".wiring"].inner_text() == ""
