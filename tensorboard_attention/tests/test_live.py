@@ -7,45 +7,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
-from tensorboard_attention.tests.conftest import Tab, causal_maps
+from tensorboard_attention.tests.conftest import Tab, causal_maps, log, shown_byte
 
 REFRESH = 10_000  # milliseconds between checks for new steps
 
 
-def uniform(n: int, heads: tuple[int, ...] = (2,)) -> list[Tensor]:
-    """Every query attends equally to all earlier tokens and itself."""
-    rows = torch.ones(n, n).tril() / torch.arange(1, n + 1)[:, None]
-    return [rows.repeat(1, count, 1, 1) for count in heads]
-
-
-def to_itself(n: int, heads: tuple[int, ...] = (2,)) -> list[Tensor]:
-    return [torch.eye(n).repeat(1, count, 1, 1) for count in heads]
-
-
-def log(folder: Path, *steps: list[Tensor], mine: list[float] | None = None) -> SummaryWriter:
-    """Maps at every step, in a log that stays open. mine: a score for all heads, one per step."""
-    writer = SummaryWriter(str(folder))
-    for step, maps in enumerate(steps):
-        tokens = [chr(ord("a") + place) for place in range(maps[0].shape[-1])]
-        found = {"mine": [torch.full(each.shape[1:2], mine[step]) for each in maps]} if mine else {}
-        add_attention(writer, "probe", maps, tokens, step, found)
-    writer.flush()
-    return writer
-
-
 def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    writer = log(logs / "growing", uniform(4))
-    tab = open_tab(run="growing", token=2)
+    log(logs / "growing", 0)
+    tab = open_tab(run="growing", layer=1, head=1, token=2)
     assert tab.shown() == [["growing", "probe", 0]]
-    add_attention(writer, "probe", to_itself(4), list("abcd"), 1)
-    writer.close()
+    log(logs / "growing", 1)
     tab.page.clock.run_for(REFRESH)
     tab.shown(["growing", "probe", 1])
-    assert tab.listed("to") == {2: 1.0}
+    weights = shown_byte(causal_maps(1, n=8)[1][0, 1, 2, :3].numpy())
+    assert tab.listed("to") == pytest.approx(dict(enumerate(weights)), abs=6e-4)
     tab[".picker select >> nth=0"].select_option("trained")
     tab.shown(["trained", "attention", 6])  # from the last step to the last step
 
@@ -54,8 +32,12 @@ def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: Callable[..., Tab]) 
 def test_scores_and_curves_are_those_that_were_logged(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
-    log(logs / "scored", *[uniform(4, (2, 3))] * 3, mine=[0.25, 0.75, 0.5]).close()
-    tab = open_tab(run="scored", layer=1, head=2)
+    """Of four tokens that attend evenly."""
+    maps = [(torch.ones(4, 4).tril() / torch.arange(1, 5)[:, None]).repeat(1, 2, 1, 1)]
+    with SummaryWriter(str(logs / "scored")) as writer:
+        for step, mine in enumerate((0.25, 0.75, 0.5)):
+            add_attention(writer, "probe", maps, [*"abcd"], step, {"mine": [[mine, mine]]})
+    tab = open_tab(run="scored", layer=0, head=1)
     score = tab["[data-score=mine]"]
     assert score.locator("b").inner_text() == "0.500"
     curve = score.locator("polyline").get_attribute("points") or ""
@@ -63,7 +45,7 @@ def test_scores_and_curves_are_those_that_were_logged(
     low, high, middle = (float(point.split(",")[1]) for point in curve.split())
     assert low > middle > high and middle == pytest.approx((low + high) / 2, abs=0.1)
     assert score.locator(".meaning").count() == 0
-    # Four tokens that attend evenly: the means of log2 of 1, 2, 3, 4, and of 0, 1/2, 1, 3/2.
+    # The means of log2 of 1, 2, 3, 4, and of 0, 1/2, 1, 3/2.
     assert tab["[data-score=entropy] b"].inner_text() == "1.146"
     assert tab["[data-score='mean distance'] b"].inner_text() == "0.750"
 

@@ -29,21 +29,6 @@ SINK = pointing([0] * N)
 PREVIOUS = pointing([max(0, query - 1) for query in range(N)])
 HEADS = [np.stack([SINK, PREVIOUS])[None], np.stack([pointing(COPIES), SINK])[None]]
 COPY = {"copy": [[0.1, 0.2], [0.95, 0.05]]}
-# By step. In layer 0, no share rises suddenly; in layer 1, those of both heads do.
-RISING = {
-    step: {
-        "induction": [[steady, falling], [sudden, broken]],
-        "importance": [[each, each], [each, each]],  # in nats
-        "other": [[10 * each, 10 * each], [each, each]],
-    }
-    for step, steady, falling, sudden, broken, each in (
-        (0, 0.10, 0.9, 0.02, float("nan"), 0.1),
-        (250, 0.30, 0.9, 0.38, 0.1, 0.1),
-        (500, 0.50, 0.1, 0.08, float("nan"), 0.2),
-        (750, 0.70, 0.1, 0.61, 0.8, 0.9),
-        (1000, 0.90, 0.30, 0.93, 0.7, 0.9),
-    )
-}
 
 
 def log(folder: Path, steps: tuple[int, ...], **given: Any) -> None:
@@ -59,8 +44,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log(logs / "z old", (0, 5), scores={"copy": [[0.3, 0.2], [0.1, 0.05]]})
     with SummaryWriter(str(logs / "wide")) as writer:
         add_attention(writer, "attention", causal_maps(0, 24, 16, 16), list("abcdefghijklmnop"), 0)
-    for step, scores in RISING.items():
-        log(logs / "rising", (step,), scores=scores, measured="random tokens, repeated")
     given = {"measured": {"copy": "4 tales"}, "counts": {"copy": 43}}
     log(logs / "new", (0, 5, 1000), scores=COPY, **given)
     return logs
@@ -140,33 +123,6 @@ def test_an_order_chooses_its_first_head(see: Callable[..., Tab]) -> None:
     sync_api.expect(tab[".layer"]).to_have_count(2)
     sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H0")
     assert first.get_attribute("aria-pressed") == "true"
-
-
-def rises(tab: Tab) -> list[str]:
-    tab[".chart polyline >> nth=0"].wait_for(state="attached")
-    return tab[".sudden"].all_inner_texts()
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-def test_a_sudden_rise_of_a_share_is_named(see: Callable[..., Tab], width: int) -> None:
-    """The largest, between steps that have values. Scores that are not shares are not named."""
-    tab = see(run="rising", layer=1, head=0, width=width)
-    other = "other rose from 0.20 to 0.90 between steps 500 and 750"
-    assert rises(tab) == ["induction rose from 0.08 to 0.61 between steps 500 and 750", other]
-    score = tab["[data-score=induction]"]
-    (chart, sentence) = (score.locator(each).bounding_box() for each in (".axis", ".sudden"))
-    assert chart and sentence and chart["y"] + chart["height"] <= sentence["y"] + 1
-    assert tab["main"].evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
-    cut = "each => each.scrollWidth > each.clientWidth"
-    assert not score.locator(".sudden").evaluate(cut)
-    tab["[aria-label='layer 1, head 1']"].click()
-    sync_api.expect(score.locator(".sudden")).to_have_text(
-        "induction rose from 0.10 to 0.80 between steps 250 and 750"
-    )
-    for head in (0, 1):
-        tab[f"[aria-label='layer 0, head {head}']"].click()
-        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(f"L0H{head}")
-        sync_api.expect(tab[".sudden"]).to_have_count(0)
 
 
 @pytest.mark.long

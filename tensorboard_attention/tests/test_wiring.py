@@ -13,7 +13,6 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_attention import add_attention
 from tensorboard_attention.tests.conftest import Tab, causal_maps
 
-PLACE = {"wiring": "a song"}
 TOKENS = [f" w{i}" for i in range(24)]
 
 
@@ -26,13 +25,6 @@ def wires(key: float) -> Tensor:
     return found
 
 
-def log(folder: Path) -> None:
-    with SummaryWriter(str(folder)) as writer:
-        for step, key in ((0, 0.01), (10, 0.62)):
-            maps = causal_maps(step)
-            add_attention(writer, "probe", maps, TOKENS, step, measured=PLACE, wiring=wires(key))
-
-
 def labels(tab: Tab) -> list[str]:
     return tab[".wiring .edge"].evaluate_all("all => all.map((one) => one.ariaLabel)")
 
@@ -40,7 +32,10 @@ def labels(tab: Tab) -> list[str]:
 def test_edges_follow_the_step_and_select_both_heads(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
-    log(logs / "wired")
+    with SummaryWriter(str(logs / "wired")) as writer:
+        for step, share in ((0, 0.01), (10, 0.62)):
+            maps, where = causal_maps(step), {"wiring": "a song"}
+            add_attention(writer, "probe", maps, TOKENS, step, measured=where, wiring=wires(share))
     tab = open_tab(run="wired", layer=0, head=0)
     said, slider = tab[".wiring output"], tab["input[type=range] >> nth=0"]
     key = "L0H1 to L1H0, key: 62%"
