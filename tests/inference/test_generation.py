@@ -63,20 +63,6 @@ def test_samples_of_one_prompt_equal_a_batch_of_copies(make_model, n_prompt):
     assert len({tuple(row) for row in samples.tolist()}) == 6
 
 
-@pytest.mark.parametrize("context_length", [1, 2, 3, 7])
-@pytest.mark.parametrize("n_prompt", [1, 6, 20])
-def test_greedy_tokens_match_a_full_pass_over_the_window(make_model, context_length, n_prompt):
-    model = make_model(context_length=context_length)
-    text = torch.randint(13, (1, n_prompt), generator=seeded(2))
-    tokens = sampled(model, text, 15, temperature=0.0)
-    for token in tokens[0]:
-        start = 0
-        while text.shape[1] - start > context_length:
-            start += max(1, context_length // 2)
-        assert token == model(text[:, start:])[0, -1].argmax()
-        text = torch.cat((text, token.view(1, 1)), dim=1)
-
-
 def reference_probabilities(logits, temperature, top_k, top_p):
     warped = TemperatureLogitsWarper(temperature)(None, logits)
     if top_k is not None:
@@ -101,26 +87,6 @@ def test_probabilities_match_the_reference(seed, vocab, temperature, top_k, top_
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_probabilities_by_hand():
-    logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
-    for settings, expected in (
-        ({}, [0.1, 0.4, 0.2, 0.3]),
-        ({"top_k": 2}, [0, 4 / 7, 0, 3 / 7]),
-        ({"top_p": 0.65}, [0, 4 / 7, 0, 3 / 7]),
-        ({"top_p": 0.75}, [0, 4 / 9, 2 / 9, 3 / 9]),
-        ({"top_k": 3, "top_p": 0.5}, [0, 4 / 7, 0, 3 / 7]),
-        ({"temperature": 0.5}, [0.01 / 0.3, 0.16 / 0.3, 0.04 / 0.3, 0.09 / 0.3]),
-        ({"top_k": 9, "top_p": 1.0}, [0.1, 0.4, 0.2, 0.3]),
-    ):
-        actual = sampling_probabilities(logits, **settings)
-        torch.testing.assert_close(actual, torch.tensor([expected]), msg=str(settings))
-
-
-def test_an_extreme_temperature_is_greedy_and_not_nan():
-    logits = torch.tensor([[1e4, -1e4, 9.9e3]])
-    assert sampling_probabilities(logits, temperature=1e-6).tolist() == [[1, 0, 0]]
-
-
 def test_draws_follow_the_probabilities(make_model):
     model = make_model()
     prompt = torch.tensor([[3, 1, 4]])
@@ -131,24 +97,6 @@ def test_draws_follow_the_probabilities(make_model):
     observed = draws[:, 0].bincount(minlength=13) / n
     error = (expected * (1 - expected) / n).sqrt()
     assert ((observed - expected).abs() <= 5 * error + 1e-9).all()
-
-
-def test_samples_depend_on_the_seed_and_rows_differ(make_model):
-    model = make_model()
-    prompt = torch.tensor([[5], [5]])
-    first = sampled(model, prompt, 12, temperature=2.0, generator=seeded(7))
-    assert torch.equal(first, sampled(model, prompt, 12, temperature=2.0, generator=seeded(7)))
-    assert not torch.equal(first, sampled(model, prompt, 12, temperature=2.0, generator=seeded(8)))
-    assert not torch.equal(first[0], first[1])
-
-
-def test_keeping_only_the_most_likely_token_is_greedy(make_model):
-    model = make_model()
-    prompt = torch.randint(13, (3, 4), generator=seeded(3))
-    greedy = sampled(model, prompt, 10, temperature=0.0)
-    assert torch.equal(greedy, sampled(model, prompt, 10, top_k=1))
-    assert torch.equal(greedy, sampled(model, prompt, 10, top_p=1e-6))
-    assert torch.equal(greedy, sampled(model, prompt, 10, temperature=1e-6))
 
 
 def test_bfloat16_weights_choose_as_float32_does(make_model, family):
@@ -188,15 +136,10 @@ def test_it_streams_and_does_not_change_the_callers_state(make_model):
     [
         {"prompt": torch.zeros(1, 0, dtype=torch.long)},
         {"prompt": torch.tensor([[13]])},
-        {"prompt": torch.tensor([[0, -1]])},
         {"max_new_tokens": -1},
-        {"temperature": -0.5},
         {"temperature": math.nan},
-        {"temperature": math.inf},
         {"top_k": 0},
-        {"top_p": 0.0},
         {"top_p": 1.5},
-        {"top_p": math.nan},
     ],
 )
 def test_an_argument_out_of_range_raises_immediately(make_model, bad):

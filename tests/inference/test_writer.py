@@ -97,14 +97,3 @@ def test_each_sample_ends_by_itself(model: GPT) -> None:
     for text, column in zip(texts, others, strict=True):
         assert "".join(column).startswith(text.rstrip("\ufffd")) and not {*text.encode()} & {*ends}
     assert len({*map(len, texts)}) > 1
-
-
-def test_a_character_that_is_cut_by_the_end_is_shown(
-    model: GPT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = [*b"a\xf0\x9f", START, *b"b"]
-    monkeypatch.setattr(
-        "inference.writer.generate", lambda *_, **__: (torch.tensor([each]) for each in tokens)
-    )
-    writer = Writer(model, tokenizer(eos_ids=(START,)))
-    assert writer.write(settings("")) == "a\ufffd"

@@ -16,20 +16,19 @@ from data.corpora import open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
 from data.tokens import Dataset
-from model import GPT, wiring, wiring_matrices
+from model import GPT, wiring
 from observe.attention import (
     MAX_IMAGE_TOKENS,
     N_PROBE_TOKENS,
     N_SEARCHED_TOKENS,
     AttentionConfig,
     AttentionMaps,
-    Probe,
     default_probe,
     has_images,
 )
 from observe.context import RunContext
 from observe.tensorboard import open_events
-from tensorboard_attention.summary import WEAKEST, encode
+from tensorboard_attention.summary import WEAKEST
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 
@@ -86,24 +85,6 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     assert expected and {tuple(edge[:-1]): edge[-1] for edge in edges} == expected
 
 
-def test_the_wiring_of_a_text_alone_is_measured_on_it(tmp_path: Path) -> None:
-    context = run_context(tmp_path, model=model())
-    probe = Probe(
-        writer := open_events(tmp_path),
-        context.model,
-        fixed_tokenizer("byte"),
-        [*b"a text"],
-        "text",
-    )
-    probe.log(0)
-    writer.close()
-    (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("text")
-    header = json.loads(logged.tensor_proto.string_val[0])
-    matrices = wiring_matrices(context.model, probe.tokens[0])
-    expected = json.loads(encode([torch.ones(1, 3, 1, 1)] * 2, "a", wiring=matrices)[0])
-    assert header["wiring"] == expected["wiring"] and "wiring" not in header["measured"]
-
-
 def test_by_default_maps_are_logged_often_while_heads_form() -> None:
     config = AttentionConfig("auto", None)
 
@@ -145,8 +126,3 @@ def test_the_default_probe_of_tales_is_a_short_whole_tale(
     first = text[:N_SEARCHED_TOKENS].split("\n\n")[:-1]
     expected = min(first, key=len) + "\n\n" if whole else text[:N_PROBE_TOKENS]
     assert bytes(probe).decode() == expected
-
-
-def test_the_default_probe_of_short_documents_is_several(tmp_path: Path) -> None:
-    text = "".join(f"Tale {number}.\n\n" for number in range(100))
-    assert bytes(default_probe(context_of_tales(tmp_path, text, 1024))).decode() == text[:64]

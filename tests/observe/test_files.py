@@ -13,7 +13,7 @@ from tensorboard.plugin_util import markdown_to_safe_html
 from inference.results import open_log
 from observe.measured import Measured
 from observe.metrics_file import MetricsFile
-from observe.tensorboard import LAYOUT, WIDTH, TensorBoard, open_events, preformatted
+from observe.tensorboard import LAYOUT, TensorBoard, open_events, preformatted
 from tensorboard_attention import add_attention
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics
@@ -108,17 +108,6 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     assert groups[:2] == ["loss", "loss_bpb"]
 
 
-def test_no_floor_is_logged_if_it_is_unknown(tmp_path: Path) -> None:
-    context = run_context(tmp_path)
-    board, trainer = (
-        TensorBoard(context, Measured(context), open_events(tmp_path)),
-        trainer_at(context, 10),
-    )
-    board.on_eval(trainer, EvalMetrics(1.5, 0.55, 60))
-    board.on_end(trainer)
-    assert "loss_bpb/val_floor" not in EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
-
-
 def test_the_settings_of_a_resumed_run_are_its_newest(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     (tmp_path / "resumed.yaml").write_text("seed: 1\ntrainer: new\n")
@@ -155,14 +144,3 @@ def test_no_character_ends_the_verbatim_text() -> None:
             html = markdown_to_safe_html(preformatted(f"one{mark}# two{mark}<b>three"))
             inside = re.fullmatch(r"<pre><code>(.*)</code></pre>\s*", html, re.DOTALL)
             assert inside and "# two" in inside[1] and "&lt;b&gt;three" in inside[1], (code, html)
-
-
-def test_preformatted_text_keeps_its_markup() -> None:
-    assert preformatted("# a\n<b>") == "    # a\n    <b>\n"
-
-
-def test_long_lines_are_wrapped_and_nothing_is_lost() -> None:
-    text = "a word\t" * 60 + "\n\n  end"
-    shown = preformatted(text)
-    assert max(map(len, shown.splitlines())) <= 4 + WIDTH
-    assert shown.replace("    ", "").replace("\n", "") == text.replace("\n", "")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
@@ -16,7 +13,6 @@ from tensorboard.util.tensor_util import make_ndarray
 from observe.hparams import hyperparameters
 from observe.measured import Measured
 from observe.tensorboard import TensorBoard, open_events
-from tensorboard_attention.tests.conftest import tensorboard
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import Summary
 
@@ -87,29 +83,6 @@ def test_settings_of_the_command_line_come_first(
     found = [*hyperparameters(run_context(tmp_path, varied=frozenset(varied)))]
     assert found[: len(first)] == first
     assert len({*found}) == len(found) > 20
-
-
-def ask(url: str, query: dict[str, Any]) -> Any:
-    request = Request(url, json.dumps(query).encode(), {"Content-Type": "application/json"})
-    with urlopen(request) as answer:
-        return json.load(answer)
-
-
-def test_tensorboard_shows_the_runs_side_by_side(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        log(tmp_path / name, f"optimizer.lr={0.5 if name == 'a' else 0.25}")
-    with tensorboard(tmp_path) as url:
-        metrics = [{"metric": {"group": "", "tag": "result/bpb"}}]
-        query = {"startIndex": 0, "sliceSize": 9, "allowedStatuses": ["STATUS_SUCCESS"]}
-        groups = ask(f"{url}data/plugin/hparams/session_groups", {**query, "colParams": metrics})
-    runs = {
-        group["sessions"][0]["name"]: (
-            group["hparams"]["optimizer.lr"],
-            {each["name"]["tag"]: each["value"] for each in group["metricValues"]}["result/bpb"],
-        )
-        for group in groups["sessionGroups"]
-    }
-    assert runs == {"a": (0.5, 0.75), "b": (0.25, 0.75)}
 
 
 @pytest.mark.parametrize(

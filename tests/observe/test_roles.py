@@ -85,15 +85,15 @@ def test_losses_of_another_corpus(tmp_path: Path) -> None:
 
 def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 60)
-    file = LossesFile(context, Measured(context))
+    file = LossesFile(context, measured := Measured(context))
     file.on_start(trainer_at(context, 0))
     for step in (10, 20):
         file.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60, 0.5))
     found = json.loads(read_losses(tmp_path))
-    texts, bits = Measured(context).scored_texts, Measured(context).target_bits(20)
+    texts, bits = measured.scored_texts, measured.target_bits(20)
     assert [*found["steps"]] == ["10", "20"]
     assert found["unit"] == f"bits per tale above the floor (mean of {N_TALES} tales)"
-    assert found["steps"]["20"]["values"] == pytest.approx(Measured(context).losses(20), abs=1e-4)
+    assert found["steps"]["20"]["values"] == pytest.approx(measured.losses(20), abs=1e-4)
     for row, (tokens, floor, seen) in enumerate(
         zip(found["texts"], found["floor"], found["steps"]["20"]["bits"], strict=True)
     ):
@@ -104,29 +104,30 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
         assert floor == pytest.approx(texts.floor[row][scored].tolist(), abs=1e-3)
         for tag, places in found["groups"].items():
             assert places[row] == np.flatnonzero(texts.groups[tag][row][scored]).tolist()
-    resumed = LossesFile(context, Measured(context))
+    resumed = LossesFile(context, measured)
     resumed.on_start(trainer_at(context, 10))
     resumed.on_eval(trainer_at(context, 15), EvalMetrics(1.5, 0.55, 60, 0.5))
     assert [*json.loads(read_losses(tmp_path))["steps"]] == ["10", "15"]
     resumed.path.write_text("damaged")
-    resumed = LossesFile(context, Measured(context))
+    resumed = LossesFile(context, measured)
     resumed.on_start(trainer_at(context, 15))
     assert resumed.steps == {}
 
 
 def test_they_are_in_metrics_jsonl_and_in_tensorboard(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 30)
+    measured = Measured(context)
     (tmp_path / "config.yaml").touch()
     trainer = trainer_at(context, 10)
     for observer in (
-        MetricsFile(context, Measured(context)),
-        TensorBoard(context, Measured(context), writer := open_events(tmp_path)),
+        MetricsFile(context, measured),
+        TensorBoard(context, measured, writer := open_events(tmp_path)),
     ):
         observer.on_start(trainer_at(context, 0))
         observer.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.5))
     writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
-    for tag, value in Measured(context).losses(10).items():
+    for tag, value in measured.losses(10).items():
         assert line[tag] == value
         assert events.Scalars(tag)[0].value == pytest.approx(value)

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from observe.measured import Measured
-from observe.terminal import RunConsole, Terminal, against_floor, duration
+from observe.terminal import RunConsole, Terminal, against_floor
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics, Summary
 
@@ -100,8 +100,3 @@ def test_against_floor() -> None:
     assert against_floor(0.6, None) == "0.6000 bits per byte"
     assert against_floor(0.6, 0.5) == "0.6000 bits per byte, 20.0% above the floor of 0.5000"
     assert against_floor(1.76, 0.5) == "1.7600 bits per byte, 3.5 times the floor of 0.5000"
-
-
-def test_durations() -> None:
-    seconds = {7.21: "7.2 s", 43.4: "43 s", 59.6: "1m 00s", 143.2: "2m 23s", 3899.0: "1h 04m"}
-    assert {each: duration(each) for each in seconds} == seconds
