@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +11,13 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
-from tokenizers import normalizers
 
 from data.corpora import open_corpus
 from data.corpus import text_of
 from inference.corpus import corpus_of
 from inference.opening import open_run
 from live.pack import rounded
-from tests.conftest import ROOT, TINY, command, files, seal, succeed
-from tests.data.strings import trained
-from tests.exchange.fast import imported
+from tests.conftest import TINY, command, seal, succeed
 from tests.live.pages import data_in, element, weights_in
 
 
@@ -62,11 +55,6 @@ def test_the_weights_are_those_of_the_checkpoint(run: Path, weights: str) -> Non
         assert np.array_equal(found[name].view(np.uint32), values.view(np.uint32)), name
 
 
-def test_the_best_checkpoint_on_request(run: Path) -> None:
-    (run / "checkpoints/best.json").write_text('{"step": 3}')
-    assert data_in(page(run, "checkpoint=best"))["steps"] == [3]
-
-
 def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
     """A step that changes nothing leaves the initial weights in the first checkpoint."""
     still = ("optimizer=adamw", "optimizer.lr=1e-38", "optimizer.weight_decay=0")
@@ -85,19 +73,6 @@ def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
     (other / "config.yaml").write_text(yaml.safe_dump({**config, "seed": 6}))
     different = weights_in(page(other, "checkpoints=all", "weights=float32", name="o.html"), 0)
     assert not np.array_equal(different["token_embedding.weight"], kept["token_embedding.weight"])
-
-
-def test_all_checkpoints_of_a_finetuned_run_begin_with_its_first(run: Path) -> None:
-    settings = ("trainer.max_steps=4", "trainer.checkpoint_every=2", "data.n_bytes=60000")
-    tiny = ("trainer.batch_size=4", "observe.tensorboard=false")
-    succeed("train", "init_from=run", "run_dir=tuned", *settings, *tiny, cwd=run.parent)
-    file = page(run.parent / "tuned", "checkpoints=all", "weights=float32")
-    assert data_in(file)["steps"] == [0, 2, 4]
-    base = stored(run, 6)
-    assert all(np.array_equal(base[name], each) for name, each in weights_in(file, 0).items())
-    shutil.rmtree(run.parent / "tuned/checkpoints/step-000000")
-    file = page(run.parent / "tuned", "checkpoints=all", name="later.html")
-    assert data_in(file)["steps"] == [2, 4], "its start cannot be made from its seed"
 
 
 @pytest.mark.parametrize("weights", ["float16", "int8"])
@@ -134,13 +109,6 @@ def test_the_texts_were_not_trained_on(run: Path) -> None:
         assert 0 < len(opened.tokenizer.encode(text)) <= opened.config.model.context_length
 
 
-def test_the_first_text_names_its_hero_twice(tmp_path: Path) -> None:
-    long = ("model.context_length=256", "trainer.max_steps=1", "observe.tensorboard=false")
-    succeed("train", "run_dir=run", *TINY, *long, cwd=tmp_path)
-    prompt = data_in(page(tmp_path / "run"))["run"]["prompt"]
-    assert max(map(prompt.count, re.findall(r"\b[A-Z]\w+", prompt))) > 1
-
-
 def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     """It was converted, or its file is elsewhere now."""
     text = run.parent / "text.txt"
@@ -166,17 +134,6 @@ def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     assert data["run"]["losses"] == {} and data["steps"] == [3, 6]
 
 
-def test_the_page_in_the_folder_of_a_run_is_in_the_run_itself(tiny: Path, tmp_path: Path) -> None:
-    """`latest` is another run tomorrow."""
-    shutil.copytree(tiny / "runs", tmp_path / "runs", symlinks=True)
-    output = succeed("look", "run=runs/latest", "html=runs/latest/live.html", cwd=tmp_path)
-    (found,) = (tmp_path / "runs").glob("*/live.html")
-    assert f"Wrote runs/{found.parent.name}/live.html" in output
-    succeed("train", f"resume=runs/{found.parent.name}", "trainer.max_steps=7", cwd=tmp_path)
-    done = command("look", "run=runs/latest", "html=runs/latest/live.html", cwd=tmp_path)
-    assert done.returncode == 2 and "exists" in done.stderr
-
-
 def scale(folder: Path, factor: float) -> None:
     weights = load_file(folder / "model.safetensors")
     weights["final_norm.weight"] = weights["final_norm.weight"] * factor
@@ -190,61 +147,3 @@ def test_a_loss_that_is_not_finite_is_left_out(run: Path) -> None:
     file = page(run, "weights=float32", "checkpoints=all")
     assert {*data_in(file)["run"]["losses"]} == {"0", "3"}
     assert "NaN" not in element(file, "model") and "Infinity" not in element(file, "model")
-
-
-def test_weights_that_float16_cannot_hold(run: Path) -> None:
-    folder = run / "checkpoints/step-000006"
-    page(run, name="before.html")  # the cache has the text now
-    scale(folder, 1e7)
-    before = files(run.parent)
-    done = command("look", "run=run", "html=live.html", cwd=run.parent)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and line.startswith("error: weights: float16")
-    assert "final_norm.weight" in line and "weights=float32" in line
-    assert files(run.parent) == before
-    assert np.isfinite(data_in(page(run, "weights=float32"))["run"]["losses"]["6"]["page"])
-
-
-def test_a_tokenizer_that_a_page_cannot_have_is_refused(run: Path) -> None:
-    shutil.rmtree(run / "tokenizer")
-    (run / "tokenizer").mkdir()
-    own = trained()
-    normalizing = imported(own, normalizer=normalizers.NFC(), vocab_size=300)
-    normalizing.save(run / "tokenizer")
-    before = files(run.parent)
-    done = command("look", "run=run", "html=live.html", cwd=run.parent)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and line.startswith("error: run: ") and "NFC" in line
-    assert files(run.parent) == before
-
-
-def test_the_loss_on_documents_is_that_of_evaluate(tmp_path: Path) -> None:
-    lines = (json.dumps({"text": f"hen {n} ate {n % 7} figs"}) + "\n" for n in range(400))
-    (tmp_path / "a.jsonl").write_text("".join(lines))
-    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
-    text = ("data=text", "data.path=a.jsonl", "tokenizer=byte", "run_dir=run")
-    succeed("train", *settings, *text, cwd=tmp_path)
-    found = succeed("evaluate", "run=run", "checkpoint=last", cwd=tmp_path)
-    losses = data_in(page(tmp_path / "run", "weights=float32"))["run"]["losses"]
-    (loss,) = (each["float32"] for each in losses.values())
-    assert f"val: {loss:.4f} nats per token" in found
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "another"}) + "\n")
-    done = command("look", "run=run", "html=again.html", cwd=tmp_path)
-    assert done.returncode == 0 and "note: the page has no validation loss: " in done.stderr
-    assert data_in(tmp_path / "again.html")["run"]["losses"] == {}
-
-
-def test_a_full_disk_leaves_nothing(run: Path) -> None:
-    """A limit on the size of files stands for the disk."""
-    page(run, name="before.html")  # the cache has the text now
-    before = files(run.parent)
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "look.py"), "run=run", "html=live.html"],
-        cwd=run.parent,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
-    )
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and line.startswith("error: html: live.html cannot be written")
-    assert files(run.parent) == before

@@ -23,11 +23,10 @@ from live.models import replace_values
 from live.pack import packed_bytes, rounded
 from model import GPT
 from tensorboard_attention.plugin import AttentionPlugin
-from tensorboard_attention.tests.conftest import Tab, tensorboard
+from tensorboard_attention.tests.conftest import HOSTILE, Tab, tensorboard
 from tests.conftest import ROOT
 from tests.live.pages import Live
 
-HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
 TEXT = "Once there was a hen named Ida. Ida"
 
 
@@ -58,18 +57,11 @@ def test_the_page_runs_its_own_scripts_alone(described: dict[str, Any]) -> None:
     ("keys", "to"),
     [
         (("weights",), "float32"),
-        (("config", "n_layers"), "2"),
         (("config", "n_heads"), 0),
-        (("config", "vocab_size"), 7),
-        (("config",), []),
         (("parameters",), [["token_embedding.weight", ["300"]]]),
         (("tokenizer", "pattern"), r"(?:a+)+$"),
-        (("tokenizer", "pattern"), []),
         (("tokenizer", "tokens"), [1]),
-        (("tokenizer",), None),
-        (("run", "name"), 1),
         (("run", "losses"), {"0": {}}),
-        (("run",), {}),
     ],
 )
 def test_what_describes_no_model_is_refused(

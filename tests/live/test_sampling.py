@@ -120,14 +120,6 @@ def test_the_window_is_that_of_python(engine: Call) -> None:
         assert engine(code, length) == [window_start(count, length) for count in range(60)]
 
 
-@given(values=st.lists(st.integers(-9, 9), max_size=20), k=st.integers(1, 25))
-@settings(max_examples=50)
-def test_the_largest_values(engine: Call, values: list[int], k: int) -> None:
-    code = "({ values, k }) => largest(Float32Array.from(values), k)"
-    expected = sorted(enumerate(values), key=lambda each: -each[1])[:k]
-    assert engine(code, {"values": values, "k": k}) == [list(each) for each in expected]
-
-
 def test_what_else_could_have_been_written(engine: Call) -> None:
     """With each token come the most likely ones there; the same seed writes the same."""
     model = build(preset("model", "nano", d_model=32, context_length=12), 40, seed=1)

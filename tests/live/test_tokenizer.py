@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from typing import Any
 
@@ -125,21 +126,11 @@ def test_texts_and_labels_of_tokens(module: Call, name: str) -> None:
 
 def test_odd_bytes_are_escaped_as_in_python(module: Call) -> None:
     rng = random.Random(2)
-    odd = [
-        b"\xe2\x82",
-        b"\xe2\x82A",
-        b"\xf0\x9f\x98",
-        b"\xed\xa0\x80",
-        b"\xc0\xaf",
-        b"\xf4\x90\x80\x80",
-    ]
-    odd += ["é中😀".encode() + b"\xff", b"\\x41", b"\xef\xbb\xbfa"]
+    odd = ["é中😀".encode() + b"\xff", b"\\x41", b"\xef\xbb\xbfa", b"\xf4\x90\x80\x80"]
     odd += [
         bytes(rng.choices([0x41, 0x80, 0xBF, 0xC3, 0xE2, 0xED, 0xF0, 0xF4, 0xFF], k=6))
         for _ in range(500)
     ]
-    import base64
-
     data = page_data(make("byte"))
     data["tokens"] += [base64.b64encode(each).decode() for each in odd]
     labels = module(

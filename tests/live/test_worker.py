@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from playwright import sync_api
 
 from configs.schema import preset
-from inference.generation import generate
 from live.page import STATIC, WORKER
 from model import GPT, ablate, record_attention
 from tensorboard_attention.export import joined
-from tests.live.drawn import blocks, build, ids_for, packed, triangle
+from tests.live.drawn import build, ids_for, packed, triangle
 
 NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
 STEPS = (0, 500)
@@ -133,31 +132,6 @@ def test_reads_of_each_step(ask: Ask, checkpoints: list[GPT]) -> None:
         np.testing.assert_allclose(shares, top.values[:10], atol=1e-4)
 
 
-def test_typing_deleting_and_changing_the_front(ask: Ask, checkpoints: list[GPT]) -> None:
-    ids = ids_for(checkpoints[1], 40, seed=2)
-    texts = [ids[:30], ids[:31], ids, ids[:20], [7, *ids[1:]], [7]]
-    for text in texts:
-        (found,) = ask(read(text))
-        check_shown(found, checkpoints[1], text)
-
-
-def test_views(ask: Ask, checkpoints: list[GPT]) -> None:
-    model = checkpoints[1]
-    ids = ids_for(model, 20, seed=3)
-    with record_attention(model, keep="steps") as layers:
-        model(torch.tensor([ids]))
-    expected: dict[str, list[list[float]]] = {"scores": [], "moved": []}
-    for steps, block in zip(layers, blocks(model), strict=True):
-        for head in range(4):
-            columns = block.attention.output.weight[:, 24 * head : 24 * head + 24]
-            norms = (steps.value[0, head] @ columns.T).norm(dim=-1)
-            expected["scores"].append(triangle(steps.scaled[0, head]))
-            expected["moved"].append(triangle(steps.weights[0, head] * norms))
-    for view, maps in expected.items():
-        (found,) = ask(read(ids, view=view))
-        np.testing.assert_allclose(found["maps"], maps, atol=1e-4)
-
-
 def test_what_is_off_changes_the_reading_and_says_what_was_before(
     ask: Ask, checkpoints: list[GPT]
 ) -> None:
@@ -167,23 +141,6 @@ def test_what_is_off_changes_the_reading_and_says_what_was_before(
         check_shown(found["before"], checkpoints[1], text)
         with ablate(checkpoints[1], [(1, 2), (3, 0)], "zero", mlps=[2]):
             check_shown(found, checkpoints[1], text)
-
-
-def test_means_are_over_the_reference(
-    ask: Ask, checkpoints: list[GPT], reference: list[int]
-) -> None:
-    model = checkpoints[1]
-    ids = ids_for(model, 30, seed=5)
-    outputs: list[torch.Tensor] = []
-    mlp = blocks(model)[2].mlp
-    hook = mlp.register_forward_hook(lambda _, x, y: outputs.append(y[0]))
-    model(torch.tensor([reference]))
-    hook.remove()
-    mean = outputs[0].mean(0)
-    hook = mlp.register_forward_hook(lambda _, x, y: mean.expand_as(y))
-    (found,) = ask(read(ids, by="mean", mlps=[2]))
-    check_shown(found, model, ids)
-    hook.remove()
 
 
 def test_the_newest_read_cancels_older_ones(ask: Ask, checkpoints: list[GPT]) -> None:
@@ -217,30 +174,10 @@ def test_looks_inside(ask: Ask, checkpoints: list[GPT]) -> None:
 WRITE = {"type": "write", "step": 500, "off": NOTHING, "settings": {"temperature": 0, "seed": 1}}
 
 
-def test_writing_token_by_token(ask: Ask, checkpoints: list[GPT]) -> None:
-    """Beyond the context length."""
-    ids = ids_for(checkpoints[1], 125, seed=6)
-    expected = [
-        int(each) for each in generate(checkpoints[1], torch.tensor([ids]), 10, temperature=0.0)
-    ]
-    *parts, end = ask({**WRITE, "ids": ids, "n": 10})
-    assert end == {"id": 0, "done": True}
-    assert [each["token"] for each in parts] == expected
-    assert all(each["part"] and len(each["top"]) == 10 for each in parts)
-
-
 def test_writing_can_be_stopped(ask: Ask) -> None:
     found = ask({**WRITE, "ids": [1, 2, 3], "n": 10**6}, then=({"type": "stop"},))
     assert found[-2:] == [{"id": 1, "done": True}, {"id": 0, "cancelled": True}]
     assert len(found) < 1000
-
-
-def test_writing_with_parts_off(ask: Ask, checkpoints: list[GPT]) -> None:
-    off = {**NOTHING, "heads": [[0, 1]], "mlps": [3]}
-    *parts, _ = ask({**WRITE, "ids": [1, 2, 3], "n": 8, "off": off})
-    with ablate(checkpoints[1], [(0, 1)], "zero", mlps=[3]):
-        written = generate(checkpoints[1], torch.tensor([[1, 2, 3]]), 8, temperature=0.0)
-        assert [each["token"] for each in parts] == [int(each) for each in written]
 
 
 def test_what_is_typed_comes_before_ranking(ask: Ask, checkpoints: list[GPT]) -> None:
@@ -254,13 +191,6 @@ def test_what_is_typed_comes_before_ranking(ask: Ask, checkpoints: list[GPT]) ->
     check_shown(second, model, ids[:50])
     assert rest.pop() == {"id": 1, "done": True}
     assert [(each["layer"], each["head"]) for each in rest] == [*np.ndindex(4, 4)]
-
-
-def test_a_newer_ranking_takes_the_place_of_an_older_one(ask: Ask) -> None:
-    rank = {"type": "rank", "step": 0, "ids": [*range(100)], "by": "zero"}
-    found = ask(rank, then=({**rank, "ids": [1, 2, 3]},))
-    assert {"id": 0, "cancelled": True} in found
-    assert sum(each["id"] == 1 and "part" in each for each in found) == 16
 
 
 def test_what_cannot_be_answered_is_an_error_and_ends_nothing(
