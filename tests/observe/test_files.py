@@ -53,11 +53,13 @@ def test_of_steps_that_a_resume_repeats_the_later_ones_count(tmp_path: Path) -> 
     """In TensorBoard and in the Attention tab."""
     maps = [np.eye(2)[None, None]]
     for first, steps in ((0, (10, 20, 30)), (20, (30, 40)), (40, (50,))):
-        writer = open_events(tmp_path, purge_step=first + 1 if first else 0)
+        writer = open_events(tmp_path / "new", purge_step=first + 1 if first else 0)
         for step in steps:
             writer.add_scalar("loss", first + step, step)
             add_attention(writer, "probe", maps, ["a", "b"], step)
         writer.close()
+        (file,) = (tmp_path / "new").iterdir()  # in processes of their own, names are in order
+        file.rename(tmp_path / f"events.out.tfevents.{first}")
     events = EventAccumulator(str(tmp_path)).Reload()
     values = {event.step: event.value for event in events.Scalars("loss")}
     assert values == {10: 10, 20: 20, 30: 50, 40: 60, 50: 90}
