@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,23 +119,6 @@ def log(
 def shown_byte(weight: np.ndarray) -> np.ndarray:
     """The weight that the tab shows for a weight that was logged."""
     return (np.rint(np.sqrt(weight) * 255) / 255) ** 2
-
-
-def once(part: sync_api.Locator, code: str, holds: Callable[[Any], bool]) -> Any:
-    """What this JavaScript says of the part as soon as it `holds`, since the browser lays out what
-    was changed a moment later; after 5 seconds, what it says then."""
-    end = time.monotonic() + 5
-    while not holds(seen := part.evaluate(code)) and time.monotonic() < end:
-        part.page.wait_for_timeout(20)
-    return seen
-
-
-def in_view(part: sync_api.Locator, wanted: bool = True) -> bool:
-    """Whether it is (or not, if not `wanted`) wholly in the frame of the tab."""
-    code = """node => { const box = node.getBoundingClientRect();
-        return box.width > 0 && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight + 1 &&
-            box.right <= innerWidth; }"""
-    return once(part, code, lambda seen: seen == wanted) == wanted
 
 
 def module(route: sync_api.Route) -> None:

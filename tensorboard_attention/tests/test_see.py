@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
 from tensorboard_attention.scores import SCORES
-from tensorboard_attention.tests.conftest import Tab, causal_maps, in_view, tabs, tensorboard
+from tensorboard_attention.tests.conftest import Tab, causal_maps, tabs, tensorboard
 
 TOKENS = [" once", " there", " was", " a", " hen", "."] * 2
 N = len(TOKENS)
@@ -59,6 +60,23 @@ def url(logs: Path) -> Iterator[str]:
 def see(url: str, browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
     with tabs(browser, url) as open_it:
         yield open_it
+
+
+def once(part: sync_api.Locator, code: str, holds: Callable[[Any], bool]) -> Any:
+    """What this JavaScript says of the part as soon as it `holds`, since the browser lays out what
+    was changed a moment later; after 5 seconds, what it says then."""
+    end = time.monotonic() + 5
+    while not holds(seen := part.evaluate(code)) and time.monotonic() < end:
+        part.page.wait_for_timeout(20)
+    return seen
+
+
+def in_view(part: sync_api.Locator, wanted: bool = True) -> bool:
+    """Whether it is (or not, if not `wanted`) wholly in the frame of the tab."""
+    code = """node => { const box = node.getBoundingClientRect();
+        return box.width > 0 && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight + 1 &&
+            box.right <= innerWidth; }"""
+    return once(part, code, lambda seen: seen == wanted) == wanted
 
 
 def heading(tab: Tab) -> str:

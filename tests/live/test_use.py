@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,6 +202,20 @@ def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, wid
     for selector in (".next .sum", f"{BARS} >> nth=0", f"{BARS} >> nth=2"):
         sync_api.expect(live[selector]).to_be_in_viewport(ratio=1)
     live.close()
+
+
+@pytest.mark.long
+def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path) -> None:
+    live.type(TEXT)
+    live[".grid .head >> nth=2"].click()
+    maps = expected(tiny_run, TEXT)[2]
+    for view, column in (("weights", "weight"), ("moved", "moved"), ("scores", "score")):
+        live[".views select"].select_option(view)
+        live.settled()
+        for row in csv.DictReader(io.StringIO(live.saved("CSV").decode())):
+            assert math.isfinite(float(row[column]))
+            weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
+            assert float(row["weight"]) == pytest.approx(weight, abs=1e-5)
 
 
 @pytest.mark.long
