@@ -124,6 +124,7 @@ def document(
         for name, text in {**elements, "packed": packed}.items()
     )
     return f"""<!doctype html>
+<!-- Generated, not to be edited. -->
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
