@@ -80,7 +80,7 @@ export function readFragment(fragment, { config, steps, run }) {
     other: link.other ?? null,
     part: readPart(link.part, layers),
     at: place("at"),
-    view: ["moved", "scores", "change"].includes(link.view) ? link.view : "weights",
+    view: ["moved", "change"].includes(link.view) ? link.view : "weights",
     off,
     sort: link.sort ?? "",
     rising: link.rising === "1",

@@ -157,21 +157,14 @@ export class Reading {
   #attend(memory, head, i) {
     const { d_head } = this.model.config;
     const weights = memory.weights[head].subarray(triangle(i), triangle(i + 1));
-    softmax(this.#score(memory, head, i, weights));
+    const at = i * memory.widths.query + head * d_head;
+    for (let j = 0; j <= i; j++)
+      weights[j] = dot(memory.query, at, memory.key, this.#place(head, j), d_head) / Math.sqrt(d_head);
+    softmax(weights);
     const context = memory.rows("context", i, i + 1).subarray(head * d_head, (head + 1) * d_head);
     context.fill(0);
     for (let j = 0; j <= i; j++)
       add(context, 0, memory.value, this.#place(head, j), d_head, weights[j]);
-  }
-
-  // The scores of a query with each key, scaled.
-  #score(memory, head, i, scores) {
-    const { d_head } = this.model.config;
-    const at = i * memory.widths.query + head * d_head;
-    for (let j = 0; j <= i; j++)
-      scores[j] =
-        dot(memory.query, at, memory.key, this.#place(head, j), d_head) / Math.sqrt(d_head);
-    return scores;
   }
 
   // Where the key and the value of token j begin. Adjacent query heads share them.
@@ -225,14 +218,6 @@ export class Reading {
   // The attention weights, a causal triangle row by row: row i has i + 1, which sum to one.
   weights(layer, head) {
     return this.layers[layer].weights[head].subarray(0, triangle(this.length));
-  }
-
-  // The same of scores after scaling, before the softmax.
-  scores(layer, head) {
-    const found = new Float32Array(triangle(this.length));
-    for (let i = 0; i < this.length; i++)
-      this.#score(this.layers[layer], head, i, found.subarray(triangle(i)));
-    return found;
   }
 
   // What the head adds to the stream where it attends to token j alone (without the output's bias).

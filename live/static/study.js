@@ -145,8 +145,7 @@ class TextRead {
     const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };
     const weights = joined(maps);
     Object.assign(header, describeHeads(data.patterns, this.tokens, heads, weights));
-    const values = view === "weights" ? weights : joined(shown);
-    this.maps = new LiveMaps(header, weights, view, values);
+    this.maps = new LiveMaps(header, view === "weights" ? weights : joined(shown), view);
     if (before) this.before = { ...before, maps: new LiveMaps(header, joined(before.maps)) };
   }
 

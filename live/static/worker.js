@@ -153,8 +153,7 @@ async function pairOf({ step, ids, other, off, i }, cancelled) {
   return new TextPair(...texts, i);
 }
 
-// Everything that the page shows of a text. view: "weights", "moved" (weights times the norm of what
-// is moved) or "scores" (before the softmax).
+// Everything that the page shows of a text. view: "weights" or "moved".
 async function read({ step, ids, off, view }, cancelled) {
   const began = performance.now();
   const { n_layers, n_heads } = page.data.config;
@@ -174,7 +173,6 @@ function mapsOf(reading, view) {
   const { n_heads } = page.data.config;
   return reading.layers.flatMap((_, layer) =>
     Array.from({ length: n_heads }, (_, head) => {
-      if (view === "scores") return reading.scores(layer, head);
       // A copy, since posting a part of an array posts all of it.
       const weights = reading.weights(layer, head).slice();
       return view === "moved" ? moved(weights, reading.valueNorms(layer, head)) : weights;
@@ -182,9 +180,13 @@ function mapsOf(reading, view) {
   );
 }
 
+// The shares of what is moved to each token: of weights times the norm of what is moved.
 function moved(weights, norms) {
-  for (let [i, at] = [0, 0]; i < norms.length; i++)
-    for (let j = 0; j <= i; j++) weights[at++] *= norms[j];
+  for (let [i, at] = [0, 0]; i < norms.length; at += ++i) {
+    let sum = 0;
+    for (let j = 0; j <= i; j++) sum += weights[at + j] *= norms[j];
+    for (let j = 0; j <= i; j++) weights[at + j] /= sum || 1;
+  }
   return weights;
 }
 

@@ -106,7 +106,7 @@ export function haveSameText(one, two) {
 }
 
 // Where a difference is on its scale, from 0 to 1: by the root, as weights are on theirs.
-export function onScale(value) {
+function onScale(value) {
   return (1 + Math.sign(value) * Math.sqrt(Math.abs(value))) / 2;
 }
 

@@ -119,11 +119,12 @@ export class Maps {
   }
 
   legend({ colours }) {
-    return { colours, ticks: TICKS.map((each) => [Math.sqrt(each), tickText(each)]), title: "Attention weight" };
+    return { colours, ticks: TICKS.map((each) => [Math.sqrt(each), tickText(each)]), title: this.title };
   }
 
-  // What is saved of a weight.
-  columns = ["weight"];
+  title = "Attention weight";
+
+  columns = ["weight"]; // what is saved of it
 
   values(headIndex, query, key) {
     const weight = this.weight(headIndex, query, key);

@@ -24,8 +24,6 @@ SHOWN = """(reading) => ({
     logits: reading.tokens.map((_, i) => [...reading.logits(i)]),
     weights: reading.layers.map(({ weights }, layer) =>
         weights.map((_, head) => [...reading.weights(layer, head)])),
-    scores: reading.layers.map(({ weights }, layer) =>
-        weights.map((_, head) => [...reading.scores(layer, head)])),
     losses: [...reading.losses()].map((each) => Number.isNaN(each) ? null : each),
 })"""
 READ = f"""async ({{ packed, ids, cuts = [], other }}) => {{
@@ -47,14 +45,13 @@ def close(found: Any, expected: torch.Tensor, most: float = LOGITS) -> None:
 def check(found: Any, model: GPT, ids: list[int]) -> None:
     """What a reading shows is what PyTorch computes in one pass."""
     tokens = torch.tensor([ids])
-    with record_attention(model, keep="steps") as layers:
+    with record_attention(model) as layers:
         logits = model(tokens)[0]
     close(found["logits"], logits)
-    for layer, steps in enumerate(layers):
+    for layer, weights_of in enumerate(layers):
         for head in range(model.config.n_heads):
-            weights, scores = (triangle(each[0, head]) for each in (steps.weights, steps.scaled))
-            close(found["weights"][layer][head], torch.tensor(weights), WEIGHTS)
-            close(found["scores"][layer][head], torch.tensor(scores), LOGITS)
+            weights = torch.tensor(triangle(weights_of[0, head]))
+            close(found["weights"][layer][head], weights, WEIGHTS)
     assert found["losses"][0] is None
     losses = F.cross_entropy(logits[:-1], tokens[0, 1:], reduction="none")
     close(found["losses"][1:], losses)

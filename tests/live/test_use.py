@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,17 +204,18 @@ def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, wid
 
 
 @pytest.mark.long
-def test_views_show_weights_what_is_moved_and_scores(live: Live, tiny_run: Path) -> None:
+def test_views_show_weights_and_what_is_moved(live: Live, tiny_run: Path) -> None:
     live.type(TEXT)
     live[".grid .head >> nth=2"].click()
     maps = expected(tiny_run, TEXT)[2]
-    for view, column in (("weights", "weight"), ("moved", "moved"), ("scores", "score")):
-        live[".views select"].select_option(view)
-        live.settled()
-        for row in csv.DictReader(io.StringIO(live.saved("CSV").decode())):
-            assert math.isfinite(float(row[column]))
-            weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
-            assert float(row["weight"]) == pytest.approx(weight, abs=1e-5)
+    for row in csv.DictReader(io.StringIO(live.saved("CSV").decode())):
+        weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
+        assert float(row["weight"]) == pytest.approx(weight, abs=1e-5)
+    live[".views select"].select_option("moved")
+    live.settled()
+    rows = [*csv.DictReader(io.StringIO(live.saved("CSV").decode()))]
+    sums = [sum(float(row["moved"]) for row in rows if row["query"] == f"{q}") for q in range(6)]
+    assert sums == pytest.approx([1] * 6, abs=1e-4)
 
 
 @pytest.mark.long
@@ -251,7 +251,7 @@ def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Brows
     live.settled()
     live.off("L1H1")
     live.off("MLP of layer 1")
-    live[".views select"].select_option("scores")
+    live[".views select"].select_option("moved")
     live.settled()
     live.page.keyboard.press(",")
     live.settled()
@@ -265,7 +265,7 @@ def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Brows
     for selector in (".losses", ".next", ".offlist", ".panel h2 >> nth=0", ".stepper output"):
         assert other[selector].inner_text() == live[selector].inner_text()
     assert other["textarea"].input_value() == "A fox & 100% <b> 狐"
-    assert other[".views select"].input_value() == "scores"
+    assert other[".views select"].input_value() == "moved"
     other.type("else")
     other.page.wait_for_url("**text=else*")
     other.page.goto(link)  # pasted into the same tab
