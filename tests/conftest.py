@@ -17,6 +17,7 @@ import json
 import logging
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -225,6 +226,12 @@ def finish(process: subprocess.Popen[str]) -> str:
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return output
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def files(folder: Path) -> dict[str, bytes | None]:

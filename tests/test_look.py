@@ -207,25 +207,6 @@ def test_the_printed_link_opens_the_probe(run: Path, browser: sync_api.Browser) 
         tab.close()
 
 
-@pytest.mark.long
-def test_the_link_from_within_the_run(run: Path, browser: sync_api.Browser) -> None:
-    output = succeed("look", "run=.", "text=A hen.", cwd=run)
-    (link,) = re.findall(r"http://localhost:6006/(#\S+)", output)
-    (logdir,) = re.findall(r"tensorboard --logdir (\S+)", output)
-    with tensorboard(run / logdir) as url:
-        tab = Tab(browser, url + link)
-        assert tab.shown()[0][1:] == ["text: A hen.", 6]
-        tab.close()
-
-
-def test_texts_with_the_same_start_are_separate_probes(run: Path) -> None:
-    begin = "Once upon a time there was a small hen who lived. "
-    for end in "AB":
-        succeed("look", "run=run", f"text={begin}{end}", cwd=run.parent)
-    tags = EventAccumulator(str(run)).Reload().Tags()["tensors"]
-    assert sum(tag.startswith(f"text: {begin[:40]}… ") for tag in tags) == 2
-
-
 def test_a_text_that_is_too_long_is_truncated(run: Path) -> None:
     output = succeed("look", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
     assert "Using the first 32 of " in output

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import filelock
 import pytest
 
 from tests.conftest import (
@@ -19,12 +18,13 @@ from tests.conftest import (
     TINY_MODEL,
     begin,
     finish,
-    has_checkpoint,
-    last_step,
+    free_port,
+    last_checkpoint,
     metrics,
     succeed,
     torchrun,
 )
+from tests.test_interrupted import ENDLESS, assert_ends, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -58,24 +58,16 @@ with leaving_ranks():
         # One write each: the ranks share the output.
         sys.stdout.write(f"sum {total}\\n")
         sys.stdout.flush()
-    sys.exit(int(sys.argv[1]))
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("status", [0, 3])
-def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path, status: int) -> None:
+def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path) -> None:
     """Without `leaving_ranks`, gloo's threads abort most of such processes."""
     script = tmp_path / "script.py"
     script.write_text(ENDS_AFTER_A_COLLECTIVE, encoding="utf-8")
-    process = torchrun(4, script, str(status), cwd=tmp_path)
-    output, errors = process.communicate(timeout=300)
-    assert (process.returncode == 0) == (status == 0), errors
-    assert "terminate called" not in errors
-    if status:
-        assert f"exitcode  : {status}" in errors
-    else:
-        assert output.count("sum [4.0, 4.0, 4.0]\n") == 4
+    output = finish(torchrun(4, script, cwd=tmp_path))
+    assert output.count("sum [4.0, 4.0, 4.0]\n") == 4
 
 
 def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
@@ -84,40 +76,12 @@ def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> 
         assert mine == pytest.approx(theirs, rel=2e-3), mine["step"]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a single rank."""
-    folder = tmp_path_factory.mktemp("alone")
-    succeed("train", *SETTINGS, "run_dir=run", cwd=folder)
-    return folder / "run"
-
-
-def test_two_ranks_match_one_rank(alone: Path, tmp_path: Path) -> None:
+def test_two_ranks_match_one_rank(tmp_path: Path) -> None:
+    succeed("train", *SETTINGS, "run_dir=alone", cwd=tmp_path)
     output = finish(torchrun(2, TRAIN, *SETTINGS, "run_dir=run", cwd=tmp_path))
     assert output.count("To watch:") == 1, "only the main process prints"
-    assert_close(metrics(tmp_path / "run"), metrics(alone))
+    assert_close(metrics(tmp_path / "run"), metrics(tmp_path / "alone"))
     assert succeed("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
-
-
-def children(process: subprocess.Popen[str]) -> list[int]:
-    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return [int(each) for each in path.read_text().split()] if path.exists() else []
-
-
-@pytest.mark.long
-def test_the_job_ends_when_a_rank_dies(tmp_path: Path) -> None:
-    settings = (*SETTINGS, "trainer.max_steps=100000", "run_dir=run")
-    process = torchrun(2, TRAIN, *settings, cwd=tmp_path)
-    run = tmp_path / "run"
-    while process.poll() is None and not has_checkpoint(run):
-        time.sleep(0.01)
-    os.kill(children(process)[-1], signal.SIGKILL)
-    began = time.monotonic()
-    process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert time.monotonic() - began < 60
-    wait_until_free(run)
-    succeed("train", "resume=run", f"trainer.max_steps={last_step(run) + 4}", cwd=tmp_path)
 
 
 @pytest.mark.long
@@ -130,45 +94,67 @@ def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> Non
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("late", [0, 1])
-def test_either_rank_can_start_first(alone: Path, tmp_path: Path, late: int) -> None:
-    """Ranks are started without torchrun, as on a cluster, one of them seconds after the other."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+@contextmanager
+def start_ranks(
+    *settings: str, cwd: Path, port: int, ranks: tuple[int, ...] = (0, 1)
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start some of two ranks, as torchrun does on each of two machines."""
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    processes = []
-    for rank in (1 - late, late):
-        mine = {**rendezvous, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        processes.append(begin(str(TRAIN), *SETTINGS, "run_dir=run", cwd=tmp_path, **mine))
-        time.sleep(3)
-    outputs = [finish(each) for each in processes]
-    assert sorted(output.count("To watch:") for output in outputs) == [0, 1]
-    assert_close(metrics(tmp_path / "run"), metrics(alone))
+    processes = [
+        begin(
+            *(str(ROOT / "train.py"), *settings),
+            cwd=cwd,
+            **{**rendezvous, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in ranks
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_to_torchrun_stops_all_ranks_with_a_checkpoint(tmp_path: Path, name: str) -> None:
-    settings = (*SETTINGS, "trainer.max_steps=100000", "trainer.checkpoint_every=0", "run_dir=run")
-    process = torchrun(2, TRAIN, *settings, cwd=tmp_path)
-    run = tmp_path / "run"
-    while process.poll() is None and not (run / "metrics.jsonl").exists():
-        time.sleep(0.01)
-    if name == "SIGINT":  # a terminal sends Ctrl-C to every process, and torchrun forwards it
-        for rank in children(process):
-            os.kill(rank, signal.SIGINT)
-    process.send_signal(getattr(signal, name))
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode != 0
-    (stopped,) = re.findall(
-        rf"stopped by {name} after step (\d+)\. To continue: .*resume=run", errors
+def test_a_rank_stops_while_it_waits_for_the_main_rank(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with start_ranks(*SETTINGS, cwd=tmp_path, port=port, ranks=(1,)) as (process,):
+            silent.accept()
+            process.send_signal(signal.SIGTERM)
+            assert_ends(process, signal.SIGTERM)
+
+
+@pytest.mark.long
+def test_a_signal_to_one_rank_stops_all_after_the_step(tmp_path: Path) -> None:
+    with start_ranks(*SETTINGS, *ENDLESS, cwd=tmp_path, port=free_port()) as (main, other):
+        run = tmp_path / "run"
+        assert wait_for(lambda: len(metrics(run)) > 3, main)
+        other.send_signal(signal.SIGTERM)
+        _, errors = main.communicate(timeout=60)
+        other.communicate(timeout=60)
+    assert main.returncode == other.returncode == 143
+    (step,) = re.findall(r"stopped by SIGTERM after step (\d+)\. To continue", errors)
+    assert metrics(run)[-1]["step"] == int(step)
+    assert last_checkpoint(run).name == f"step-{int(step):06d}"
+
+
+@pytest.mark.long
+def test_nodes_that_do_not_share_the_run_are_told(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    succeed("train", *SETTINGS, "run_dir=run", cwd=tmp_path / "here")
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    auto = (str(TRAIN), *SETTINGS, "resume=auto", "run_dir=run")
+    main, other = (
+        begin(*auto, cwd=tmp_path / name, **rendezvous, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank, name in enumerate(("here", "there"))
     )
-    assert last_step(run) == int(stopped) == metrics(run)[-1]["step"]
-
-
-def wait_until_free(run: Path) -> None:
-    """Wait until no process trains the run."""
-    with filelock.FileLock(run / "lock", timeout=60):
-        pass
+    main.communicate(timeout=120)
+    _, errors = other.communicate(timeout=120)
+    assert other.returncode == 2
+    assert errors == (
+        "error: run_dir: run is not a run on rank 1, unlike on the main process; "
+        "give a folder that all nodes share\n"
+    )

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -39,15 +38,6 @@ def test_the_same_seed_gives_the_same_text(tiny: Path) -> None:
     assert one.startswith("Once")
 
 
-@pytest.mark.long
-def test_bfloat16_reads_other_weights(tiny: Path) -> None:
-    settings = ("prompt=Once", "max_new_tokens=3000", "temperature=1")
-    rounded = succeed("sample", *settings, "precision=bf16", cwd=tiny)
-    assert rounded.startswith("Once") and len(rounded) > 100
-    assert rounded == succeed("sample", *settings, "precision=bf16", cwd=tiny)
-    assert rounded != succeed("sample", *settings, "precision=fp32", cwd=tiny)
-
-
 def test_several_samples_are_one_batch(tiny: Path) -> None:
     output = succeed("sample", "num_samples=3", "prompt=The", *LONG, cwd=tiny)
     heads = [line for line in output.splitlines() if line.startswith("--- ")]
@@ -76,25 +66,6 @@ def test_a_prompt_is_read_without_its_last_line_end(tiny: Path, tmp_path: Path) 
     assert lines == succeed("sample", "interactive=true", few, cwd=tiny, stdin=marked)
 
 
-def test_nothing_takes_the_place_of_a_closed_stream(tiny: Path, tmp_path: Path) -> None:
-    """What run it is goes to standard error, and the text goes to a file."""
-    named = command("sample", "max_new_tokens=5", cwd=tiny)
-    assert named.stderr
-    script = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'sample.py'))}"
-    for closed in ("2>&-", "<&- 2>&-"):
-        line = f"{script} max_new_tokens=5 >{shlex.quote(str(tmp_path / 'text'))} {closed}"
-        subprocess.run(line, shell=True, check=True, cwd=tiny, timeout=300)
-        assert (tmp_path / "text").read_text() == named.stdout
-
-
-def test_a_mistake_of_which_nobody_reads_has_its_status(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    script = (sys.executable, str(ROOT / "sample.py"), "run=nothing")
-    assert subprocess.run(script, stderr=writer, cwd=tmp_path, timeout=300).returncode == 2
-    os.close(writer)
-
-
 def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path) -> None:
     """The line ends of this text are a token of their own, and a line feed is none."""
     text = "\r\n".join(f"Ada sold {n} kettles in the barn." for n in range(2000))
@@ -108,26 +79,6 @@ def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path
     assert opened.tokenizer.encode_document("A") == opened.tokenizer.encode("A")
     page = json.loads((tmp_path / "run/live/model.json").read_text())["tokenizer"]
     assert (page["start_ids"], page["adds_start"]) == (start, False)
-
-
-def test_interactive_mode_prompts_repeatedly(tiny: Path) -> None:
-    output = succeed("sample", "interactive=true", "max_new_tokens=5", cwd=tiny, stdin="One\nTwo\n")
-    assert output.count("> ") == 3
-    assert "One" in output and "Two" in output
-
-
-@pytest.mark.long
-def test_an_interactive_prompt_that_is_not_utf8(tiny: Path) -> None:
-    process = subprocess.run(
-        [sys.executable, str(ROOT / "sample.py"), "interactive=true", "max_new_tokens=5"],
-        cwd=tiny,
-        input=b"\xff\n",
-        capture_output=True,
-        timeout=300,
-    )
-    assert process.returncode == 2
-    assert process.stderr.startswith(b"error: interactive: the prompt is not UTF-8")
-    assert len(process.stderr.splitlines()) == 1
 
 
 def test_ctrl_c_stops_a_text_and_then_the_program(tiny: Path) -> None:
@@ -259,13 +210,6 @@ def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     found = re.findall(r"48;2;(\d+);(\d+);(\d+)m", shown)
     assert len({*found}) > 3
     assert {f"black on rgb({','.join(each)})" for each in found} <= {*colours}
-
-
-def test_a_head_that_the_model_does_not_have(tiny: Path) -> None:
-    done = command("sample", "show=L2H0", cwd=tiny)
-    assert done.returncode == 2 and "show: the model has no L2H0; give one from L0H0" in done.stderr
-    plain = succeed("sample", "show=L1H1", "prompt=Once", cwd=tiny)
-    assert plain == succeed("sample", "prompt=Once", cwd=tiny)
 
 
 def sampling(prompt: str) -> SamplingConfig:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.results import results
-from tests.conftest import NEW_INTERPRETER, TINY, begin, command, finish, last_checkpoint, succeed
+from tests.conftest import NEW_INTERPRETER, TINY, command, last_checkpoint, succeed
 
 OUTCOMES = ("val_loss", "val_bpb", "steps")
 
@@ -44,31 +43,6 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
         alone = json.loads((tmp_path / f"alone{number}/summary.json").read_text())
         for key in OUTCOMES:
             assert alone[key] == pytest.approx(found[f"seed: {number}"][key], rel=1e-5)
-
-
-@pytest.mark.long
-def test_the_scaling_experiment_names_what_is_swept(tmp_path: Path) -> None:
-    few = (*TINY, "model.d_model=16,32,64", "seed=1,2")
-    output = succeed("train", "-m", "experiment=scaling", *few, cwd=tmp_path)
-    assert len(runs(tmp_path)) == 6 and "d_model=64" in output
-
-
-@pytest.mark.long
-@pytest.mark.skipif(
-    version("sqlalchemy") >= "2", reason="install the sqlalchemy of constraints.txt"
-)
-def test_an_optuna_study_continues(tmp_path: Path) -> None:
-    for _ in range(2):
-        output = succeed(
-            *("train", "-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2"),
-            *("hydra.sweeper.n_jobs=1", "hydra.sweeper.study_name=lr"),
-            "hydra.sweeper.storage=sqlite:///study.db",
-            *(*TINY, "trainer.max_steps=3", "optimizer.lr=interval(1e-4, 1e-2)"),
-            cwd=tmp_path,
-        )
-        assert "lr=0.0" in output.splitlines()[-1]
-    code = "import optuna; print(len(optuna.load_study('lr', 'sqlite:///study.db').trials))"
-    assert finish(begin("-c", code, cwd=tmp_path)).strip() == "4"
 
 
 @pytest.mark.long
@@ -117,13 +91,6 @@ def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
     assert done.stderr.count("training diverged") == 1
     (run,) = runs(tmp_path)
     assert "lr: 0.001" in (run / "config.yaml").read_text()
-
-
-@pytest.mark.long
-def test_submitit_starts_separate_jobs(tmp_path: Path) -> None:
-    """Uses submitit's local launcher in place of the one for Slurm."""
-    succeed("train", "-m", "hydra/launcher=submitit_local", *TINY, "seed=1,2", cwd=tmp_path)
-    assert len(runs(tmp_path)) == 2
 
 
 def hparams(run: Path) -> dict[str, float | str | bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -86,13 +85,12 @@ def test_metrics_and_events_agree(tiny_run: Path) -> None:
     assert not events.Tags()["histograms"], "off by default"
 
 
-@pytest.mark.parametrize("tensorboard", ["true", "false"])
 def test_the_same_settings_give_the_same_weights(
-    tiny: Path, tiny_run: Path, tmp_path: Path, tensorboard: str
+    tiny: Path, tiny_run: Path, tmp_path: Path
 ) -> None:
     """Whatever observes them."""
     settings = (
-        f"observe.tensorboard={tensorboard}",
+        "observe.tensorboard=false",
         "observe.terminal=false",
         "observe.histograms.every=2",
         "observe.profile.steps=2",
@@ -104,10 +102,7 @@ def test_the_same_settings_give_the_same_weights(
     for name in ("model", "optimizer"):
         again = (last_checkpoint(run) / f"{name}.safetensors").read_bytes()
         assert again == (last_checkpoint(tiny_run) / f"{name}.safetensors").read_bytes()
-    events = EventAccumulator(str(run)).Reload()
-    assert bool(events.Tags()["histograms"]) == (tensorboard == "true")
-    assert (run / "projector_config.pbtxt").exists() == (tensorboard == "true")
-    assert list((run / "profile").glob("*.json"))
+    assert list((run / "profile").glob("*.json")) and not list(run.glob("events.*"))
 
 
 def test_resume(tiny_run: Path, tmp_path: Path) -> None:
@@ -137,11 +132,9 @@ def test_resume(tiny_run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_does_not_end_before_the_step_it_has_reached(run: Path, tmp_path: Path) -> None:
-    before = files(tmp_path)
     done = command("train", "resume=run", "trainer.max_steps=5", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: trainer.max_steps: run is already at step 6")
-    assert {name: each for name, each in files(tmp_path).items() if ".cache" not in name} == before
 
 
 def test_training_on_a_text_file(tmp_path: Path) -> None:
@@ -156,17 +149,6 @@ def test_training_on_a_text_file(tmp_path: Path) -> None:
     assert summary["val_bpb"] == pytest.approx(summary["val_loss"] / 0.6931472, rel=1e-6)
 
 
-@pytest.mark.parametrize("script", ["train", "sample", "evaluate", "shapes"])
-def test_help_lists_every_choice_and_nothing_internal(script: str, tmp_path: Path) -> None:
-    printed = succeed(script, "--help", cwd=tmp_path)
-    assert "schema" not in printed
-    assert f"python {script}.py" in printed
-    if script == "train":
-        for option in (ROOT / "configs").glob("*/*.yaml"):
-            assert re.search(rf"\b{option.stem}\b", printed), option
-    assert files(tmp_path) == {}
-
-
 def test_help_explains_each_setting(tmp_path: Path) -> None:
     """As the comments in configs/ do; those of `nano` also explain other models."""
     lines = succeed("train", "--help", "model=gpt2", cwd=tmp_path).splitlines()
@@ -176,28 +158,6 @@ def test_help_explains_each_setting(tmp_path: Path) -> None:
     assert unexplained <= {"  name: tales", "  name: bpe", "  name: muon"}
     odd = "observe.samples.prompt='a: 1\n\nb " + "long " * 50 + "'"
     assert "  beta1: 0.9 " in succeed("train", "--help", odd, cwd=tmp_path)
-
-
-@pytest.mark.long
-def test_training_never_imports_the_compiler(tmp_path: Path) -> None:
-    """Importing it would take longer than everything else before the first step."""
-    program = (
-        "import contextlib, runpy, sys\nsys.argv[0] = 'train.py'\n"
-        "with contextlib.suppress(SystemExit):\n"
-        f"    runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')\n"
-        "assert 'torch' in sys.modules\n"
-        "print([name for name in ('torch._dynamo', 'sympy', 'matplotlib') if name in sys.modules])"
-    )
-    settings = [*TINY, "observe.tensorboard=false"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *settings],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_overrides_of_a_resume_are_kept(tiny: Path, run: Path, tmp_path: Path) -> None:
@@ -230,27 +190,6 @@ def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
     assert [line["step"] for line in metrics(run)] == [2, 3, 4, 6, 6, 8, 8]
 
 
-def test_a_sweep_cannot_continue_one_run(tmp_path: Path) -> None:
-    done = command("train", "-m", "seed=1,2", "resume=auto", "run_dir=run", cwd=tmp_path)
-    assert done.returncode == 2
-    assert (
-        done.stderr.count("\n") == 1
-        and "resume: auto: a run of -m continues without it" in done.stderr
-    )
-
-
-@pytest.mark.long
-def test_an_experiment_and_a_finetuned_run_continue(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("Once there was a hen. It sang.\n" * 2000)
-    succeed("train", *TINY, "run_dir=base", cwd=tmp_path)
-    base = ("experiment=finetune", "init_from=base", "data=text", "data.path=notes.txt")
-    auto = (*base, "resume=auto", "run_dir=run", "trainer.max_steps=4", "trainer.batch_size=4")
-    assert "starting from" in succeed("train", *auto, cwd=tmp_path)
-    assert "is finished: nothing to do" in succeed("train", *auto, cwd=tmp_path)
-    done = command("train", *auto, "init_from=run", cwd=tmp_path)
-    assert done.returncode == 2 and "other settings (init_from)" in done.stderr
-
-
 @pytest.mark.long
 def test_a_continued_run_waits_for_the_process_that_still_trains_it(
     run: Path, tmp_path: Path
@@ -265,12 +204,10 @@ def test_a_continued_run_waits_for_the_process_that_still_trains_it(
     assert "run is finished: nothing to do" in finish(process)
 
 
-@pytest.mark.parametrize("lost", ["checkpoints", "checkpoints/step-*"])
 def test_a_run_that_has_lost_its_checkpoints_does_not_begin_again(
-    run: Path, tmp_path: Path, lost: str
+    run: Path, tmp_path: Path
 ) -> None:
-    for folder in (tmp_path / "run").glob(lost):
-        shutil.rmtree(folder)
+    shutil.rmtree(run / "checkpoints")
     before = (tmp_path / "run/metrics.jsonl").read_bytes()
     done = command("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
@@ -306,18 +243,14 @@ def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
-@pytest.mark.parametrize("library", ["libtorch_python", "_multiarray_umath"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_imports_stops_at_once(
-    tmp_path: Path, number: int, library: str
-) -> None:
+def test_a_signal_during_the_imports_stops_at_once(tmp_path: Path) -> None:
     process = begin(str(ROOT / "train.py"), *TINY, cwd=tmp_path)
     maps = Path(f"/proc/{process.pid}/maps")
-    while library not in maps.read_text():
+    while "libtorch_python" not in maps.read_text():
         time.sleep(0.002)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (-number, "")
+    assert (process.returncode, errors) == (-signal.SIGINT, "")
     assert not (tmp_path / "runs").exists()
 
 
@@ -334,18 +267,6 @@ def test_a_missing_summary_is_written_on_resume(tiny: Path, run: Path, tmp_path:
     }
     assert (run / "metrics.jsonl").read_text() == lines
     assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
-
-
-def test_settings_before_the_sweep_flag(tmp_path: Path) -> None:
-    done = command("train", "model.n_layers=2", "-m", "model.d_model=7,9", cwd=tmp_path)
-    assert done.returncode == 2 and "unrecognized" not in done.stderr
-
-
-def test_a_sweep_under_torchrun_is_rejected(tmp_path: Path) -> None:
-    done = command("train", "-m", "seed=1,2", cwd=tmp_path, LOCAL_RANK="0")
-    assert done.returncode == 2 and done.stderr.startswith(
-        "error: -m: only train.py can sweep, without torchrun"
-    )
 
 
 def test_the_best_loss_is_of_the_tokens_that_evaluations_now_score(

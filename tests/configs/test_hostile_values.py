@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -68,15 +67,8 @@ def check(setting: tuple[str, str], sign: str, value: str, folder: Path) -> None
 
 
 @settings(
-    max_examples=100, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(arguments)
 def test_hostile_values(tmp_path: Path, argument: tuple[tuple[str, str], str, str]) -> None:
-    check(*argument, tmp_path)
-
-
-@pytest.mark.long
-@settings(max_examples=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(arguments)
-def test_many_hostile_values(tmp_path: Path, argument: tuple[tuple[str, str], str, str]) -> None:
     check(*argument, tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from common.settings import Values, build, flat, literal, typed
 from configs.cli import choices, plain_values, read_arguments
 from configs.schema import TrainConfig
 from convert import ConvertConfig
-from data.tales import TalesConfig
 from model import GPT
 from shapes import ShapesConfig
 from tests.conftest import ROOT, settings_of
@@ -72,12 +70,6 @@ def test_every_option_of_every_group_builds(group: str) -> None:
             assert part.name == option
 
 
-def test_every_script_builds_from_its_defaults() -> None:
-    for name in ("train", "sample", "evaluate", "shapes"):
-        kind = settings_of(name)
-        assert isinstance(build(kind, plain_values(composed(name=name))), kind)
-
-
 @pytest.mark.parametrize(
     ("preset", "vocab_size", "millions"), [("gpt2", 50257, 124.4), ("qwen3_0_6b", 151936, 596.0)]
 )
@@ -106,46 +98,7 @@ def test_experiments_are_no_larger_than_their_baselines(experiment: str) -> None
     assert gpt.n_parameters <= total
 
 
-def test_the_scaling_experiment_sweeps_five_widths_and_three_seeds() -> None:
-    """Nothing else differs, and no window of the text is read twice."""
-    hydra = compose("train", ["experiment=scaling"], return_hydra_config=True).hydra
-    sweep = hydra.sweeper.params
-    values = [[f"{name}={value}" for value in sweep[name].split(",")] for name in sweep]
-    jobs = [
-        flat(OmegaConf.to_container(composed("experiment=scaling", *job)))
-        for job in product(*values)
-    ]
-    assert len(jobs) == 15
-    differing = {name for job in jobs for name in job if job[name] != jobs[0][name]}
-    assert differing == {"model.d_model", "seed"}
-    widths = sorted({job["model.d_model"] for job in jobs})
-    assert all(1.4 < wide / narrow < 1.6 for narrow, wide in pairwise(widths))
-    for width in widths:
-        config = built("experiment=scaling", f"model.d_model={width}")
-        assert config.model.d_head == width / 4 and config.model.n_layers == 2
-    assert isinstance(config.data, TalesConfig)
-    trainer, n_bytes = config.trainer, config.data.n_bytes * (1 - config.data.val_fraction)
-    read = trainer.max_steps * trainer.batch_size * config.model.context_length
-    assert read < n_bytes / 4.4  # bytes per token
-
-
-def test_public_settings_exist() -> None:
-    """Users rely on these names."""
-    config = composed("data=text", "data.path=x")
-    for name in (
-        *("seed", "run_dir", "resume", "init_from", "data.path", "tokenizer.vocab_size"),
-        "model.n_layers",
-        *("model.n_heads", "model.n_kv_heads", "model.d_model", "model.context_length"),
-        *("model.dropout", "optimizer.lr", "optimizer.weight_decay", "trainer.max_steps"),
-        *("trainer.batch_size", "trainer.eval_every", "trainer.checkpoint_every"),
-        *("trainer.device", "trainer.precision", "trainer.compile", "trainer.grad_accumulation"),
-        *("observe.attention.every", "observe.attention.probe"),
-    ):
-        parent, _, key = name.rpartition(".")
-        assert key in (OmegaConf.select(config, parent) if parent else config), name
-
-
-@pytest.mark.parametrize("key", ["prompt", "data.path", "run_dir", "data.separator"])
+@pytest.mark.parametrize("key", ["prompt", "data.path"])
 @settings(max_examples=20)
 @example(text="'all in quotes'")
 @example(text='"Hi"')
@@ -167,14 +120,14 @@ def jobs(*arguments: str) -> list[list[str]]:
 LETTERS = st.characters(codec="utf-8", exclude_characters=",") | st.sampled_from("'\"\\$={}()[] ")
 
 
-@pytest.mark.parametrize("key", ["observe.samples.prompt", "init_from"])
 @settings(max_examples=20)
 @example(text="1e3")
 @example(text=" #1 (a b).txt")
 @example(text="null")
 @example(text="'all in quotes'")
 @given(text=st.text(LETTERS, min_size=1))
-def test_a_sweep_reads_a_single_value_as_a_run_does(key: str, text: str) -> None:
+def test_a_sweep_reads_a_single_value_as_a_run_does(text: str) -> None:
+    key = "init_from"
     alone = OmegaConf.select(composed(*read([f"{key}={text}"])), key)
     for job in jobs(f"{key}={text}", "seed=1,2"):
         assert OmegaConf.select(composed(*job), key) == alone
@@ -204,7 +157,7 @@ def stored(folder: Path, values: Values) -> Path:
     return folder / "config.yaml"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 @example(text="${x}")
 @example(text="1e3")
@@ -223,20 +176,12 @@ def test_stored_settings_keep_their_types_and_texts(tmp_path: Path, text: str) -
     [
         ("model.n_layers", "two", "model.n_layers: Value 'two' of type 'str' could not be"),
         ("model.n_layers", True, "model.n_layers: "),
-        ("model.n_layers", None, "model.n_layers: "),
         ("model.n_layers", 0, "model.n_layers: 0 is out of range"),
-        ("model.d_mlp", [1], "model.d_mlp: "),
-        ("model.depth", 3, "model.depth: no such setting"),
         ("model.n_layer", 3, "model.n_layer: no such setting; did you mean model.n_layers?"),
         ("model.rope_theta", 10**400, "model.rope_theta: int too large"),
-        ("model.rope_theta", "9" * 5000, "model.rope_theta: "),
         ("model", [1, 2], "model: [1, 2] is no group of settings"),
         ("data.name", "novels", "data.name: 'novels' is unknown"),
-        ("data.name", ["a"], "data.name: ['a'] is unknown"),
         ("data.path", "x", "data.path: this choice of data has no such setting; add data="),
-        ("data", None, "data: "),
-        ("observe.live", {"a": 1}, "observe.live: "),
-        ("1", 2, "1: no such setting"),
     ],
 )
 def test_a_setting_that_is_wrong_is_named_in_full(name: str, value: object, message: str) -> None:
@@ -260,7 +205,9 @@ def test_a_setting_that_is_missing_is_named_in_full() -> None:
         build(ConvertConfig, plain_values(composed(name="convert")))
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "- 1", "\x00", "a: &b 1\nc: *b"])
+@pytest.mark.parametrize(
+    "text", ["", "- 1", pytest.param("a: " + "[" * 20_000, id="deep"), "a: &b 1\nc: *b"]
+)
 def test_a_damaged_stored_file_is_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml"):

@@ -90,17 +90,6 @@ def test_a_saved_tokenizer_loads_unchanged(tokenizer: Tokenizer, tmp_path: Path)
         assert loaded.encode(text) == tokenizer.encode(text)
 
 
-def test_saved_ranks_are_in_the_format_of_tiktoken(tmp_path: Path) -> None:
-    from tiktoken.load import load_tiktoken_bpe
-
-    train_bpe(TEXTS, 300).save(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIKTOKEN_CACHE_DIR", "")
-        ranks = load_tiktoken_bpe(str(tmp_path / "tokenizer.tiktoken"))
-    assert sorted(ranks.values()) == list(range(300))
-    assert {token for token in ranks if len(token) == 1} == {bytes([byte]) for byte in range(256)}
-
-
 def resign(folder: Path, ranks: bytes) -> None:
     """Store `ranks` with a matching hash, as an attacker would."""
     (folder / "tokenizer.tiktoken").write_bytes(ranks)
@@ -120,19 +109,13 @@ BYTE_LINES = [base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in rang
     "damage",
     [
         lambda folder: (folder / "tokenizer.json").unlink(),
-        lambda folder: (folder / "tokenizer.tiktoken").unlink(),
+        lambda folder: (folder / "tokenizer.tiktoken").write_bytes(b"AA== 0\n"),  # other checksums
         lambda folder: (folder / "tokenizer.json").write_text("{"),
-        lambda folder: (folder / "tokenizer.json").write_text("[]"),
         lambda folder: resign(folder, b"".join(BYTE_LINES[:-1])),
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA 999999999999\n"),
-        lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA 7\n"),
         lambda folder: resign(folder, b"".join(BYTE_LINES) + b"no base64! 256\n"),
-        lambda folder: resign(folder, b"".join(BYTE_LINES) + b"AAAA many\n"),
-        lambda folder: set_about(folder, pattern="("),
-        lambda folder: set_about(folder, special_tokens=[]),
+        lambda folder: set_about(folder, pattern=r"(?=(a+)+$)b|(?s:.)"),  # of a stranger, and slow
         lambda folder: set_about(folder, document_end=["."]),
-        lambda folder: set_about(folder, document_end=""),
-        lambda folder: set_about(folder, special_tokens={"<end>": 0}),
         lambda folder: set_about(folder, special_tokens={"<end>": 10**12}),
     ],
 )
@@ -174,16 +157,10 @@ def test_the_digest_depends_on_what_changes_tokens() -> None:
     assert fixed_tokenizer("byte").digest != fixed_tokenizer("byte").with_eos().digest
 
 
-@pytest.mark.parametrize(
-    "more", [{"vocab_size": 600}, {"vocab_size": 10**12}, {"bos_id": 1}, {"eos_ids": (1,)}]
-)
+@pytest.mark.parametrize("more", [{"vocab_size": 600}, {"eos_ids": (1,)}])
 def test_sizes_and_limits_that_do_not_fit_are_rejected(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^(vocab_size|eos_ids): "):
         odd(**more)
-
-
-def test_training_twice_gives_the_same_tokenizer() -> None:
-    assert train_bpe(TEXTS, 500).digest == train_bpe(iter(TEXTS), 500).digest
 
 
 def test_training_merges_the_most_frequent_pair_first() -> None:
@@ -192,17 +169,11 @@ def test_training_merges_the_most_frequent_pair_first() -> None:
     assert tokenizer.encode("tot") == [*b"t", 256]
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["a"], ["abc abc"]])
+@pytest.mark.parametrize("texts", [[], ["abc abc"]])
 def test_too_little_text_gives_a_smaller_vocabulary(texts: list[str]) -> None:
     tokenizer = train_bpe(texts, 1024)
     assert 256 <= tokenizer.vocab_size < 270
     assert tokenizer.decode(tokenizer.encode("né\n\n")) == "né\n\n"
-
-
-def test_a_blank_line_can_be_one_token_and_words_include_their_space() -> None:
-    tokenizer = train_bpe(TEXTS, 400)
-    assert len(tokenizer.encode("\n\n")) == 1
-    assert tokenizer.decode([tokenizer.encode("a hen hen")[-1]]) == " hen"
 
 
 def test_the_byte_tokenizer_is_utf8() -> None:
@@ -253,11 +224,8 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
     ("name", "vocab_size", "field"),
     [
         ("word", None, "name"),
-        ("byte", 256, "vocab_size"),
         ("gpt2", 50257, "vocab_size"),
         ("bpe", 256, "vocab_size"),
-        ("bpe", 65537, "vocab_size"),
-        ("bpe", -1, "vocab_size"),
     ],
 )
 def test_a_setting_out_of_range_is_rejected(name: str, vocab_size: int | None, field: str) -> None:

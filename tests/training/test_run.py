@@ -18,11 +18,10 @@ from model import GPT
 from tests.conftest import files, small_config
 from training.callback import Summary
 from training.checkpoint import Checkpoints
-from training.device import choose_device
-from training.optimizer import Optimizer, load_optimizer
+from training.optimizer import Optimizer
 from training.run import Run, check_new
 from training.state import TrainState, load_state
-from training.weights import MODEL, OPTIMIZER, load_weights
+from training.weights import MODEL, OPTIMIZER
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=0.0)
 
@@ -126,7 +125,7 @@ def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
 def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
     create("run")
     Path("run/checkpoints").mkdir()
-    for link, target in (("checkpoints/last", "step-000001"), ("notes.txt", "data.json")):
+    for link, target in (("checkpoints/last", "step-000001"), ("metrics.jsonl", "data.json")):
         place = Path("run", link)
         place.symlink_to(target)
         with pytest.raises(UserError, match=rf"^resume: {place} is a link"):
@@ -222,32 +221,6 @@ def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
     assert checkpoints.steps == [9, 12]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 40, b"[1]"])
-def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, name: str, damage: bytes) -> None:
-    model, optimizer = parts()
-    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1, best_step=1), keep=2)
-    (path / name).write_bytes(damage)
-    with pytest.raises(UserError, match=name):
-        load_weights(model, path)
-        load_optimizer(optimizer, path)
-        load_state(path)
-
-
-def test_weights_of_another_shape_are_rejected(tmp_path: Path) -> None:
-    path = Checkpoints(tmp_path).save(tensors(), TrainState(step=1, best_step=1), keep=2)
-    with pytest.raises(UserError, match="model"):
-        load_weights(GPT(small_config(2, 2, 8, 4), 5), path)
-
-
-def test_devices() -> None:
-    assert choose_device("cpu") == torch.device("cpu")
-    assert choose_device("auto").type in ("cpu", "cuda", "mps")
-    if not torch.cuda.is_available():
-        with pytest.raises(UserError, match=r"trainer\.device: cuda is not available"):
-            choose_device("cuda")
-
-
 def test_only_checkpoints_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(tensors(), TrainState(step=1, best_step=1), keep=1)
@@ -265,26 +238,45 @@ def test_only_checkpoints_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixt
     assert load_state(checkpoints.find("last", "run")).step == 7
 
 
-@pytest.mark.parametrize("damage", ["flipped", "truncated", "another step", "missing"])
-def test_a_damaged_state_is_passed_over(
-    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+def damage(file: Path, how: str) -> None:
+    content = file.read_bytes()
+    if how == "another step":
+        shutil.copy(file.parent.with_name("step-000001") / file.name, file)
+    elif how == "missing":
+        file.unlink()
+    else:  # in the middle, or at the end
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        file.write_bytes(flipped if how == "flipped" else content[:-9])
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("model.safetensors", "flipped"),
+        ("model.safetensors", "missing"),
+        ("optimizer.safetensors", "truncated"),
+        ("state.json", "flipped"),
+        ("state.json", "truncated"),
+        ("state.json", "missing"),
+        ("state.json", "another step"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over(
+    tmp_path: Path, name: str, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
         checkpoints.save(tensors(), TrainState(step=step, tokens=5, best_step=2), keep=2)
-    file = tmp_path / "step-000002/state.json"
-    text = file.read_text()
-    if damage == "another step":
-        shutil.copy(tmp_path / "step-000001/state.json", file)
-    elif damage == "missing":
-        file.unlink()
-    else:
-        changed = text.replace('"tokens": 5', '"tokens": 7')
-        file.write_text(changed if damage == "flipped" else text[:-9])
-    for name in ("last", "best"):
-        assert checkpoints.find(name, "run").name == "step-000001"
+    file = tmp_path / "step-000002" / name
+    damage(file, how)
+    for which in ("last", "best"):
+        assert checkpoints.find(which, "run").name == "step-000001"
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"warning: {file} is ") and line.endswith("; using step-000001")
+    damage(tmp_path / "step-000001" / name, "missing")
+    with pytest.raises(UserError, match=rf"step-000002/{name} .*step-000001/{name} .*no intact"):
+        checkpoints.find("last", "run")
 
 
 def test_deleted_checkpoints_are_forgotten(

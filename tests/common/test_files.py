@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from common.files import fsync, new_file, replace_folder, replace_text
+from common.files import new_file, replace_folder, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -136,19 +134,6 @@ def test_a_loss_of_power_finds_whole_files(
     assert moved and not waiting
 
 
-@pytest.mark.skipif(not shutil.which("unshare"), reason="needs PID namespaces")
-def test_a_container_of_the_same_name_is_another_host() -> None:
-    """A process does not take that of another PID namespace, whose id it does not see, for gone."""
-    command = [sys.executable, "-c", "from common.files import HOST; print(HOST)"]
-    here = subprocess.check_output(command, text=True)
-    assert subprocess.check_output(command, text=True) == here
-    enter = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
-    there = subprocess.run([*enter, *command], stdout=PIPE, text=True)
-    if there.returncode:
-        pytest.skip("this system allows no new PID namespaces")
-    assert there.stdout != here
-
-
 WRITE = """if True:
     import sys
     from pathlib import Path
@@ -190,42 +175,3 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
     replace_text(tmp_path / "text", "b")
     assert {*tmp_path.iterdir()} - others == {tmp_path / "own", tmp_path / "text"}
     assert others <= {*tmp_path.iterdir()}
-
-
-def test_flushing_where_folders_cannot_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rules of Windows: only files can be opened, and only those that are writable flushed."""
-    (tmp_path / "file").touch()
-    writable = []
-
-    def open_as_windows(path: Path, flags: int) -> int:
-        if path.is_dir():
-            raise PermissionError(13, "Permission denied")
-        writable.append(bool(flags & os.O_RDWR))
-        return descriptor
-
-    with (tmp_path / "file").open("rb") as file:
-        descriptor = os.dup(file.fileno())
-    monkeypatch.setattr(os, "name", "nt")
-    monkeypatch.setattr(os, "open", open_as_windows)
-    fsync(tmp_path)
-    fsync(tmp_path / "file")
-    assert writable == [True]
-
-
-def test_a_removed_folder_is_never_found_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "a").touch()
-    remove = shutil.rmtree
-
-    def look_first(path: Path, ignore_errors: bool) -> None:
-        assert not folder.exists() and (path / "a").exists()
-        remove(path, ignore_errors=ignore_errors)
-
-    monkeypatch.setattr(shutil, "rmtree", look_first)
-    remove(folder)
-    assert list(tmp_path.iterdir()) == []
