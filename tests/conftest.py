@@ -17,18 +17,16 @@ import json
 import logging
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from unittest import mock
 
-import jaxtyping
 import pytest
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -42,11 +40,7 @@ from model import ModelConfig
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
-TIMEOUT = 300  # seconds, of a script
 ROOT = Path(__file__).resolve().parent.parent
-
-# For `command`: a script whose own processes print, or that must free all that it has opened.
-NEW_INTERPRETER = {"OMP_NUM_THREADS": "1"}
 
 # A model that trains in a second or two.
 TINY_MODEL = (
@@ -74,14 +68,6 @@ TINY = (
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")
 ON_GPU = pytest.param("cuda", marks=NEEDS_GPU)
 every_device = pytest.mark.parametrize("device", ["cpu", ON_GPU])
-NEEDS_COMPILER = pytest.mark.skipif(
-    not shutil.which("g++") or " " in torch.__file__,
-    reason="PyTorch compiles with a C++ compiler, and only where its own path has no space",
-)
-# Compiling takes long on a CPU, for which most runs are not compiled.
-every_compiled_device = pytest.mark.parametrize(
-    "device", [pytest.param("cpu", marks=[pytest.mark.long, NEEDS_COMPILER]), ON_GPU]
-)
 
 
 def small_config(
@@ -98,9 +84,6 @@ SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes"
 def settings_of(script: str) -> type:
     """The dataclass of the settings of a script."""
     return getattr(importlib.import_module(script), f"{script.title()}Config")
-
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def command(
@@ -120,7 +103,7 @@ def command(
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT,
+            timeout=300,
             env={**os.environ, **environment},
         )
     streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
@@ -133,8 +116,7 @@ def command(
         for name, stream in {**streams, "stdin": given}.items():
             patch.setattr(sys, name, stream)
         try:
-            with time_limit():
-                run_script(script, importlib.import_module(script).main, settings_of(script))
+            run_script(script, importlib.import_module(script).main, settings_of(script))
         except SystemExit as end:
             status = end.code
         finally:
@@ -145,7 +127,9 @@ def command(
                 log.removeHandler(handler)
                 handler.close()
     assert isinstance(status, int)
-    printed = {name: decoded(stream) for name, stream in streams.items()}
+    for stream in streams.values():
+        stream.seek(0)
+    printed = {name: stream.read() for name, stream in streams.items()}
     return subprocess.CompletedProcess([path, *arguments], status, **printed)
 
 
@@ -153,45 +137,16 @@ def command(
 def shown_warnings() -> Iterator[None]:
     """Print warnings on standard error, and only those that Python shows by default."""
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+    def show(*warning: Any, **_: Any) -> None:
+        sys.stderr.write(warnings.formatwarning(*warning[:4]))
 
+    hidden = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        for hidden in (DeprecationWarning, PendingDeprecationWarning, ImportWarning):
-            warnings.simplefilter("ignore", hidden)
-        warnings.simplefilter("ignore", ResourceWarning)
+        for category in hidden:
+            warnings.simplefilter("ignore", category)
         warnings.showwarning = show
         yield
-
-
-@contextmanager
-def time_limit() -> Iterator[None]:
-    """Raise TimeoutError if the block hangs."""
-
-    def end(number: int, frame: object) -> None:
-        raise TimeoutError(f"the script takes more than {TIMEOUT} seconds")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(TIMEOUT)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def decoded(stream: io.TextIOWrapper) -> str:
-    """What was printed to a stream in memory."""
-    stream.seek(0)
-    return stream.read()
 
 
 def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "", **environment: str) -> str:
@@ -226,12 +181,6 @@ def finish(process: subprocess.Popen[str]) -> str:
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return output
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def files(folder: Path) -> dict[str, bytes | None]:
@@ -272,10 +221,6 @@ def last_checkpoint(run: Path) -> Path:
     return max((run / "checkpoints").glob("step-*"))
 
 
-def has_checkpoint(run: Path) -> bool:
-    return any((run / "checkpoints").glob("step-*"))
-
-
 def seal(checkpoint: Path, **changes: Any) -> None:
     """Write state.json of a checkpoint anew, with some changes, and with the checksums of what the
     checkpoint now has."""
@@ -289,11 +234,6 @@ def seal(checkpoint: Path, **changes: Any) -> None:
     rest = json.dumps([state, sums], sort_keys=True).encode()
     sums["state.json"] = hashlib.sha256(rest).hexdigest()
     (checkpoint / "state.json").write_text(json.dumps({**state, "sha256": sums}))
-
-
-def last_step(run: Path) -> int:
-    """The step of the last checkpoint of a run."""
-    return json.loads((last_checkpoint(run) / "state.json").read_text())["step"]
 
 
 @pytest.fixture(scope="session")
@@ -316,12 +256,3 @@ def tiny_run(tiny: Path) -> Path:
 def run(tiny_run: Path, tmp_path: Path) -> Path:
     """A copy of it, in the folder of the test."""
     return Path(shutil.copytree(tiny_run, tmp_path / "run", symlinks=True))
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Disable the shape checks: torch.compile cannot trace them, and they read an item of every
-    mapping."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

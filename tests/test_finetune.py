@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from exchange.weights import read_tensors
 from tests.conftest import (
@@ -183,28 +182,6 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(here: Pa
     assert same(weights(run, "step-000000"), whole[0]) and same(weights(run), whole[1])
 
 
-def test_a_run_that_was_killed_before_its_first_step_repeats_its_evaluation(here: Path) -> None:
-    """TensorBoard shows what is logged at step 0 by the newest start alone."""
-    settings = ("init_from=runs/base", *FINETUNE, "observe.tensorboard=true", "trainer.max_steps=2")
-    succeed("train", *settings, "run_dir=cut", cwd=here)
-    for checkpoint in (here / "cut/checkpoints").glob("step-00000[12]"):
-        shutil.rmtree(checkpoint)
-    succeed("train", "resume=cut", cwd=here)
-    events = EventAccumulator(str(here / "cut")).Reload()
-    assert [each.step for each in events.Scalars("loss/val")] == [0, 2]
-
-
-def test_all_runs_of_a_sweep_start_from_the_same_run(here: Path) -> None:
-    settings = ("train", "-m", *FINETUNE, "trainer.max_steps=1", "hydra.sweep.dir=sweep")
-    done = command(*settings, "init_from=runs/latest", "optimizer.lr=1e-4,1e-3", cwd=here)
-    assert done.returncode == 2 and "latest changes with each run of -m" in done.stderr
-    succeed(*settings, "init_from=runs/base", "optimizer.lr=1e-4,1e-3", cwd=here)
-    stored = [yaml.safe_load(each.read_text()) for each in here.glob("sweep/*/config.yaml")]
-    assert len(stored) == 2
-    assert {each["init_from"] for each in stored} == {str((here / "runs/base").resolve())}
-    assert len({metrics(each.parent)[0]["val_loss"] for each in here.glob("sweep/*/lock")}) == 1
-
-
 def test_learned_positions_are_cut(here: Path) -> None:
     learned = (*TRAINER, "model=nano_gpt2", *MODEL, "data.n_bytes=60000", "tokenizer=byte")
     succeed("train", *learned, "trainer.max_steps=2", "run_dir=gpt2", cwd=here)
@@ -234,15 +211,3 @@ def test_a_converted_run_can_be_finetuned(here: Path) -> None:
     again = ("init_from=fine", *FINETUNE, "trainer.max_steps=1", "run_dir=again")
     succeed("train", *again, cwd=here)
     assert same(weights(here / "again", "step-000000"), weights(here / "fine"))
-
-
-def test_the_experiment_and_what_overrides_it(here: Path) -> None:
-    few = ("trainer.max_steps=2", "optimizer.lr=7e-4", "model.context_length=16")
-    settings = ("experiment=finetune", "init_from=runs/latest", *TEXT, *few)
-    output = succeed("train", *settings, "run_dir=fine", cwd=here)
-    assert "step 0/2  validation: " in output
-    stored = yaml.safe_load((here / "fine/config.yaml").read_text())
-    experiment = yaml.safe_load((ROOT / "configs/experiment/finetune.yaml").read_text())
-    assert stored["optimizer"]["lr"] == 7e-4
-    assert stored["optimizer"]["warmup_steps"] == experiment["optimizer"]["warmup_steps"]
-    assert stored["trainer"]["batch_size"] == experiment["trainer"]["batch_size"]

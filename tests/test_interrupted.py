@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -23,8 +24,8 @@ from tests.conftest import (
     begin,
     command,
     finish,
-    has_checkpoint,
-    last_step,
+    heed_signals,
+    last_checkpoint,
     metrics,
     succeed,
 )
@@ -46,11 +47,18 @@ LONG = (
     "cache_dir=../cache",
 )
 
-ENDLESS = ("trainer.max_steps=1000000", "trainer.checkpoint_every=0", "run_dir=run")
-
 
 def start(*settings: str, cwd: Path) -> subprocess.Popen[str]:
     return begin(str(ROOT / "train.py"), *settings, cwd=cwd)
+
+
+def has_checkpoint(run: Path) -> bool:
+    return any((run / "checkpoints").glob("step-*"))
+
+
+def last_step(run: Path) -> int:
+    """The step of the last checkpoint of a run."""
+    return json.loads((last_checkpoint(run) / "state.json").read_text())["step"]
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
@@ -257,25 +265,6 @@ def test_a_stop_while_the_data_is_prepared_publishes_nothing(tmp_path: Path) -> 
     assert left.name.startswith(".glassgpt-")
     succeed("train", *TINY, cwd=tmp_path)
     assert not left.exists()
-
-
-@pytest.mark.long
-def test_nohup_is_respected(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        ["nohup", sys.executable, str(ROOT / "train.py"), *LONG, *ENDLESS],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    run = tmp_path / "run"
-    assert wait_for(lambda: len(metrics(run)) > 3, process)
-    process.send_signal(signal.SIGHUP)
-    before = len(metrics(run))
-    assert wait_for(lambda: len(metrics(run)) > before + 3, process)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143 and "stopped by SIGTERM after step" in errors
 
 
 @pytest.mark.long

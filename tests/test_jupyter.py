@@ -17,7 +17,8 @@ import pytest
 from playwright import sync_api
 
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
-from tests.conftest import ROOT, free_port
+from tests.conftest import ROOT
+from tests.test_ranks import free_port
 
 pytestmark = [
     pytest.mark.long,

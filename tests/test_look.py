@@ -101,14 +101,6 @@ def test_all_steps_of_a_text_are_those_of_checkpoints(run: Path) -> None:
         assert (each["header"], each["maps"]) == logged(run, "text: A hen.")[each["step"]]
 
 
-def test_a_damaged_checkpoint_is_left_out(run: Path) -> None:
-    file = run / "checkpoints/step-000003/model.safetensors"
-    file.write_bytes(file.read_bytes()[:-9])
-    done = command("look", "run=run", "text=A hen.", "steps=all", cwd=run.parent)
-    assert done.returncode == 0 and "step 6" in done.stdout and "3, 6" not in done.stdout
-    assert "step-000003" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
 def test_steps_that_cannot_be_shown_are_left_out(run: Path) -> None:
     odd = {**HEADER, "scores": {"a": [[float("nan"), 1.0]]}}
     written = write(run, event(4, odd, "attention"), event(5, tag="attention"))
@@ -158,12 +150,8 @@ def test_the_heading_says_what_is_shown(
     ("name", "text"),
     [
         ("summary.json", None),
-        ("summary.json", "[]"),
-        ("summary.json", '{"val_loss": "<b>", "val_bpb": 1, "steps": 6}'),
-        ("summary.json", '{"val_loss": NaN, "val_bpb": 1e999, "steps": 6}'),
-        ("summary.json", '{"val_loss": 1.0, "steps": 6}'),
+        ("summary.json", '{"val_loss": "<b>", "val_bpb": 1e999, "steps": 6}'),
         ("train.log", None),
-        ("train.log", "\0" * 99),
     ],
 )
 def test_a_heading_of_a_run_with_other_files(run: Path, name: str, text: str | None) -> None:
@@ -205,8 +193,3 @@ def test_the_printed_link_opens_the_probe(run: Path, browser: sync_api.Browser) 
         tab = Tab(browser, url + link)
         assert tab.shown() == [["my run &#1%", f"text: {text}", 6]]
         tab.close()
-
-
-def test_a_text_that_is_too_long_is_truncated(run: Path) -> None:
-    output = succeed("look", "run=run", "text=" + "a hen, " * 40, cwd=run.parent)
-    assert "Using the first 32 of " in output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import nbformat
@@ -12,7 +11,7 @@ from nbclient.exceptions import CellExecutionError
 
 from configs.schema import preset
 from data.tales import Tales
-from tests.conftest import ROOT, TINY, succeed
+from tests.conftest import ROOT
 
 NOTEBOOK = ROOT / "notebooks/attention.ipynb"
 
@@ -46,35 +45,6 @@ def test_it_runs_and_its_checks_pass(
     printed = execute(read(), tmp_path)
     assert "2 layers of 2 heads, each 8 wide" in printed
     assert "300 tokens" in printed
-
-
-@pytest.mark.long
-def test_heads_of_the_default_run_copy_in_songs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    succeed("train", "run_dir=run", cwd=tmp_path)
-    monkeypatch.setenv("GLASSGPT_RUN", str(tmp_path / "run"))
-    (line,) = re.findall("layer 1: induction in songs, (.*)", execute(read(), tmp_path))
-    shares = [int(each.rstrip("%")) for each in line.split()]
-    assert len(shares) == 4 and max(shares) > 50
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["model=nano_gpt2", "model.n_layers=1"],
-        ["model.n_kv_heads=1", "model.d_head=6", "model.dropout=0.2"],
-    ],
-)
-def test_it_runs_on_other_models(
-    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = {each.split("=")[0] for each in settings}
-    tiny = [each for each in TINY if each.split("=")[0] not in ours]
-    succeed("train", *settings, *tiny, "run_dir=run", cwd=tmp_path)
-    monkeypatch.setenv("GLASSGPT_RUN", "run")
-    execute(read(), tmp_path)
 
 
 @pytest.mark.long

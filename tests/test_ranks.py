@@ -18,13 +18,12 @@ from tests.conftest import (
     TINY_MODEL,
     begin,
     finish,
-    free_port,
     last_checkpoint,
     metrics,
     succeed,
     torchrun,
 )
-from tests.test_interrupted import ENDLESS, assert_ends, wait_for
+from tests.test_interrupted import assert_ends, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -42,6 +41,7 @@ SETTINGS = (
 )
 
 
+ENDLESS = ("trainer.max_steps=1000000", "trainer.checkpoint_every=0", "run_dir=run")
 TRAIN = ROOT / "train.py"
 ENDS_AFTER_A_COLLECTIVE = """
 import sys
@@ -92,6 +92,12 @@ def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> Non
     (line,) = (each for each in errors.splitlines() if each.startswith("error: "))
     assert line.startswith("error: trainer.batch_size: 6 cannot be divided among 2 ranks")
     assert not (tmp_path / "runs").exists()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 @contextmanager

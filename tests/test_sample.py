@@ -1,4 +1,4 @@
-"""sample.py and evaluate.py on a real run, and the writer that streams text."""
+"""sample.py on a real run, and the writer that streams text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from inference.opening import open_run
 from inference.writer import Writer
 from model import GPT, record_attention
 from sample import SampleConfig, colour, show_attention
-from tests.conftest import ROOT, TINY, command, small_config, succeed
+from tests.conftest import ROOT, TINY, small_config, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")
 
@@ -48,22 +47,21 @@ def test_several_samples_are_one_batch(tiny: Path) -> None:
 
 
 def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> None:
-    text = "Once there was\na hen"
-    (tmp_path / "prompt.txt").write_text(text)
-    expected = succeed("sample", f"prompt={text}", cwd=tiny)
-    assert expected == succeed("sample", f"prompt_file={tmp_path}/prompt.txt", cwd=tiny)
-    assert expected == succeed("sample", "prompt_file=-", cwd=tiny, stdin=text + "\n")
-
-
-def test_a_prompt_is_read_without_its_last_line_end(tiny: Path, tmp_path: Path) -> None:
     """Without a byte order mark, and without the last line end; others stay."""
     (tmp_path / "prompt.txt").write_bytes(b"\xef\xbb\xbfOnce\r\na hen\r\n")
     few = "max_new_tokens=5"
     expected = succeed("sample", "prompt=Once\r\na hen", few, cwd=tiny)
     assert expected == succeed("sample", f"prompt_file={tmp_path}/prompt.txt", few, cwd=tiny)
-    lines = succeed("sample", "interactive=true", few, cwd=tiny, stdin="Once\nTwice\n")
+    stdin = "Once\r\na hen\n"
+    assert expected == succeed("sample", "prompt_file=-", few, cwd=tiny, stdin=stdin)
+
+
+def test_prompts_of_interactive_mode(tiny: Path) -> None:
+    few = "max_new_tokens=5"
     marked = "\ufeffOnce\r\nTwice\r\n"
-    assert lines == succeed("sample", "interactive=true", few, cwd=tiny, stdin=marked)
+    output = succeed("sample", "interactive=true", few, cwd=tiny, stdin=marked)
+    assert output.count("> ") == 3 and "\ufeff" not in output
+    assert output == succeed("sample", "interactive=true", few, cwd=tiny, stdin="Once\nTwice\n")
 
 
 def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path) -> None:
@@ -110,78 +108,6 @@ def test_ctrl_c_stops_a_text_and_then_the_program(tiny: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0 and b"Traceback" not in errors
-
-
-def test_evaluate_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
-    """Evaluating the best checkpoint gives the validation loss that training measured."""
-    measured = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
-    best = min((line for line in measured if "val_loss" in line), key=lambda line: line["val_loss"])
-    output = succeed("evaluate", "batch_size=7", cwd=tiny)
-    assert f"{best['val_loss']:.4f} nats per token" in output
-    assert f"{best['val_bpb']:.4f} bits per byte" in output
-    assert f"floor of {best['floor_bpb']:.4f}" in output
-
-
-def test_evaluate_prints_one_line_of_json(tiny: Path, tiny_run: Path) -> None:
-    printed = succeed("evaluate", "json=true", "checkpoint=last", cwd=tiny)
-    found, summary = json.loads(printed), json.loads((tiny_run / "summary.json").read_text())
-    assert printed.count("\n") == 1 and found["bytes"] > found["tokens"] > 0
-    assert (found["run"], found["step"], found["split"]) == (f"runs/{tiny_run.name}", 6, "val")
-    for name, value in (("loss", "val_loss"), ("bpb", "val_bpb"), ("floor_bpb", "floor_bpb")):
-        assert found[name] == pytest.approx(summary[value], rel=1e-6)
-
-
-def test_evaluate_on_other_text(tiny: Path, tmp_path: Path) -> None:
-    """Every token except the first is scored exactly once, as in an explicit loop."""
-    text = "Once upon a time there was a hen. " * 20
-    (tmp_path / "hen.txt").write_text(text)
-    output = succeed("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
-    opened = open_run(tiny / "runs/latest", "best")
-    tokenizer, model = opened.tokenizer, opened.model
-    tokens = torch.tensor(tokenizer.encode(text))
-    nats = 0.0
-    for start in range(0, len(tokens) - 1, 32):
-        window = tokens[start : start + 33]
-        logits = model(window[None, :-1])[0].double()
-        nats -= logits.log_softmax(-1).gather(1, window[1:, None]).sum().item()
-    assert f"{nats / (len(tokens) - 1):.4f} nats per token" in output
-    assert f"({len(tokens) - 1:,} tokens" in output
-
-
-def test_the_best_latest_run_is_opened(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The newest that has been evaluated, or else that has a checkpoint, with a note."""
-    monkeypatch.chdir(tmp_path)
-    few = "max_new_tokens=5"
-
-    def copy(name: str, started: float) -> None:
-        shutil.copytree(run, f"runs/{name}")
-        data = json.loads((run / "data.json").read_text())
-        Path(f"runs/{name}/data.json").write_text(json.dumps({**data, "started": started}))
-
-    copy("stopped", 3.0)
-    Path("runs/stopped/checkpoints/best.json").unlink()
-    named = command("sample", "run=runs/stopped", few, cwd=tmp_path)
-    latest = command("sample", few, cwd=tmp_path)
-    note = "has no best checkpoint yet; using step-000006"
-    assert named.stderr == f"note: runs/stopped {note}\nruns/stopped, step 6\n"
-    assert "runs/stopped, step 6" in latest.stderr and latest.stdout == named.stdout
-
-    copy("sweep/whole", 2.0)
-    copy("older", 1.0)
-    done = command("sample", few, cwd=tmp_path)
-    note = "note: runs/stopped has not been evaluated yet; using runs/sweep/whole\n"
-    assert done.stderr == f"{note}runs/sweep/whole, step 6\n"
-
-    copy("new", 4.0)
-    shutil.rmtree("runs/new/checkpoints")
-    again = command("sample", few, cwd=tmp_path)
-    note = "note: runs/new has no checkpoint yet; using runs/sweep/whole\n"
-    assert again.stderr == f"{note}runs/sweep/whole, step 6\n" and again.stdout == done.stdout
-    assert command("evaluate", cwd=tmp_path).stderr == note
-    named = command("sample", "run=runs/new", cwd=tmp_path)
-    assert named.returncode == 2 and "no checkpoint yet" in named.stderr
 
 
 def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, finish, heed_signals, last_step, metrics, torchrun
-from tests.test_interrupted import wait_for
+from tests.conftest import ROOT, finish, heed_signals, metrics, torchrun
+from tests.test_interrupted import last_step, wait_for
 from tests.test_ranks import SETTINGS, TRAIN, assert_close
 
 pytestmark = [

@@ -7,16 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import plugin_data_pb2
-from tensorboard.plugins.hparams.api_pb2 import Experiment
-from tensorboard.util.tensor_util import make_ndarray
 
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.results import results
-from tests.conftest import NEW_INTERPRETER, TINY, command, last_checkpoint, succeed
-
-OUTCOMES = ("val_loss", "val_bpb", "steps")
+from tests.conftest import TINY, command, last_checkpoint, succeed
 
 
 def runs(folder: Path) -> list[Path]:
@@ -27,22 +21,18 @@ def runs(folder: Path) -> list[Path]:
 def test_two_parallel_jobs(tmp_path: Path) -> None:
     """Two runs in parallel with joblib give the same results as two sequential runs."""
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path, **NEW_INTERPRETER)
+    output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path, OMP_NUM_THREADS="1")
     groups = group(results([tmp_path / "runs"]))
     table = ["", *summary_lines(groups, compare(groups), target_loss(groups))]
     assert output.splitlines()[-len(table) :] == table
-    found = {}
-    for run in runs(tmp_path):
-        seed = next(
-            line for line in (run / "config.yaml").read_text().splitlines() if "seed:" in line
-        )
-        found[seed] = json.loads((run / "summary.json").read_text())
-    assert sorted(found) == ["seed: 1", "seed: 2"]
-    for number in (1, 2):
+    for number, run in enumerate(runs(tmp_path), start=1):
         succeed("train", *TINY, f"seed={number}", f"run_dir=alone{number}", cwd=tmp_path)
-        alone = json.loads((tmp_path / f"alone{number}/summary.json").read_text())
-        for key in OUTCOMES:
-            assert alone[key] == pytest.approx(found[f"seed: {number}"][key], rel=1e-5)
+        found, alone = (
+            json.loads((folder / "summary.json").read_text())
+            for folder in (run, tmp_path / f"alone{number}")
+        )
+        for name in ("val_loss", "val_bpb", "steps"):
+            assert alone[name] == pytest.approx(found[name], rel=1e-5)
 
 
 @pytest.mark.long
@@ -65,23 +55,6 @@ def test_optuna_searches_three_settings(tmp_path: Path) -> None:
     (results,) = tmp_path.rglob("optimization_results.yaml")
     best = min(json.loads((run / "summary.json").read_text())["val_bpb"] for run in trials)
     assert f"best_value: {best}" in results.read_text()
-    for run in trials:
-        shown = hparams(run)
-        assert 1e-4 <= float(shown["optimizer.lr"]) <= 1e-1
-        assert shown["model.n_layers"] in (1, 2)
-        assert shown["model.qk_norm"] == "true" and shown["model.bias"] == "false"
-        measured = json.loads((run / "summary.json").read_text())
-        expected = {
-            "result/bpb": measured["val_bpb"],
-            "result/percent_above_floor": 100 * (measured["val_bpb"] / measured["floor_bpb"] - 1),
-            "result/loss": measured["val_loss"],
-            "result/parameters": measured["parameters"],
-            "result/seconds": measured["seconds"],
-            "result/tokens_per_second": measured["tokens_per_second"],
-        }
-        assert metrics(run) == {
-            tag: pytest.approx(value, rel=1e-4) for tag, value in expected.items()
-        }
 
 
 def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
@@ -91,28 +64,6 @@ def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
     assert done.stderr.count("training diverged") == 1
     (run,) = runs(tmp_path)
     assert "lr: 0.001" in (run / "config.yaml").read_text()
-
-
-def hparams(run: Path) -> dict[str, float | str | bool]:
-    """Return the hyperparameters that TensorBoard's HParams tab reads from a run."""
-    events = EventAccumulator(str(run)).Reload()
-    content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-    info = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
-    return {key: getattr(value, value.WhichOneof("kind")) for key, value in info.hparams.items()}
-
-
-def experiment(run: Path) -> Experiment:
-    events = EventAccumulator(str(run)).Reload()
-    content = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
-    return plugin_data_pb2.HParamsPluginData.FromString(content).experiment
-
-
-def metrics(run: Path) -> dict[str, float]:
-    """Return the last values of the metrics that the HParams tab shows for a run."""
-    events = EventAccumulator(str(run)).Reload()
-    infos = experiment(run).metric_infos
-    last = {info.name.tag: events.Tensors(info.name.tag)[-1].tensor_proto for info in infos}
-    return {tag: make_ndarray(value).item() for tag, value in last.items()}
 
 
 def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_path: Path) -> None:

@@ -137,18 +137,6 @@ def test_a_run_does_not_end_before_the_step_it_has_reached(run: Path, tmp_path: 
     assert done.stderr.startswith("error: trainer.max_steps: run is already at step 6")
 
 
-def test_training_on_a_text_file(tmp_path: Path) -> None:
-    """A file name with special characters needs no escaping."""
-    name = "my notes, (old) {1}='x'.txt"
-    (tmp_path / name).write_text("Ein Käse ist kein Keks. 🧀\n" * 300)
-    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
-    succeed("train", "data=text", f"data.path={name}", "tokenizer=byte", *settings, cwd=tmp_path)
-    (run,) = (tmp_path / "runs").iterdir()
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["floor_bpb"] is None
-    assert summary["val_bpb"] == pytest.approx(summary["val_loss"] / 0.6931472, rel=1e-6)
-
-
 def test_help_explains_each_setting(tmp_path: Path) -> None:
     """As the comments in configs/ do; those of `nano` also explain other models."""
     lines = succeed("train", "--help", "model=gpt2", cwd=tmp_path).splitlines()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -98,35 +97,6 @@ def test_a_run_trained_again_is_the_run(tiny_run: Path, monkeypatch: pytest.Monk
     without = dict(why["train_without"](tiny_run, 3, [(1, 0)]).named_parameters())
     name = "blocks.1.attention.output.weight"
     assert not torch.equal(without[name], trained[name])
-
-
-def test_a_run_is_trained_again_with_its_newest_settings(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that was resumed to end at step 3 takes no step from there."""
-    monkeypatch.chdir(tiny_run.parent.parent)
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    settings = (run / "config.yaml").read_text()
-    (run / "resumed.yaml").write_text(settings.replace("max_steps: 6", "max_steps: 3"))
-    saved = load_file(run / "checkpoints/step-000003/model.safetensors")
-    again = dict(why["train_without"](run, 3, []).named_parameters())
-    assert all(torch.equal(again[name], weight) for name, weight in saved.items())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--without", "L1", "--step", "3"], "--without: 'L1' is not a head, such as L1H0"),
-        (["--without", "L1H0"], "--without and --step: give both, or neither"),
-        (["--step", "3"], "--without and --step: give both, or neither"),
-    ],
-)
-def test_a_mistake_is_refused(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    with pytest.raises(SystemExit):
-        why["read_arguments"](["run", *arguments])
-    assert capsys.readouterr().err.splitlines()[-1].endswith(message)
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
@@ -16,7 +15,6 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-import zstandard
 
 from common.errors import UserError
 from configs.schema import preset
@@ -26,7 +24,6 @@ from data.dataset import DatasetConfig
 from data.tokens import Dataset, prepare
 from tests.conftest import ROOT, TINY, command, succeed
 from tests.data.test_documents import BYTE, documents, draw_texts
-from tests.data.test_tokens import peak_memory
 
 TEXTS = draw_texts(400)
 
@@ -36,20 +33,10 @@ def lines(texts: list[str], field: str = "text") -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def table(texts: list[str], field: str = "text") -> pyarrow.Table:
-    return pyarrow.table({"id": [*range(len(texts))], field: texts})
-
-
 def parquet(texts: list[str], field: str = "text") -> bytes:
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(table(texts, field), sink, row_group_size=97)
-    return sink.getvalue().to_pybytes()
-
-
-def arrow(texts: list[str]) -> bytes:
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, table(texts).schema) as writer:
-        writer.write_table(table(texts))
+    table = pyarrow.table({"id": [*range(len(texts))], field: texts})
+    pyarrow.parquet.write_table(table, sink, row_group_size=97)
     return sink.getvalue().to_pybytes()
 
 
@@ -61,14 +48,9 @@ def separated(texts: list[str]) -> bytes:
 
 FORMATS: dict[str, Callable[[list[str]], bytes]] = {
     "a.jsonl": lines,
-    "a.json": lambda texts: json.dumps([{"text": text} for text in texts]).encode(),
     "a.csv": separated,
     "a.parquet": parquet,
-    "a.arrow": arrow,
     "a.jsonl.gz": lambda texts: gzip.compress(lines(texts)),
-    "a.jsonl.zst": lambda texts: zstandard.compress(lines(texts)),
-    "a.jsonl.bz2": lambda texts: bz2.compress(lines(texts)),
-    "a.csv.gz": lambda texts: gzip.compress(separated(texts)),
 }
 
 
@@ -88,7 +70,7 @@ def write(file: Path, texts: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_and_compression(tmp_path: Path, name: str) -> None:
+def test_formats(tmp_path: Path, name: str) -> None:
     """The same documents in the same splits as those of text files: the hash of each decides."""
     dataset = read(write(tmp_path / name, TEXTS), tmp_path / "cache")
     expected = prepare(
@@ -105,13 +87,6 @@ def test_every_format_and_compression(tmp_path: Path, name: str) -> None:
 def joined(folder: Path) -> Path:
     (folder / "all.txt").write_text("|".join(TEXTS))
     return folder / "all.txt"
-
-
-def test_each_line_of_a_text_is_a_document(tmp_path: Path) -> None:
-    texts = [text.replace("\n", " ") for text in TEXTS]
-    (tmp_path / "a.txt").write_text("\n".join(texts))
-    dataset = read(tmp_path / "a.txt", tmp_path / "cache")
-    assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts)
 
 
 def test_a_glob_reads_files_in_sorted_order(tmp_path: Path) -> None:
@@ -149,11 +124,6 @@ def test_words_of_a_csv_that_mean_nothing_elsewhere_are_texts(tmp_path: Path) ->
     assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts)
 
 
-def test_a_split_is_not_both_trained_on_and_scored(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^val_split: is the split that is trained on"):
-        config(tmp_path, val_split="train")
-
-
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in the layout of a dataset on the hub, with two subsets."""
@@ -187,10 +157,7 @@ def test_a_folder_in_the_layout_of_the_hub(hub: Path, tmp_path: Path) -> None:
     ("settings", "problem"),
     [
         ({}, r"^data\.subset: .*\['en', 'de'\]"),
-        ({"subset": "fr"}, r"^data\.subset: .*'fr' not found.*\['en', 'de'\]"),
         ({"subset": "en", "split": "tset"}, r"^data\.split: .*no split 'tset'.*'validation'"),
-        ({"subset": "de", "val_split": "validation"}, r"^data\.val_split: .*no split 'validation'"),
-        ({"subset": "de", "field": "txet"}, r"^data\.field: .*no field 'txet'; .*id, text$"),
         ({"subset": "de", "field": "id"}, r"^data\.field: 'id' .* is not text"),
     ],
 )
@@ -205,39 +172,28 @@ def test_a_setting_that_does_not_fit_is_one_line(
 BAD = {
     "a.jsonl": (b'{"text": "a"}\n{"text": \n', "cannot be read .*JSON"),
     "b.jsonl.gz": (gzip.compress(lines(TEXTS))[:-20], "cannot be read"),
-    "c.jsonl.gz": (b"no gzip", "cannot be read"),
-    "d.parquet": (parquet(TEXTS)[:-20], "cannot be read"),
-    "e.parquet": (b"", "cannot be read"),
-    "f.csv": (b"\xff\xfe", "cannot be read"),
-    "g.png": (b"", "files of .png; give files of one of .jsonl"),
-    "i.parquet": (parquet(TEXTS, "body"), "^data.field: .*no field 'text'; .*id, body"),
-    "*.jsonl": (b"", "^data.path: .*\\*.parquet matches no files"),
+    "c.parquet": (b"", "cannot be read"),
+    "d.png": (b"", "files of .png; give files of one of .jsonl"),
+    "e.parquet": (parquet(TEXTS, "body"), "^data.field: .*no field 'text'; .*id, body"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str) -> None:
     content, problem = BAD[name]
-    (tmp_path / name.replace("*", "_")).write_bytes(content)
-    path = tmp_path / ("*.parquet" if "*" in name else name)
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=problem) as caught:
-        read(path, tmp_path / "cache")
+        read(tmp_path / name, tmp_path / "cache")
     assert "\n" not in str(caught.value) and not (tmp_path / "cache").exists()
 
 
 def test_what_is_nowhere_is_one_line(tmp_path: Path) -> None:
     for path, problem in (
-        (None, "is not set"),
         (tmp_path / "no.jsonl", "does not exist"),
         ("http://localhost:1/a.jsonl", "cannot be opened"),
-        ("nonsense://a.jsonl", "cannot be opened .*nonsense"),
     ):
         with pytest.raises(UserError, match=rf"^data\.path: .*{problem}"):
             read(path, tmp_path / "cache")
-    write(tmp_path / "a.jsonl", TEXTS)
-    write(tmp_path / "b.parquet", TEXTS)
-    with pytest.raises(UserError, match=r"files of \.jsonl, \.parquet; give files of one of"):
-        read(tmp_path / "*.*", tmp_path / "cache")
 
 
 def test_a_changed_file_or_setting_is_encoded_again(tmp_path: Path) -> None:
@@ -263,7 +219,7 @@ def test_nothing_of_a_dataset_is_executed(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("path", ["roneneldan/TinyStories", "http://localhost:1/a.jsonl", "../no"])
+@pytest.mark.parametrize("path", ["roneneldan/TinyStories", "http://localhost:1/a.jsonl"])
 def test_a_strangers_run_fetches_nothing(path: str) -> None:
     with pytest.raises(UserError, match=r"the run names .*not on this machine; confirm with data="):
         open_corpus(config(path), trusted=False)
@@ -278,23 +234,6 @@ def test_files_of_a_strangers_run(hub: Path, tmp_path: Path) -> None:
         open_corpus(config(hub, subset="de"), trusted=False)
 
 
-def test_without_the_library_one_line_says_what_to_install(tmp_path: Path) -> None:
-    script = (
-        "import sys; sys.modules['datasets'] = None\n"
-        "from configs.schema import preset\n"
-        "from common.errors import UserError\n"
-        "from data.corpora import open_corpus\n"
-        "try:\n"
-        "    open_corpus(preset('data', 'dataset', path='a/b'))\n"
-        "except UserError as error:\n"
-        "    print(error)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    output = subprocess.check_output([sys.executable, "-c", script], text=True, env=environment)
-    (line,) = output.splitlines()
-    assert line.startswith("data: needs the library datasets; ") and '".[datasets]"' in line
-
-
 def test_a_run_trains_is_resumed_and_scored(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", draw_texts(4000))
     settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
@@ -307,6 +246,28 @@ def test_a_run_trains_is_resumed_and_scored(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", draw_texts(4000, seed=1))
     done = command("train", "resume=run", "trainer.max_steps=9", cwd=tmp_path)
     assert done.returncode == 2 and "text" in done.stderr
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from configs.schema import preset
+from data.cache import publish
+from data.corpora import open_corpus
+from data.tokenizer import TokenizerConfig
+from data.tokens import prepare
+data, path, tokenizer, vocab_size = sys.argv[1:]
+corpus = open_corpus(preset("data", data, path=path))
+prepare(corpus, TokenizerConfig(tokenizer, int(vocab_size) or None), "cache", 8)
+print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def peak_memory(data: str, file: Path, tokenizer: str, vocab_size: int = 0) -> int:
+    """Of a process that encodes a file of the corpus `data`, in kB."""
+    child = [sys.executable, "-c", PEAK, data, str(file), tokenizer, str(vocab_size)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return int(subprocess.check_output(child, cwd=file.parent, env=environment))
 
 
 @pytest.mark.long

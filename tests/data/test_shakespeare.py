@@ -86,25 +86,20 @@ def test_a_damaged_cached_file_is_downloaded_again(
         ("/broken", f"IncompleteRead({len(PLAY) // 2} bytes read, {len(PLAY) // 2} more"),
     ],
 )
-@pytest.mark.parametrize("existing", [True, False])
 def test_a_failed_download_leaves_nothing(
-    server: ThreadingHTTPServer, tmp_path: Path, page: str, problem: str, existing: bool
+    server: ThreadingHTTPServer, tmp_path: Path, page: str, problem: str
 ) -> None:
-    cache = tmp_path / "deep" / "cache"
-    if existing:
-        cache.mkdir(parents=True)
-    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError) as caught:
-        open_shakespeare(config(server, page, cache))
+        open_shakespeare(config(server, page, tmp_path / "deep/cache"))
     message = str(caught.value)
     assert message.startswith("data.url: http://127.0.0.1")
     assert problem in message
     assert "data.path=" in message
     assert "\n" not in message
-    assert sorted(tmp_path.rglob("*")) == before
+    assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/input.txt", "no address", "", "http://["])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/input.txt", "no address"])
 def test_an_unreachable_or_invalid_url_is_rejected(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match=r"^data\.url: [^\n]*data\.path=FILE$"):
         open_shakespeare(preset("data", "shakespeare", url=url, cache_dir=str(tmp_path / "cache")))
@@ -130,19 +125,9 @@ def test_for_another_text_the_text_corpus_is_suggested(tmp_path: Path) -> None:
         open_shakespeare(preset("data", "shakespeare", path=str(tmp_path / "prose.txt")))
 
 
-def test_a_missing_local_copy_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^data\.path: .*absent\.txt cannot be read"):
-        open_shakespeare(preset("data", "shakespeare", path=str(tmp_path / "absent.txt")))
-
-
 @pytest.mark.skipif(not REAL.is_file(), reason=f"the real file is not at {REAL}")
 def test_the_real_file_is_the_one_the_settings_expect() -> None:
     corpus = open_shakespeare(preset("data", "shakespeare", path=str(REAL)))
     train, val = ("".join(text_of(corpus, split)) for split in ("train", "val"))
     assert (len(train), len(val)) == (1003854, 111540)  # as in nanoGPT
     assert train.startswith("First Citizen:\n")
-
-
-def test_a_fraction_out_of_range_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"^val_fraction: "):
-        preset("data", "shakespeare", val_fraction=2.0)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,6 @@ from data.tokenizer import (
 )
 from tests.data.strings import gpt2
 
-ROOT = Path(__file__).parents[2]
 SPECIAL = "<|endoftext|>"
 TEXTS = [
     "Once upon a time there was a hen who had a red hat.\n\nThe hen's hat wasn't old.\n" * 20,
@@ -194,29 +190,19 @@ def test_gpt2_gives_the_known_tokens() -> None:
     assert tokenizer.decode([15496, 50256, 995]) == "Hello world"
 
 
-def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
-    script = (
-        "from data.tokenizer import fixed_tokenizer\n"
-        "from common.errors import UserError\n"
-        "try:\n"
-        "    fixed_tokenizer('o200k_base')\n"
-        "except UserError as error:\n"
-        "    print(error)\n"
-    )
-    proxies = {"HTTPS_PROXY": "http://127.0.0.1:1", "https_proxy": "http://127.0.0.1:1"}
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        env={**os.environ, **proxies, "NO_PROXY": "", "TIKTOKEN_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert result.stderr == ""
-    (line,) = result.stdout.splitlines()
+def test_without_a_network_one_line_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        **{"HTTPS_PROXY": "http://127.0.0.1:1", "https_proxy": "http://127.0.0.1:1"},
+        **{"NO_PROXY": "", "no_proxy": "", "TIKTOKEN_CACHE_DIR": str(tmp_path)},
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as caught:
+        fixed_tokenizer("o200k_base")
+    (line,) = str(caught.value).splitlines()
     assert line.startswith("tokenizer.name: the vocabulary of o200k_base could not be downloaded")
-    assert "TIKTOKEN_CACHE_DIR" in line
-    assert "tokenizer=bpe" in line
+    assert "TIKTOKEN_CACHE_DIR" in line and "tokenizer=bpe" in line
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import random
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +18,7 @@ from tokenizers import normalizers
 
 from common.errors import UserError
 from configs.schema import preset
+from data.cache import publish
 from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
 from data.patterns import cut
@@ -29,7 +27,6 @@ from data.tokens import BEFORE, Dataset, document_starts, prepare, start_ids
 from tests.data.strings import NASTY, PATTERNED
 from tests.exchange.fast import imported
 
-ROOT = Path(__file__).parents[2]
 STORY = "Once there was a fox.\nShe said: 'it's 1234 miles!'\n\nÜber 中文 😀  \t end\r\n" * 40
 
 
@@ -76,28 +73,13 @@ def test_pieces_encode_to_the_tokens_of_the_whole_text(seed: int, size: int, joi
         assert joined == tokenizer.encode(text), name
 
 
-@pytest.mark.parametrize("run", [" ", "\n", "\t ", "\u3000", "!", "中"])
+@pytest.mark.parametrize("run", [" ", "中"])
 def test_a_long_run_of_one_kind_has_the_tokens_of_a_corpus(run: str, tmp_path: Path) -> None:
     """Matching a pattern on all of it at once would exhaust the stack."""
     tokenizer = train_bpe([STORY], 300)
     text = "a" + run * (1_000_000 // len(run)) + "b"
     corpus = prepare(StubCorpus(text, "val"), tokenizer, tmp_path, 1)
     assert tokenizer.encode(text) == corpus.train[:].tolist()
-
-
-def test_the_nasty_encodings_detect_cuts_in_the_wrong_place() -> None:
-    text = "".join(random.Random(1).choices(NASTY, k=400))
-    pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
-    for name, tokenizer in PATTERNED.items():
-        joined = [token for piece in pieces for token in tokenizer.encode(piece)]
-        assert joined != tokenizer.encode(text), name
-
-
-@given(texts=st.lists(st.text(max_size=50)), size=st.integers(1, 20))
-def test_pieces_are_bounded_and_join_to_the_text(texts: list[str], size: int) -> None:
-    pieces = list(cut(texts, size))
-    assert "".join(pieces) == "".join(texts)
-    assert all(1 <= len(piece) <= 2 * size for piece in pieces)
 
 
 @given(texts=st.lists(st.text("ab \n\u0301\u0323e\u1161\u1112\u0958", max_size=40), max_size=9))
@@ -179,11 +161,9 @@ def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
     [
         ("*/train.bin", b"short"),
         ("*/val.bin", None),
-        ("*/val.idx", b""),
-        ("*/meta.json", b"{}"),
-        ("tokens-*/SHA256SUMS", b"{}"),
+        ("*/meta.json", b"[" * 100_000),
+        ("tokens-*/SHA256SUMS", b"\xff" * 100),
         ("*/tokenizer.json", b"[]"),
-        ("*/tokenizer.tiktoken", b""),
     ],
 )
 def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes | None) -> None:
@@ -199,29 +179,14 @@ def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
 
 
-def test_a_slower_process_uses_the_entry_of_a_faster_one(tmp_path: Path) -> None:
-    config = TokenizerConfig("bpe", 300)
-
-    class Overtaken(StubCorpus):
-        """While this corpus is being encoded, another process finishes the same work."""
-
-        def document_bits(self) -> list[float] | None:
-            prepare(StubCorpus(), config, tmp_path, context_length=8)
-            return super().document_bits()
-
-    dataset = prepare(Overtaken(), config, tmp_path, context_length=8)
-    assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
-    assert len(list(tmp_path.iterdir())) == 2  # one tokenizer, one pair of token files
-
-
 def _prepare_in_a_process(cache: str) -> tuple[bytes, str]:
     dataset = prepare(StubCorpus(STORY * 50), TokenizerConfig("bpe", 300), cache, context_length=8)
     return dataset.train[:].tobytes(), dataset.tokenizer.digest
 
 
 def test_concurrent_processes_all_succeed(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        results = pool.map(_prepare_in_a_process, [str(tmp_path / "cache")] * 6, chunksize=1)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        results = pool.map(_prepare_in_a_process, [str(tmp_path / "cache")] * 2, chunksize=1)
     assert len(set(results)) == 1
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
@@ -248,20 +213,11 @@ def test_a_split_shorter_than_a_context_is_rejected_and_leaves_nothing(
         prepare(StubCorpus(), config, tmp_path, context_length=5000)
 
 
-def test_a_text_used_only_for_validation_has_no_training_tokens(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(STORY, encoding="utf-8", newline="")
-    corpus = open_corpus(preset("data", "text", path=str(tmp_path / "a.txt"), val_fraction=1.0))
-    byte = fixed_tokenizer("byte")
-    dataset = prepare(corpus, byte, tmp_path / "cache", context_length=1, splits=("val",))
-    assert len(dataset.train) == 0
-    assert byte.decode(dataset.val[:].tolist()) == STORY
-
-
 @pytest.mark.parametrize(
     ("between", "mark"),
     [
-        *((line, line) for line in ("\n", "\r\n", "\r", "\n\n", "\r\n\r\n")),
-        *((" ", "."), ("\u2028", ".")),
+        *((line, line) for line in ("\n", "\r\n", "\n\n")),
+        (" ", "."),
     ],
 )
 def test_a_text_begins_where_its_own_lines_or_sentences_do(between: str, mark: str) -> None:
@@ -314,32 +270,11 @@ def test_an_empty_document_changes_no_other(tmp_path: Path) -> None:
     assert plain.sha256 == other.sha256
 
 
-def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    script = (
-        "import resource, sys\n"
-        "from data.corpora import open_corpus\n"
-        "from data.tales import TalesConfig\n"
-        "from data.tokenizer import TokenizerConfig\n"
-        "from data.tokens import prepare\n"
-        "from common.errors import UserError\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "try:\n"
-        "    corpus = open_corpus(TalesConfig('tales', 20_000, seed=0, val_fraction=0.1))\n"
-        "    prepare(corpus, TokenizerConfig('byte', None), sys.argv[1], context_length=8)\n"
-        "except UserError as error:\n"
-        "    print(error)\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "cache")],
-        cwd=ROOT,
-        env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (line,) = result.stdout.splitlines()
-    assert line.startswith(f"cache_dir: {tmp_path}/cache/") and "File too large" in line
-    assert list(tmp_path.iterdir()) == []
+def test_a_file_in_place_of_the_folder_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(UserError, match=r"^cache_dir: [^\n]*$"), publish(tmp_path / "cache" / "e"):
+        pass
+    assert (tmp_path / "cache").read_text() == "a file"
 
 
 def test_tales_have_their_bits(tmp_path: Path) -> None:
@@ -351,50 +286,6 @@ def test_tales_have_their_bits(tmp_path: Path) -> None:
     assert dataset.val_bits.tolist() == list(bits)
     for split, tokens in (("train", dataset.train), ("val", dataset.val)):
         assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(text_of(corpus, split))
-
-
-def test_importing_the_package_loads_neither_torch_nor_a_network_client() -> None:
-    script = (
-        "import sys, data\n"
-        "print([name for name in ('torch', 'requests', 'urllib.request') if name in sys.modules])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert result.stdout == "[]\n"
-
-
-PEAK = """
-import re, sys
-from pathlib import Path
-from configs.schema import preset
-from data.corpora import open_corpus
-from data.tokenizer import TokenizerConfig
-from data.tokens import prepare
-data, path, tokenizer, vocab_size = sys.argv[1:]
-corpus = open_corpus(preset("data", data, path=path))
-prepare(corpus, TokenizerConfig(tokenizer, int(vocab_size) or None), "cache", 8)
-print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
-"""
-
-
-def peak_memory(data: str, file: Path, tokenizer: str, vocab_size: int = 0) -> int:
-    """Of a process that encodes a file of the corpus `data`, in kB."""
-    child = [sys.executable, "-c", PEAK, data, str(file), tokenizer, str(vocab_size)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return int(subprocess.check_output(child, cwd=file.parent, env=environment))
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
-def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
-    """Training the tokenizer and encoding 90 MB takes little more memory than 30 MB do."""
-    peaks = []
-    for megabytes in (30, 90):
-        text = tmp_path / f"{megabytes}.txt"
-        text.write_text(STORY * (megabytes * 1_000_000 // len(STORY.encode())), encoding="utf-8")
-        peaks.append(peak_memory("text", text, "bpe", 300))
-    assert peaks[1] < peaks[0] + 30_000  # kB; the text alone would be 60 MB more
 
 
 @pytest.mark.parametrize("name", sorted(PATTERNED))

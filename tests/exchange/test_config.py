@@ -52,16 +52,10 @@ def test_dropout_of_gpt2_is_written_and_not_read() -> None:
     ("name", "changes", "setting"),
     [
         ("nano", {"position": "learned"}, "position"),
-        ("nano", {"mlp": "gelu"}, "mlp"),
         ("nano", {"bias": True}, "bias"),
-        ("nano", {"norm": "layernorm"}, "position"),
         ("nano", {"qk_norm": False, "n_heads": 3, "d_model": 8, "d_head": 4}, "d_model"),
-        ("nano_gpt2", {"norm": "rmsnorm"}, "position"),
-        ("nano_gpt2", {"position": "rotary"}, "position"),
         ("nano_gpt2", {"mlp": "swiglu"}, "mlp"),
-        ("nano_gpt2", {"qk_norm": True}, "qk_norm"),
         ("nano_gpt2", {"n_kv_heads": 2}, "n_kv_heads"),
-        ("nano_gpt2", {"d_head": 10}, "d_head"),
     ],
 )
 def test_what_no_family_is_names_the_setting(
@@ -76,47 +70,20 @@ def test_what_no_family_is_names_the_setting(
     [
         ({}, "model_type"),
         ({"model_type": "mistral"}, "model_type"),
-        ({"model_type": ["gpt2"]}, "model_type"),
         ({"model_type": "x" * 10**6}, "model_type"),
-        ({**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling"),
         ({**LLAMA, "rope_parameters": {"rope_type": "yarn", "factor": 4}}, "rope_parameters"),
-        ({**LLAMA, "rope_parameters": {"rope_theta": 1e4, "factor": 4}}, "rope_parameters"),
-        ({**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters"),
         ({**LLAMA, "is_causal": False}, "is_causal"),
-        ({**GPT2, "is_causal": False}, "is_causal"),
-        ({**LLAMA, "num_hidden_layers": 0}, "num_hidden_layers"),
-        ({**LLAMA, "num_attention_heads": 0}, "num_attention_heads"),
-        ({**LLAMA, "num_key_value_heads": -1}, "num_key_value_heads"),
         ({**LLAMA, "max_position_embeddings": 10**9}, "max_position_embeddings"),
-        ({**LLAMA, "rms_norm_eps": -1.0}, "rms_norm_eps"),
-        ({**GPT2, "n_positions": 0}, "n_positions"),
-        ({**GPT2, "layer_norm_epsilon": 2.0}, "layer_norm_epsilon"),
-        ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({**LLAMA, "hidden_act": "gelu"}, "hidden_act"),
         ({**LLAMA, "attention_bias": True}, "mlp_bias"),
         ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config"),
-        ({**QWEN3, "attention_bias": True}, "attention_bias"),
+        ({**LLAMA, "head_dim": 7}, "head_dim"),
         ({**QWEN3, "use_sliding_window": True}, "use_sliding_window"),
         ({**QWEN3, "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({**GPT2, "activation_function": "gelu"}, "activation_function"),
-        ({**GPT2, "scale_attn_weights": False}, "scale_attn_weights"),
-        ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
-        ({**GPT2, "add_cross_attention": True}, "add_cross_attention"),
         ({**GPT2, "n_head": 5}, "n_head"),
-        ({**GPT2, "n_head": 0}, "n_head"),
-        ({**GPT2, "n_head": True}, "n_head"),
-        ({**GPT2, "n_layer": "2"}, "n_layer"),
-        ({key: GPT2[key] for key in GPT2 if key != "n_layer"}, "n_layer"),
         ({**GPT2, "n_layer": 2.0}, "n_layer"),
-        ({**GPT2, "n_layer": None}, "n_layer"),
-        ({**GPT2, "n_layer": 10**9}, "n_layer"),
-        ({**GPT2, "n_positions": 10**30}, "n_positions"),
-        ({**GPT2, "vocab_size": -1}, "vocab_size"),
         ({**GPT2, "vocab_size": 10**18}, "vocab_size"),
-        ({**GPT2, "layer_norm_epsilon": float("nan")}, "layer_norm_epsilon"),
-        ({**GPT2, "tie_word_embeddings": "yes"}, "tie_word_embeddings"),
-        ({**LLAMA, "head_dim": 7}, "head_dim"),
-        ({**LLAMA, "num_key_value_heads": 3}, "num_key_value_heads"),
     ],
 )
 def test_what_cannot_be_represented_is_refused_by_name(
@@ -141,7 +108,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_name(values: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "[" * 10**5, "{}" + " " * (1 << 20), "\0", "ä" * 9]
+    "text", ["{", "[]", "[" * 10**5, "{}" + " " * (1 << 20)], ids=["cut", "list", "deep", "large"]
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text, encoding="latin-1")

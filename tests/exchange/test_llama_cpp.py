@@ -12,20 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tiktoken
-import tiktoken_ext.openai_public as openai_public  # type: ignore[import-untyped]
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.patterns import BPE, LLAMA3, QWEN2, SMOLLM
-from data.tales import tale, tales_rules
+from data.patterns import LLAMA3, QWEN2, SMOLLM
 from data.tokenizer import Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from inference.generation import generate
-from inference.opening import open_run
 from model import GPT
-from tests.conftest import succeed
 from tests.exchange.families import FAMILIES, bpe, make_config, make_model
 from tests.exchange.fast import imported
 
@@ -102,21 +98,6 @@ def test_the_same_function(family: str, choices: dict[str, Any], tmp_path: Path)
 
 
 # The mean error, relative to the deviation of the logits. Of an unpermuted query it is about 1.
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [("float16", 0.005), ("bfloat16", 0.05), ("q8_0", 0.1)]
-)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_other_dtypes(family: str, dtype: str, tolerance: float, tmp_path: Path) -> None:
-    """llama.cpp rounds activations to the type of the weights before it multiplies."""
-    model = make_model(make_config(family), 256, std=0.1)
-    llama = write(tmp_path, model, fixed_tokenizer("byte"), dtype)
-    ids = list(PROMPT.encode())
-    with torch.no_grad():
-        ours = model(torch.tensor([ids]))[0].numpy()
-    error = np.square(logits(llama, ids) - ours).mean() ** 0.5
-    assert 0 < error <= tolerance * ours.std()
-
-
 def gpt2() -> Tokenizer:
     if "TIKTOKEN_CACHE_DIR" not in os.environ:
         pytest.skip("TIKTOKEN_CACHE_DIR is not set")
@@ -176,36 +157,6 @@ def test_the_same_tokens(opened: tuple[Tokenizer, Any], pieces: list[str]) -> No
     assert text_ids(llama, text) == tokenizer.encode(text)
 
 
-@pytest.mark.parametrize("name", ["bpe", "cl100k_base", "o200k_base"])
-def test_the_same_tokens_of_plain_text(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of patterns that llama.cpp does not have exactly."""
-    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
-    pattern = BPE if name == "bpe" else getattr(openai_public, name)()["pat_str"]
-    tokenizer = with_pattern(pattern)
-    assert not pre_tokenizer(tokenizer).is_same
-    model = make_model(make_config("llama"), tokenizer.vocab_size)
-    llama = write(tmp_path, model, tokenizer)
-    rng = random.Random(7)
-    for _ in range(100):
-        text = "".join(tale(rng, tales_rules()).text + "\n\n" for _ in range(3))
-        assert text_ids(llama, text.strip()) == tokenizer.encode(text.strip())
-
-
-def test_special_tokens_in_text_are_text(tmp_path: Path) -> None:
-    special = {"<|end of tale|>": len(RANKS) + 3}
-    encoding = tiktoken.Encoding("x", pat_str=LLAMA3, mergeable_ranks=RANKS, special_tokens=special)
-    tokenizer = Tokenizer(encoding)
-    end = special["<|end of tale|>"]
-    model = make_model(make_config("qwen3"), tokenizer.vocab_size)
-    llama = write(tmp_path, model, tokenizer, end=end)
-    text = "a hen<|end of tale|>[PAD300]"
-    assert text_ids(llama, text) == tokenizer.encode(text)
-    assert (llama.token_bos(), llama.token_eos()) == (end, end)
-    assert llama.tokenize(b"<|end of tale|>", add_bos=False, special=True) == [end]
-
-
 def test_names_of_tokens_are_found_in_text(tmp_path: Path) -> None:
     names = ["<|im_end|>", "<think>", "</think>", "<tool_call>", "<\uff5cUser\uff5c>"]
     tokenizer = imported(with_pattern(QWEN2), names[:1], names[1:])
@@ -218,33 +169,3 @@ def test_names_of_tokens_are_found_in_text(tmp_path: Path) -> None:
         ids = tokenizer.encode(text)
         assert text_ids(llama, text) == ids, text
         assert llama.detokenize(ids).decode() == text
-
-
-TRAINING = (
-    *("model.n_layers=2", "model.n_heads=2", "model.d_model=32", "model.context_length=64"),
-    *("tokenizer.vocab_size=512", "data.n_bytes=300000", "trainer.max_steps=600"),
-    *("trainer.batch_size=16", "trainer.eval_every=600", "trainer.checkpoint_every=600"),
-    *("observe.attention.every=600", "observe.samples.every=600", "trainer.eval_tokens=2000"),
-)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_trained_run_writes_the_same_text(family: str, tmp_path: Path) -> None:
-    """As sample.py at temperature 0, also with the text cut by llama.cpp."""
-    choices = [f"model.{name}={value}" for name, value in FAMILIES[family].items()]
-    succeed("train", *TRAINING, *choices, "run_dir=run", cwd=tmp_path)
-    sampling = ("run=run", "prompt=Once", "temperature=0", "max_new_tokens=30")
-    sample = succeed("sample", *sampling, cwd=tmp_path)
-
-    run = open_run(tmp_path / "run", "best")
-    (end,) = run.tokenizer.encode("\n\n")
-    llama = write(tmp_path, run.model, run.tokenizer, end=end)
-    ids = run.tokenizer.encode("\n\nOnce")
-    assert text_ids(llama, "\n\nOnce") == ids
-    found = their_greedy(llama, ids)
-    assert found == greedy(run.model, ids)
-    text = "Once" + llama.detokenize(found).decode(errors="replace")
-    assert text.partition("\n\n")[0] == sample.removesuffix("\n")
-    assert len({*text.split()}) > 8
-    for token in range(run.tokenizer.vocab_size):
-        assert llama.detokenize([token]) == run.tokenizer.decode_bytes([token])

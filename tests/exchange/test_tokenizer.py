@@ -25,12 +25,10 @@ from tests.exchange.fast import BYTES, LONG, STRINGS, open_fast, small, split, t
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("model_type", ["gpt2", "llama", "qwen3"])
-def test_transformers_gives_our_tokens(name: str, model_type: str, tmp_path: Path) -> None:
-    """Whatever the type of the model."""
+def test_transformers_gives_our_tokens(name: str, tmp_path: Path) -> None:
     tokenizer = make(name)
     write_tokenizer(tokenizer.of_text((), "\n\n"), tmp_path, LONG)
-    fast = open_fast(tmp_path, model_type)
+    fast = open_fast(tmp_path, "llama")
     found = fast(STRINGS, add_special_tokens=False)["input_ids"]
     for text, ids in zip(STRINGS, found, strict=True):
         assert ids == tokenizer.encode(text), ascii(text)
@@ -131,8 +129,6 @@ def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
             259,
             (),
         ),
-        (None, {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": True}}, None, ()),
-        (template("A"), {}, None, ()),
         # A mark between documents that begins every text.
         (
             template("<|end|>", "A"),
@@ -142,8 +138,6 @@ def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
         ),
         # Ids that no token has are never generated.
         (None, {"config": {"bos_token_id": 50256, "eos_token_id": [50256, 299]}}, None, ()),
-        (None, {"generation_config": {"eos_token_id": "x"}}, None, ()),
-        (None, {"tokenizer_config": {"bos_token": 3, "eos_token": ["<|end|>"]}}, None, ()),
     ],
 )
 def test_the_ids_that_begin_and_end_documents(
@@ -170,28 +164,17 @@ def test_the_ids_that_begin_and_end_documents(
     assert (again.bos_id, again.adds_bos) == (start, tokenizer.adds_bos)
 
 
-@pytest.mark.parametrize("add", [None, True, False])
 @pytest.mark.parametrize(
     ("kind", "model_type"),
-    [
-        ("PreTrainedTokenizerFast", "llama"),
-        ("GPT2Tokenizer", "gpt2"),
-        ("GPT2TokenizerFast", "gpt2"),
-        ("LlamaTokenizerFast", "llama"),
-        ("Qwen2Tokenizer", "qwen3"),
-        (None, "gpt2"),
-        (None, "llama"),
-        (None, "qwen3"),
-    ],
+    [("PreTrainedTokenizerFast", "llama"), ("GPT2Tokenizer", "gpt2"), ("Qwen2Tokenizer", "qwen3")],
 )
-@pytest.mark.parametrize("post_processor", [None, template("A"), template("<|end|>", "A")])
+@pytest.mark.parametrize("post_processor", [None, template("<|end|>", "A")])
 def test_the_first_token_is_that_of_transformers(
-    post_processor: Any, kind: str | None, model_type: str, add: bool | None, tmp_path: Path
+    post_processor: Any, kind: str, model_type: str, tmp_path: Path
 ) -> None:
     """`add_bos_token` changes nothing."""
     (tmp_path / "tokenizer.json").write_text(json.dumps(small(post_processor)))
-    config = {"bos_token": "<|end|>", "tokenizer_class": kind, "add_bos_token": add}
-    config = {key: value for key, value in config.items() if value is not None}
+    config = {"bos_token": "<|end|>", "tokenizer_class": kind, "add_bos_token": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = open_fast(tmp_path, model_type)
     tokenizer = read_tokenizer(tmp_path, 300)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -15,21 +14,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from model import GPT, KVCache, cross_entropy, record_attention
 from model.attention import CausalSelfAttention
-from tests.conftest import small_config
 
 assert_close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
-GPT2_CHOICES: dict[str, Any] = {
-    "norm": "layernorm",
-    "position": "learned",
-    "mlp": "gelu",
-    "qk_norm": False,
-    "bias": True,
-    "tied_embeddings": True,
-}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pieces", [[8], [1] * 8, [5, 1, 2], [1, 4, 3]])
+@pytest.mark.parametrize("pieces", [[1] * 8, [5, 1, 2]])
 def test_the_cache_changes_nothing(make_model, family, pieces):
     model = make_model(**family)
     tokens = torch.randint(13, (2, 8))
@@ -44,15 +34,6 @@ def test_the_cache_changes_nothing(make_model, family, pieces):
     assert_close(in_pieces(), expected)
     with record_attention(model):
         assert_close(in_pieces(), expected)
-
-
-def test_a_cleared_cache_is_empty(make_model):
-    model = make_model()
-    cache = KVCache(model.config, batch=1)
-    model(torch.randint(13, (1, 8)), cache)
-    cache.clear()
-    tokens = torch.randint(13, (1, 5))
-    assert_close(model(tokens, cache), model(tokens))
 
 
 @settings(max_examples=5)
@@ -82,10 +63,9 @@ def test_gradients_flow_to_every_parameter(make_model, family):
             assert (parameter.grad != 0).all(), "every token and position is in the batch"
 
 
-@pytest.mark.parametrize("choices", [{}, GPT2_CHOICES], ids=["qwen3", "gpt2"])
-def test_one_batch_can_be_memorised(make_config, choices):
+def test_one_batch_can_be_memorised(make_config):
     torch.manual_seed(0)
-    model = GPT(make_config(d_model=32, **choices), 13)
+    model = GPT(make_config(d_model=32), 13)
     # No token is repeated in a row, and no two rows start with the same token: rotary positions
     # cannot distinguish "a" from "a a".
     tokens = (3 * torch.arange(8) + torch.arange(4)[:, None]) % 13
@@ -97,32 +77,6 @@ def test_one_batch_can_be_memorised(make_config, choices):
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.01
-
-
-def test_the_loss_is_the_mean_negative_log_probability():
-    torch.manual_seed(0)
-    logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
-    total = 0.0
-    for b in range(2):
-        for t in range(3):
-            row = logits[b, t].tolist()
-            total += math.log(sum(map(math.exp, row))) - row[int(targets[b, t])]
-    assert cross_entropy(logits, targets).item() == pytest.approx(total / 6)
-
-
-def inner_parameters(model):
-    """Count the parameters outside the token, position and unembedding matrices."""
-    return sum(
-        each.numel() for part in (model.blocks, model.final_norm) for each in part.parameters()
-    )
-
-
-def test_gpt2_has_its_published_size():
-    config = small_config(12, 12, 768, 1024, **GPT2_CHOICES)
-    with torch.device("meta"):
-        model = GPT(config, 50257)
-    assert model.n_parameters == 124_439_808
-    assert model.n_parameters - inner_parameters(model) == (50257 + 1024) * 768
 
 
 def test_flops_match_the_count_of_pytorch(make_model, family):
@@ -206,13 +160,6 @@ def test_dropout_applies_to_the_embedding_and_every_branch(make_model, mlp):
     assert dropped.keys() == {"embedding", "attention", "mlp"}
     for place, x in dropped.items():
         assert (x == 0).float().mean().item() == pytest.approx(0.5, abs=0.1), place
-
-
-def test_biases_are_everywhere_or_nowhere(make_model, family):
-    model = make_model(**family)
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear | torch.nn.LayerNorm) and name != "unembedding":
-            assert (module.bias is not None) == family["bias"], name
 
 
 def test_tied_embeddings_are_one_matrix(make_model):

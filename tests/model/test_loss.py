@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import GPT, cross_entropy, linear_cross_entropy, loss
-from tests.conftest import ROOT, begin, every_compiled_device, finish, small_config
+from tests.conftest import small_config
 
 N, WIDTH = 37, 16
 
@@ -107,14 +106,6 @@ def test_what_cannot_be_scored(parts: bool) -> None:
             linear_cross_entropy(hidden, weight, targets)
 
 
-def test_without_gradients(parts: bool) -> None:
-    hidden, weight, targets = draw(19)
-    with torch.no_grad():
-        found = linear_cross_entropy(hidden, weight, targets, "sum")
-    assert not found.requires_grad
-    torch.testing.assert_close(found, cross_entropy(hidden @ weight.T, targets, "sum"))
-
-
 def test_targets_of_which_none_is_scored(parts: bool) -> None:
     """The mean of nothing is NaN, as in PyTorch; the sum is zero."""
     hidden, weight, targets = draw(19)
@@ -154,38 +145,3 @@ def test_no_tensor_is_as_large_as_the_logits(parts: bool) -> None:
         linear_cross_entropy(hidden.requires_grad_(), weight.requires_grad_(), targets).backward()
     n_logits = targets.numel() * 500
     assert (sizes.largest < n_logits / 3) == parts
-
-
-# In a process of its own, without the shape checks of tests.
-COMPILED = """
-import torch
-import model.loss
-from model import linear_cross_entropy
-from torch._inductor.utils import run_and_get_code
-
-def loss(*arguments):
-    with torch.autocast(device, torch.bfloat16):
-        return linear_cross_entropy(*arguments)
-
-def step():
-    value = compiled(hidden, weight, targets)
-    value.backward()
-    return value
-
-device, compiled = "{device}", torch.compile(loss)
-hidden = torch.randn(4, 128, 16, device=device, requires_grad=True)
-weight = torch.randn(301, 16, device=device, requires_grad=True)
-targets = torch.randint(301, (4, 128), device=device)
-model.loss.PART_BYTES = 1  # which compiled code does not use
-value, sources = run_and_get_code(step)
-print(*sources)
-torch.testing.assert_close(loss(hidden, weight, targets), value)
-"""
-
-
-@every_compiled_device
-def test_compiled_code_keeps_no_float32_logits(device: str) -> None:
-    printed = finish(begin("-c", COMPILED.format(device=device), cwd=ROOT))
-    buffers = re.findall(r"empty_strided_\w+\(\((512, 3\d\d)\), .*?torch\.(\w+)\)", printed)
-    assert buffers
-    assert {dtype for _, dtype in buffers} == {"bfloat16"}

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from model import ablate, patch, record_attention
+from model import ablate, patch
 
 
 def texts(n: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,28 +82,6 @@ def test_a_head_and_an_mlp_of_another_text(make_model, family):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("records_first", [True, False])
-def test_with_a_recording_in_either_order(make_model, records_first):
-    """The maps of later layers are those of the patched model; nothing is discarded."""
-    model, (one, other) = make_model(), texts()
-    theirs = parts_of(model, other)
-    edit = {(0, 1): theirs[0, 1], "mlp 0": theirs["mlp 0"]}
-    with patch(model, edit):
-        expected = model(one)
-    with record_attention(model) as intact:
-        model(one)
-    if records_first:
-        with record_attention(model) as maps, patch(model, edit):
-            logits = model(one)
-    else:
-        with patch(model, edit), record_attention(model) as maps:
-            logits = model(one)
-    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(maps[0], intact[0], rtol=0, atol=0)
-    assert not torch.allclose(maps[1], intact[1])
-
-
-@torch.no_grad()
 def test_the_inner_edit_comes_last(make_model):
     model, (one, other) = make_model(), texts()
     value = parts_of(model, other)[1, 0]
@@ -118,24 +96,12 @@ def test_the_inner_edit_comes_last(make_model):
     assert not torch.allclose(patched, ablated)
 
 
-@torch.no_grad()
-def test_everything_is_restored_after_an_exception(make_model):
-    model, (one, other) = make_model(), texts()
-    intact, theirs = model(one), parts_of(model, other)
-    with pytest.raises(RuntimeError, match="stop"), patch(model, theirs):
-        raise RuntimeError("stop")
-    torch.testing.assert_close(model(one), intact, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
         ((2, 0), "layer"),
         ((0, 4), "head"),
-        ((-1, 0), "layer"),
-        ("mlp 2", "layer"),
         ("stream 3", "layer"),
-        ("mlp", "'mlp' is no part of a model"),
         ("query 1", "'query 1' is no part of a model"),
     ],
 )

@@ -39,17 +39,6 @@ def test_maps_times_values_give_the_output_of_the_module(make_model):
     torch.testing.assert_close(first.attention(x)[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_each_forward_pass_replaces_the_list(make_model):
-    model = make_model()
-    with record_attention(model) as maps:
-        assert maps == []
-        model(torch.randint(13, (1, 8)))
-        model(torch.randint(13, (2, 5)))
-        assert [tuple(weights.shape) for weights in maps] == [(2, 4, 5, 5)] * 2
-    model(torch.randint(13, (1, 3)))
-    assert maps[0].shape == (2, 4, 5, 5), "nothing is recorded after the context ends"
-
-
 @torch.no_grad()
 def test_with_a_cache_the_new_rows_are_recorded(make_model, family):
     model = make_model(**family)
@@ -62,25 +51,6 @@ def test_with_a_cache_the_new_rows_are_recorded(make_model, family):
         model(tokens[:, 5:], cache)
     for rows, weights in zip(maps, whole, strict=True):
         torch.testing.assert_close(rows, weights[:, :, 5:], rtol=1e-4, atol=1e-5)
-
-
-def test_everything_is_restored_after_an_exception(make_model):
-    model = make_model()
-    with pytest.raises(RuntimeError, match="on purpose"), record_attention(model):
-        assert all(attend is not fused_attention for attend in attends(model))
-        raise RuntimeError("on purpose")
-    assert attends(model) == [fused_attention] * 2
-
-
-def test_the_innermost_recording_fills_its_list(make_model):
-    model = make_model()
-    with record_attention(model) as outer:
-        with record_attention(model) as inner:
-            model(torch.randint(13, (1, 4)))
-        assert len(inner) == 2 and outer == []
-        model(torch.randint(13, (1, 5)))
-        assert len(outer) == 2 and inner[0].shape[-1] == 4
-    assert attends(model) == [fused_attention] * 2
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 0, 1]])

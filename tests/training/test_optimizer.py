@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from configs.schema import preset
 from model import GPT, cross_entropy
 from tests.conftest import small_config
 from training.checkpoint import Checkpoints
 from training.optimizer import (
-    AdamWConfig,
     MuonConfig,
     Optimizer,
     OptimizerConfig,
@@ -127,23 +124,6 @@ def test_a_step_that_is_not_finite_changes_nothing(config: OptimizerConfig, valu
     for name, tensor in tensors.items():
         assert torch.equal(tensor, before[name]), name
     assert all(each.grad is not None for each in gpt.parameters())
-
-
-@given(
-    max_steps=st.integers(1, 500),
-    warmup=st.integers(0, 100),
-    decay=st.floats(0, 1),
-    power=st.floats(0.1, 10),
-)
-def test_the_schedule_rises_stays_and_falls(
-    max_steps: int, warmup: int, decay: float, power: float
-) -> None:
-    config = AdamWConfig("adamw", 1.0, 0.0, warmup, decay, power, 0.9, 0.95)
-    scales = [lr_scale(step, max_steps, config) for step in range(1, max_steps + 1)]
-    assert all(0 < scale <= 1 for scale in scales)
-    top = scales.index(max(scales))
-    assert scales[: top + 1] == sorted(scales[: top + 1])
-    assert scales[top:] == sorted(scales[top:], reverse=True)
 
 
 def test_the_schedule_by_hand() -> None:
