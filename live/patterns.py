@@ -1,4 +1,4 @@
-"""The table of patterns: their marks, words and thresholds, which static/patterns.js reads."""
+"""The table of patterns: their marks, names, words and thresholds, for static/patterns.js."""
 
 from __future__ import annotations
 

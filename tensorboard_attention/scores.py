@@ -135,7 +135,7 @@ class Rule(NamedTuple):
     role: str
     verbs: tuple[str, str]
     interest: float
-    marks: Callable[..., np.ndarray]
+    marks: Marks | Callable[..., np.ndarray]
     meaning: str = ""
     needs: str = "maps"
     least: float = 0.25

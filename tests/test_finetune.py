@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,6 @@ from tests.conftest import (
     succeed,
 )
 from tests.test_strangers import configure, rewrite
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
 MODEL = (
     "model.n_layers=2",

@@ -166,23 +166,6 @@ def test_a_heading_of_a_run_with_other_files(run: Path, name: str, text: str | N
     assert ("trained on" in heading) == (name != "train.log")
 
 
-def test_the_title_of_a_page(run: Path) -> None:
-    """That of the command; without it the name of the run; without one that of the file."""
-    config = run / "config.yaml"
-
-    def title(*settings: str) -> str:
-        succeed("look", "run=run", "text=A hen.", "html=my hen.html", *settings, cwd=run.parent)
-        page = run.parent / "my hen.html"
-        found = re.findall("<h1>(.*?)</h1>", page.read_text("utf-8"))
-        page.unlink()
-        return found[0]
-
-    assert title() == "Attention of my hen"
-    config.write_text(config.read_text().replace("name: null\n", "name: Ida\n", 1))
-    assert title() == "Attention of Ida"
-    assert title("name=a <b> fox") == "Attention of a &lt;b&gt; fox"
-
-
 def test_the_printed_link_opens_the_probe(run: Path, browser: sync_api.Browser) -> None:
     text = "A hen & a <b>50%</b> #1=ö?"
     odd = run.parent / "my run &#1%"

@@ -23,7 +23,7 @@ from tests.conftest import (
     succeed,
     torchrun,
 )
-from tests.test_interrupted import assert_ends, wait_for
+from tests.test_interrupted import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
@@ -120,16 +120,6 @@ def start_ranks(
         for process in processes:
             process.kill()
             process.communicate()
-
-
-@pytest.mark.long
-def test_a_rank_stops_while_it_waits_for_the_main_rank(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        with start_ranks(*SETTINGS, cwd=tmp_path, port=port, ranks=(1,)) as (process,):
-            silent.accept()
-            process.send_signal(signal.SIGTERM)
-            assert_ends(process, signal.SIGTERM)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""sample.py on a real run, and the writer that streams text."""
+"""sample.py on a real run."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from rich.console import Console as RichConsole
 
 from common.errors import visible
-from data.tokenizer import fixed_tokenizer
 from inference.generation import SamplingConfig
 from inference.opening import open_run
 from inference.writer import Writer
-from model import GPT, record_attention
+from model import record_attention
 from sample import SampleConfig, colour, show_attention
-from tests.conftest import ROOT, TINY, small_config, succeed
+from tests.conftest import ROOT, TINY, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")
 
@@ -114,7 +111,7 @@ def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     """With the weights of a pass without a cache; the text is the one without colours."""
     opened = open_run(tiny / "runs/latest", "best")
     writer = Writer(opened.model, opened.tokenizer)
-    sampled = replace(sampling("Once there was a hen"), max_new_tokens=8)
+    sampled = SamplingConfig("Once there was a hen", 8, 1.0, None, None, seed=1)
     more: dict[str, Any] = {"prompt_file": None, "interactive": False, "num_samples": 1}
     config = SampleConfig(
         **asdict(sampled), **more, run="", checkpoint="", show="L1H1", device="", precision="fp32"
@@ -136,51 +133,3 @@ def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     found = re.findall(r"48;2;(\d+);(\d+);(\d+)m", shown)
     assert len({*found}) > 3
     assert {f"black on rgb({','.join(each)})" for each in found} <= {*colours}
-
-
-def sampling(prompt: str) -> SamplingConfig:
-    return SamplingConfig(prompt, 100, 1.0, None, None, seed=1)
-
-
-def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyPatch) -> Writer:
-    """Return a writer whose model generates exactly these bytes, one per token."""
-
-    def spell(
-        model: GPT, prompt: torch.Tensor, max_new_tokens: int, **_: object
-    ) -> Iterator[torch.Tensor]:
-        for byte in text[:max_new_tokens]:
-            yield torch.full((len(prompt),), byte)
-
-    monkeypatch.setattr("inference.writer.generate", spell)
-    tokenizer = fixed_tokenizer("byte").of_text((), document_end)
-    return Writer(GPT(small_config(1, 1, 4, 8), 256), tokenizer)
-
-
-def test_characters_are_streamed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "Käse 🧀!"
-    writer = writer_of(text.encode(), None, monkeypatch)
-    pieces = [piece for (piece,) in writer.stream(sampling("a"))]
-    assert "".join(pieces) == text
-    assert all("\ufffd" not in piece for piece in pieces)
-    assert "🧀" in pieces
-
-
-def test_invalid_utf8_does_not_affect_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = writer_of(b"a\xffb\xf0\x9f", None, monkeypatch)
-    assert writer.write(sampling("")) == "a\ufffdb\ufffd"
-
-
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        (b"One.\n\nTwo.\n\n", "One."),
-        (b"One.\nStill one.\n\nTwo.", "One.\nStill one."),
-        (b"One.\n", "One.\n"),
-        (b"", ""),
-    ],
-)
-def test_a_sample_ends_with_its_document(
-    written: bytes, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = writer_of(written, "\n\n", monkeypatch)
-    assert writer.write(sampling("")) == shown

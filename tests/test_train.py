@@ -53,6 +53,7 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
         "overrides.yaml",
     }
     assert len(list(tiny_run.glob("events.out.tfevents.*"))) == 1
+    assert not any(path.is_symlink() for path in tiny_run.rglob("*"))
     overrides = yaml.safe_load((tiny_run / ".hydra/overrides.yaml").read_text())
     assert [override.replace("'", "") for override in overrides] == list(TINY)
     assert "validation loss" in (tiny_run / "train.log").read_text()

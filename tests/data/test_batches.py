@@ -202,9 +202,3 @@ def test_a_part_of_documents_scores_whole_ones_and_has_their_bits(
         assert mismatched.bits == math.fsum(other)
         if part is not whole:
             assert mismatched.part(n_targets).bits is None
-
-
-def test_the_longest_windows_come_first() -> None:
-    windows = EvalBatches(counting(100), 8, 3, np.array([0, 5, 40, 47]))
-    lengths = [inputs.shape[1] for inputs, _ in windows]
-    assert lengths == sorted(lengths, reverse=True) and lengths[-1] < lengths[0]

@@ -89,16 +89,6 @@ def joined(folder: Path) -> Path:
     return folder / "all.txt"
 
 
-def test_a_glob_reads_files_in_sorted_order(tmp_path: Path) -> None:
-    write(tmp_path / "b.jsonl.gz", TEXTS[200:])
-    write(tmp_path / "a.jsonl", TEXTS[:200])
-    dataset = read(tmp_path / "*.jsonl*", tmp_path / "cache")
-    for split in ("train", "val"):
-        found = documents(dataset, split)
-        assert found == [text for text in TEXTS if text in {*found}]
-    assert len(documents(dataset, "train") + documents(dataset, "val")) == 400
-
-
 def test_texts_that_are_missing_or_empty_are_skipped(tmp_path: Path) -> None:
     rows = ['{"text": null}', '{"text": ""}', '{"text": "one"}', '{"text": "t\\u0000wo"}']
     (tmp_path / "a.jsonl").write_text("\n".join(rows * 20))

@@ -15,7 +15,7 @@ from common.errors import UserError
 from configs.schema import preset
 from data.corpora import open_corpus
 from data.decoding import BLOCK
-from data.text import Text, TextConfig, divided
+from data.text import TextConfig, divided
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer
 from data.tokens import Dataset, prepare
 
@@ -113,25 +113,6 @@ def test_the_tokens_depend_on_what_ends_a_document(tmp_path: Path) -> None:
         assert last == [10, 10] if end is None else last[1] == end
 
 
-def test_the_split_does_not_depend_on_the_size_of_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Which differ after their first 1,000 characters.
-    texts = ["Once. " * 200 + str(number) * 500 for number in range(20)]
-    folder = write_files(tmp_path / "a", texts)
-    whole = read(folder, tmp_path / ".whole")
-    monkeypatch.setattr("data.text.BLOCK", 100)
-    assert read(folder, tmp_path / ".parts").sha256 == whole.sha256
-
-
-def test_a_moved_folder_is_not_encoded_again(tmp_path: Path) -> None:
-    write_files(tmp_path / "here", draw_texts(150))
-    first = read(tmp_path / "here", tmp_path / ".cache")
-    (tmp_path / "here").rename(tmp_path / "there")
-    assert read(tmp_path / "there", tmp_path / ".cache").sha256 == first.sha256
-    assert len([*(tmp_path / ".cache").iterdir()]) == 1
-
-
 def test_files_that_are_not_utf8_to_their_end_are_skipped_and_named(tmp_path: Path) -> None:
     others = {
         "0.txt": b"caf\xe9",
@@ -149,13 +130,6 @@ def test_files_that_are_not_utf8_to_their_end_are_skipped_and_named(tmp_path: Pa
     assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts)
     assert corpus.description and "; skipped 6 files (not UTF-8 text, or " in corpus.description
     assert all(f"/{name}" in corpus.description for name in others)
-
-
-def test_the_only_text_is_a_single_text(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("Once. " * 9)
-    (tmp_path / "b.png").write_bytes(b"\x89PNG\0")
-    corpus = open_corpus(config(tmp_path))
-    assert isinstance(corpus, Text) and "skipped 1 file" in (corpus.description or "")
 
 
 def test_documents_that_all_fall_into_one_split_are_refused(tmp_path: Path) -> None:

@@ -99,13 +99,6 @@ def test_a_failed_download_leaves_nothing(
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/input.txt", "no address"])
-def test_an_unreachable_or_invalid_url_is_rejected(tmp_path: Path, url: str) -> None:
-    with pytest.raises(UserError, match=r"^data\.url: [^\n]*data\.path=FILE$"):
-        open_shakespeare(preset("data", "shakespeare", url=url, cache_dir=str(tmp_path / "cache")))
-    assert not (tmp_path / "cache").exists()
-
-
 def test_a_local_copy_needs_no_server(tmp_path: Path) -> None:
     (tmp_path / "play.txt").write_bytes(PLAY)
     settings = preset(

@@ -165,13 +165,6 @@ def test_training_merges_the_most_frequent_pair_first() -> None:
     assert tokenizer.encode("tot") == [*b"t", 256]
 
 
-@pytest.mark.parametrize("texts", [[], ["abc abc"]])
-def test_too_little_text_gives_a_smaller_vocabulary(texts: list[str]) -> None:
-    tokenizer = train_bpe(texts, 1024)
-    assert 256 <= tokenizer.vocab_size < 270
-    assert tokenizer.decode(tokenizer.encode("né\n\n")) == "né\n\n"
-
-
 def test_the_byte_tokenizer_is_utf8() -> None:
     tokenizer = fixed_tokenizer("byte")
     assert tokenizer.vocab_size == 256

@@ -14,7 +14,7 @@ from transformers import GPT2Config, LlamaConfig, Qwen3Config
 from configs.schema import preset
 from exchange.config import DEFAULTS, ONLY, from_config, read_config, to_config
 from exchange.families import family
-from tests.exchange.families import FAMILIES, configs, make_config
+from tests.exchange.families import FAMILIES, configs
 
 LLAMA = {
     **{"rms_norm_eps": 1e-6},
@@ -38,14 +38,6 @@ def test_the_settings_come_back(name: str, data: st.DataObject) -> None:
         changes |= {"dropout": 0.0, "attention_dropout": None}
         expected = preset("model", "nano_gpt2", **{**vars(config), **changes})
     assert from_config(json.loads(json.dumps(to_config(config, 77)))) == (expected, 77)
-
-
-def test_dropout_of_gpt2_is_written_and_not_read() -> None:
-    config = make_config("gpt2", dropout=0.1, attention_dropout=0.3)
-    theirs = GPT2Config(**to_config(config, 77))
-    assert (theirs.resid_pdrop, theirs.embd_pdrop, theirs.attn_pdrop) == (0.1, 0.1, 0.3)
-    ours, _ = from_config(theirs.to_dict())
-    assert (ours.dropout, ours.attention_dropout) == (0.0, None)
 
 
 @pytest.mark.parametrize(

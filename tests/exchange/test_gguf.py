@@ -24,7 +24,6 @@ from exchange.gguf import write_gguf
 from model import GPT, ModelConfig
 from tests.conftest import files
 from tests.exchange.families import FAMILIES, TALE, bpe, configs, make_config, make_model
-from tests.exchange.fast import imported
 
 FILE_TYPES = {
     "float32": LlamaFileType.ALL_F32,
@@ -238,21 +237,6 @@ def test_tokenizer(tmp_path: Path) -> None:
         merged = merge([LETTERS[byte] for byte in word.encode()], pairs)
         ours = encoding._encode_single_piece(word.encode())
         assert merged == [spelled[rank] for rank in ours], word
-
-
-def test_names_that_are_found_in_text_are_user_defined(tmp_path: Path) -> None:
-    """llama.cpp finds tokens of this type in every text, and those of type CONTROL only if asked
-    to (tokenizer_st_partition of src/llama-vocab.cpp)."""
-    names = ["<think>", "<\uff5cUser\uff5c>"]
-    tokenizer = imported(fixed_tokenizer("byte"), ["<|im_end|>"], names, vocab_size=260)
-    write(tmp_path / "x", make_model(make_config("qwen3"), 260), tokenizer, "float32", 256)
-    found = keys(GGUFReader(tmp_path / "x"), "tokenizer.ggml.")
-    assert found["tokenizer.ggml.tokens"][256:] == [
-        *("<|im_end|>", "<think>", "<\uff5cUser\uff5c>", "[PAD259]")
-    ]
-    assert found["tokenizer.ggml.token_type"][256:] == [
-        *(TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.USER_DEFINED, TokenType.UNUSED)
-    ]
 
 
 def merge(parts: list[str], pairs: list[tuple[str, ...]]) -> list[str]:

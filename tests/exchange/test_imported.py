@@ -17,7 +17,7 @@ from common.errors import UserError
 from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM
 from data.tokenizer import ImportedTokenizer, StreamDecoder, Tokenizer
 from exchange.imported import first_token, import_tokenizer
-from exchange.merges import last_merge, spell
+from exchange.merges import spell
 from exchange.patterns import SPELLINGS, oniguruma
 from tests.exchange.fast import (
     BYTES,
@@ -212,14 +212,6 @@ def test_a_name_that_merges_also_make_has_no_byte_pairs() -> None:
     assert found.in_text == {"ab": 256} and found.encode("abc") == [256, ord("c")]
     with pytest.raises(ValueError, match="do not follow"):
         found.byte_pairs()
-
-
-def test_the_last_merge_is_found_in_any_order() -> None:
-    ranks = {**BYTES, b"bc": 256, b"ab": 257, b"abc": 258, b"aa": 259, b"aaa": 260, b"xyz": 261}
-    assert last_merge(b"ab", ranks) == (b"a", b"b")
-    assert last_merge(b"abc", ranks) == (b"a", b"bc")
-    assert last_merge(b"aaa", ranks) == (b"aa", b"a")
-    assert last_merge(b"xyz", ranks) is None and last_merge(b"a", ranks) is None
 
 
 @pytest.mark.parametrize(

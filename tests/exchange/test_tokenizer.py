@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiktoken
-import tokenizers
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from data.patterns import GPT2, QWEN2
-from data.tokenizer import Tokenizer
+from data.patterns import QWEN2
 from exchange.patterns import oniguruma
 from exchange.tokenizer import read_tokenizer, write_tokenizer
 from tests.data.strings import NAMES, gpt2, make, trained
-from tests.exchange.fast import BYTES, LONG, STRINGS, open_fast, small, split, template, train
+from tests.exchange.fast import LONG, STRINGS, open_fast, small, split, template, train
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,25 +48,6 @@ def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -
     assert write_tokenizer(again, tmp_path / "again", LONG) == end
     for file in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / file).read_bytes()
-
-
-@pytest.mark.long
-@given(
-    words=st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12),
-    texts=st.lists(st.text("abc", max_size=40), min_size=20, max_size=20),
-)
-@settings(max_examples=150, deadline=None)
-def test_any_ranks_become_merges(words: list[str], texts: list[str], tmp_path_factory: Any) -> None:
-    """Also those that no training gives: parts after the whole, and tokens that have none."""
-    ranks = BYTES | {word.encode(): 256 + i for i, word in enumerate(words)}
-    encoding = tiktoken.Encoding("any", pat_str=GPT2, mergeable_ranks=ranks, special_tokens={})
-    folder = tmp_path_factory.mktemp("any")
-    write_tokenizer(Tokenizer(encoding), folder, LONG)
-    fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    long = "".join(random.Random(len(words)).choices("abc", k=1000))
-    for text in [*texts, *words, long, *map("".join, itertools.product("abc", repeat=5))]:
-        assert fast.encode(text).ids == encoding.encode_ordinary(text), text
-    assert read_tokenizer(folder, len(ranks)).byte_pairs().ranks == ranks
 
 
 def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
@@ -194,21 +168,6 @@ def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
     assert fast.decode(ids) == "A hen.\n\nA hat.\n\n"
     assert fast.decode(ids, skip_special_tokens=True) == "A hen.A hat."
     assert mark not in fast("ĊĊ")["input_ids"]
-
-
-@pytest.mark.parametrize(
-    ("name", "document_end"), [("byte", "\n\n"), ("bpe", None), ("gpt2", "\n\n")]
-)
-def test_documents_that_do_not_end_with_one_token(
-    name: str, document_end: str | None, tmp_path: Path
-) -> None:
-    """GPT-2's pattern cuts between two line ends that a word follows."""
-    tokenizer = make(name)
-    assert write_tokenizer(tokenizer.of_text((), document_end), tmp_path, 64) is None
-    fast = open_fast(tmp_path)
-    assert fast.eos_token is None and fast.bos_token is None
-    if document_end:
-        assert len(tokenizer.encode(f"A hen.{document_end}A hat.")[6:-6]) != 1
 
 
 def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:

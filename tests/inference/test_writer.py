@@ -1,7 +1,8 @@
-"""Writing with a tokenizer whose ids begin and end documents."""
+"""Writing with a tokenizer whose ids begin and end documents, and the text that it streams."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import tiktoken
 import torch
 
 from data.patterns import BYTE
-from data.tokenizer import Tokenizer
+from data.tokenizer import Tokenizer, fixed_tokenizer
 from inference.generation import SamplingConfig, generate
 from inference.writer import Writer
 from model import GPT
@@ -97,3 +98,58 @@ def test_each_sample_ends_by_itself(model: GPT) -> None:
     for text, column in zip(texts, others, strict=True):
         assert "".join(column).startswith(text.rstrip("\ufffd")) and not {*text.encode()} & {*ends}
     assert len({*map(len, texts)}) > 1
+
+
+def test_a_character_that_is_cut_by_the_end_is_shown(
+    model: GPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = [*b"a\xf0\x9f", START, *b"b"]
+    monkeypatch.setattr(
+        "inference.writer.generate", lambda *_, **__: (torch.tensor([each]) for each in tokens)
+    )
+    writer = Writer(model, tokenizer(eos_ids=(START,)))
+    assert writer.write(settings("")) == "a\ufffd"
+
+
+def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyPatch) -> Writer:
+    """Return a writer whose model generates exactly these bytes, one per token."""
+
+    def spell(
+        model: GPT, prompt: torch.Tensor, max_new_tokens: int, **_: object
+    ) -> Iterator[torch.Tensor]:
+        for byte in text[:max_new_tokens]:
+            yield torch.full((len(prompt),), byte)
+
+    monkeypatch.setattr("inference.writer.generate", spell)
+    tokenizer = fixed_tokenizer("byte").of_text((), document_end)
+    return Writer(GPT(small_config(1, 1, 4, 8), 256), tokenizer)
+
+
+def test_characters_are_streamed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Käse 🧀!"
+    writer = writer_of(text.encode(), None, monkeypatch)
+    pieces = [piece for (piece,) in writer.stream(settings("a"))]
+    assert "".join(pieces) == text
+    assert all("\ufffd" not in piece for piece in pieces)
+    assert "🧀" in pieces
+
+
+def test_invalid_utf8_does_not_affect_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = writer_of(b"a\xffb\xf0\x9f", None, monkeypatch)
+    assert writer.write(settings("")) == "a\ufffdb\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (b"One.\n\nTwo.\n\n", "One."),
+        (b"One.\nStill one.\n\nTwo.", "One.\nStill one."),
+        (b"One.\n", "One.\n"),
+        (b"", ""),
+    ],
+)
+def test_a_sample_ends_with_its_document(
+    written: bytes, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(written, "\n\n", monkeypatch)
+    assert writer.write(settings("")) == shown

@@ -80,18 +80,6 @@ def test_products_in_bfloat16_have_a_loss_in_float32(parts: bool) -> None:
         assert (one - other).norm() <= 1e-2 * other.norm()
 
 
-def test_weights_in_bfloat16_have_sums_in_float32(parts: bool) -> None:
-    hidden, weight, targets = draw(300, batch=9)
-    found = []
-    for dtype in (torch.bfloat16, torch.float64):
-        leaves = [each.bfloat16().to(dtype).requires_grad_() for each in (hidden, weight)]
-        linear_cross_entropy(leaves[0], leaves[1], targets).backward()
-        found.append([each.grad for each in leaves])
-    for one, other in zip(*found, strict=True):
-        assert one is not None and other is not None
-        assert (one.double() - other).norm() <= 1e-2 * other.norm()
-
-
 def test_what_cannot_be_scored(parts: bool) -> None:
     hidden, weight, targets = draw(19)
     for reduction in ("none", "avg"):
