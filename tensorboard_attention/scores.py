@@ -114,6 +114,9 @@ def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
     return np.array([sum(map(str.isalpha, token)) >= letters for token in tokens])
 
 
+# What marks keys: booleans (query, key), from token ids.
+MarksKeys = Marks | Callable[..., np.ndarray]
+
 # Sentences. Of these shares, a head does what its sentence says partly, or does little else.
 PARTLY, MOSTLY = 0.4, 0.7
 FEW = 3  # queries; a pattern that fewer can show may be chance
@@ -135,7 +138,7 @@ class Rule(NamedTuple):
     role: str
     verbs: tuple[str, str]
     interest: float
-    marks: Marks | Callable[..., np.ndarray]
+    marks: MarksKeys
     meaning: str = ""
     needs: str = "maps"
     least: float = 0.25
@@ -249,10 +252,10 @@ class Score(NamedTuple):
     needs: str = "maps"  # or "tokens", "random ids", "targets" or "losses"
     cross: bool = False
     unit: str = ""  # of scores that are not shares from 0 to 1
-    marks: Callable[..., np.ndarray] | None = None
+    marks: MarksKeys | None = None
 
 
-def _share_score(name: str, meaning: str, needs: str, marks: Callable[..., np.ndarray]) -> Score:
+def _share_score(name: str, meaning: str, needs: str, marks: MarksKeys) -> Score:
     def measure(maps: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
         return share(maps, marks(*inputs or (np.arange(maps.shape[-1]),)))
 
