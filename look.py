@@ -20,7 +20,6 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -28,22 +27,17 @@ from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
-import torch
-
 from common.errors import UserError, check_choice, check_folder, pluralize, print, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from configs.cli import run_script
-from data.batches import EvalBatches
 from data.corpora import load_dataset
 from data.corpus import Corpus
-from data.tokenizer import Tokenizer
-from data.tokens import Dataset, document_starts
 from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from inference.results import open_log
-from live.models import initial_model, replace_values, values_of
-from live.pack import BYTES, check_size, pack, rounded
+from live.models import initial_model, values_of
+from live.pack import BYTES, check_size, pack
 from live.page import check_model, describe, live_page
 from live.texts import first_prompt, name_groups, reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
@@ -52,12 +46,10 @@ from observe.attention import TAG, Probe
 from observe.tensorboard import open_events
 from tensorboard_attention import encode, page
 from training.device import choose_device
-from training.evaluation import measure
 from training.run import is_latest
 from training.stored import read_settings
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
-MEASURED = 1e11  # multiplications and additions for the losses in a page
 
 
 @dataclass
@@ -133,20 +125,11 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     check_tokenizer(tokenizer)
     check_size(opened.model.n_parameters, 1, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
-    corpus, dataset = load_text(opened, config.cache_dir)
-    windows = validation(dataset, opened, config.checkpoints == "all") if dataset else None
+    corpus = load_text(opened, config.cache_dir)
     packed: dict[int, str] = {}
-    losses = {}
     for step, model in models:
         check_size(model.n_parameters, len(packed) + 1, weights)
-        values = values_of(model)
-        packed[step] = pack(values, weights)
-        if windows:
-            exact = loss_on(windows, model, tokenizer)
-            replace_values(model, rounded(values, weights))
-            found = {"float32": exact, "page": loss_on(windows, model, tokenizer)}
-            if all(map(math.isfinite, found.values())):
-                losses[step] = found
+        packed[step] = pack(values_of(model), weights)
     names = name_groups(corpus)
     length, corpus = opened.config.model.context_length, corpus or spare_corpus()
     run: dict[str, Any] = {
@@ -155,8 +138,6 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
         "prompt": first_prompt(corpus, tokenizer, length),
         "reference": reference_text(corpus, tokenizer, length),
         "names": names,
-        "losses": losses,
-        "scored_tokens": windows.n_targets if windows else 0,
     }
     data = describe(opened.model, [*packed], weights, tokenizer, run)
     try:
@@ -183,40 +164,21 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
         yield checkpoint.step, checkpoint.model
 
 
-def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus | None, Dataset | None]:
-    """The text of the run and its tokens; None, with a note on standard error, if they are not at
-    hand, or are no longer those that the run was trained on."""
+def load_text(opened: OpenRun, cache_dir: str) -> Corpus | None:
+    """The text of the run; None, with a note on standard error, if it is not at hand, or no longer
+    the one that the run was trained on."""
     data = corpus_of(opened.run)
     if data is None:
-        return None, None
+        return None
     try:
         corpus, dataset = load_dataset(
             data, opened.tokenizer, cache_dir, 1, ("val",), trusted=False
         )
         opened.run.check_tokens(dataset.sha256, "run")
-        return corpus, dataset
+        return corpus
     except UserError as error:
-        print(f"note: the page has no validation loss: {error}", file=sys.stderr)
-        return None, None
-
-
-def validation(dataset: Dataset, opened: OpenRun, many: bool) -> EvalBatches:
-    """The start of the validation text: as much of it as takes a few seconds to read for one model,
-    or for many."""
-    length = opened.config.model.context_length
-    n_tokens = int(MEASURED / (4 * opened.model.n_parameters * (6 if many else 1)))
-    tokens = dataset.val[: min(max(n_tokens, 2 * length), 20_000)]
-    starts = document_starts(tokens, opened.tokenizer, opened.tokenizer.document_end)
-    return EvalBatches(tokens, length, 8, starts)
-
-
-def loss_on(windows: EvalBatches, model: GPT, tokenizer: Tokenizer) -> float:
-    """Nats per token; NaN if there are none."""
-    if not windows.n_targets:
-        return math.nan
-    token_bytes = torch.from_numpy(tokenizer.token_bytes)
-    device = next(model.parameters()).device
-    return measure(model, windows, token_bytes, device, nullcontext()).loss
+        print(f"note: the page begins with a tale: {error}", file=sys.stderr)
+        return None
 
 
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:

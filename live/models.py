@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 
@@ -19,9 +17,3 @@ def initial_model(config: ModelConfig, vocab_size: int, seed: int) -> GPT:
 def values_of(model: GPT) -> dict[str, np.ndarray]:
     """Its parameters by name; a matrix that is used twice (tied embeddings) comes once."""
     return {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
-
-
-@torch.no_grad()
-def replace_values(model: GPT, values: Mapping[str, np.ndarray]) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.copy_(torch.from_numpy(values[name]))

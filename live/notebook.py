@@ -55,8 +55,6 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
         "about": f"step {opened.step:,}",
         "prompt": text,
         "reference": reference_text(spare_corpus(), tokenizer, model.config.context_length),
-        "losses": {},
-        "scored_tokens": 0,
     }
     data = describe(model, [opened.step], WEIGHTS, tokenizer, run)
     packed = [pack(values_of(model), WEIGHTS)]

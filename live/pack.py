@@ -66,14 +66,6 @@ def packed_bytes(tensors: Tensors, weights: str) -> bytes:
     return _planes(tensors.values(), "<f4")
 
 
-def rounded(tensors: Tensors, weights: str) -> dict[str, np.ndarray]:
-    """The float32 values that the page reads from `pack(tensors, weights)`."""
-    if weights == "int8":
-        return {name: _dequantized(*_quantized(tensor)) for name, tensor in tensors.items()}
-    kind = np.float16 if weights == "float16" else np.float32
-    return {name: tensor.astype(kind).astype(np.float32) for name, tensor in tensors.items()}
-
-
 def _check_range(tensors: Tensors) -> None:
     for name, tensor in tensors.items():
         if tensor.size and np.abs(tensor).max() >= 65520:  # would round to infinity
@@ -92,10 +84,6 @@ def _quantized(values: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
         rows = np.rint(values / scales[:, None])
     # A scale can underflow to zero; the row is then zero too.
     return np.nan_to_num(rows, nan=0.0).clip(-127, 127).astype(np.int8), scales
-
-
-def _dequantized(integers: np.ndarray | None, floats: np.ndarray) -> np.ndarray:
-    return floats if integers is None else integers.astype(np.float32) * floats[:, None]
 
 
 def _planes(arrays: Iterable[np.ndarray], dtype: str) -> bytes:

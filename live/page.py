@@ -54,8 +54,7 @@ def describe(
     """What a page needs to know of a model and its run, as plain values for JSON.
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
-    run: its name, texts and losses, as look.py finds them, and `names` of `name_groups`, if it has
-        tales.
+    run: its name and texts, as look.py finds them, and `names` of `name_groups`, if it has tales.
     """
     return {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},

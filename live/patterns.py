@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from tensorboard_attention import scores
 from tensorboard_attention.sentences import BROKEN, ROLES, SPREAD, THIS_TEXT, UNKNOWN
@@ -12,10 +12,7 @@ def pattern_table() -> dict[str, Any]:
     """As plain values for JSON."""
     shown = [score for score in scores.SCORES if score.needs not in ("losses", "random ids")]
     return {
-        "rules": [
-            {**rule._asdict(), "marks": cast(scores.Marks, rule.marks)._asdict()}
-            for rule in scores.RULES
-        ],
+        "rules": [{**rule._asdict(), "marks": vars(rule.marks)} for rule in scores.RULES],
         "meanings": {score.name: score.meaning for score in shown},
         "units": {score.name: score.unit for score in shown if score.unit},
         "here": THIS_TEXT,

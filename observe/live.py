@@ -95,7 +95,5 @@ def described(context: RunContext) -> dict[str, Any]:
         "prompt": prompt,
         "reference": reference,
         "names": name_groups(context.corpus),
-        "losses": {},
-        "scored_tokens": 0,
     }
     return describe(model, [], WEIGHTS, tokenizer, run)

@@ -19,7 +19,7 @@ STATIC = Path(__file__).parent / "static"
 STYLE = "style.css"
 # Each imports only those before it.
 NAMES = """
-    dom colours broken maps source state controls grid viewport running picture table text words
+    dom colours broken maps source state controls grid viewport picture text words
     opening choice order save panel scores headcurves wiring learned notes theme keys address play
     difference inspector compare app
 """

@@ -33,6 +33,7 @@ FIELDS = {
     "last_step": int,
     "wiring": [(int, int, int, int, int, float | int)],
 }
+OPTIONAL = {"keys", "not_finite", "last_step", "wiring"}
 
 
 class Columns(NamedTuple):
@@ -74,18 +75,18 @@ def read_header(strings: Sequence[bytes]) -> Header:
 def _read(header: dict[str, Any]) -> Header:
     """The checked header. Raises some exception if it is not in the format: the page would fail on
     such a header as a whole."""
-    if not all(fits(header[name], kind) for name, kind in FIELDS.items() if name in header):
+    wanted = [name for name in FIELDS if name in header or name not in OPTIONAL]
+    if not all(fits(header[name], FIELDS[name]) for name in wanted):
         raise ValueError("a field has another type")
     scores, heads, tokens = header["scores"], header["heads"], header["tokens"]
     keys = header.get("keys", tokens)
-    sentences, roles = header.get("sentences"), header.get("roles")
     # Each step has scores, so that its size bounds the number of heads.
     if not scores or min(heads) < 1 or not tokens or not keys:
         raise ValueError("something is empty")
-    for layers in (*scores.values(), *(field for field in (sentences, roles) if field is not None)):
+    for layers in (*scores.values(), header["sentences"], header["roles"]):
         if [len(layer) for layer in layers] != heads:
             raise ValueError("it does not fit the heads")
-    for _, example, _ in chain.from_iterable(sentences or []):
+    for _, example, _ in chain.from_iterable(header["sentences"]):
         query, key = (0, 0) if example is None else example
         if not (0 <= query < len(tokens) and 0 <= key < len(keys)):
             raise ValueError("an example is not in the text")
@@ -101,7 +102,7 @@ def _read(header: dict[str, Any]) -> Header:
         values = values.astype("<f4")
     if np.isinf(values).any():
         raise ValueError("a score is too large")
-    measured = tuple(header.get("measured", {}).get(name, "") for name in scores)
+    measured = tuple(header["measured"].get(name, "") for name in scores)
     text = hash((*tokens, None, *keys))
     columns = Columns(tuple(scores), measured, tuple(heads))
     return Header(columns, values.tobytes(), text, header.get("last_step", 0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Index:
         self._roots = {".": logs} if isinstance(logs, str) else logs
         self._runs: dict[str, Run] = {}
         self._unsearched: list[str] = []  # notes on folders
-        self._problems: dict[str, list[str]] = {}  # notes on the files of each run
+        self._problems: list[str] = []  # notes on the files of runs
         self._lock = threading.Lock()
 
     def refresh(self) -> bool:
@@ -49,7 +49,11 @@ class Index:
             # All of them, since those with nothing new take no time.
             complete = [run.read(files[name], budget) for name, run in runs.items()]
             self._runs = runs
-            self._problems = {name: [*run.notes()] for name, run in runs.items()}
+            self._problems = [
+                note if name == "." else f"{name}/{note}"
+                for name, run in runs.items()
+                for note in run.notes()
+            ]
             return all(complete)
 
     def steps(self) -> dict[str, dict[str, list[int]]]:
@@ -80,19 +84,9 @@ class Index:
         with self._lock:
             return {name: run.folder for name, run in self._runs.items() if run.tags}
 
-    def problems(self) -> dict[str, list[str]]:
-        """Of each run of which something is not shown, with or without steps, what and why: one
-        text for each file and reason."""
-        with self._lock:
-            return {name: [*texts] for name, texts in self._problems.items() if texts}
-
-    def notes(self, problems: Mapping[str, list[str]] | None = None) -> list[str]:
-        """All of these, or of other `problems`, and the folders that are not searched."""
-        found = self.problems() if problems is None else problems
-        notes = [
-            *self._unsearched,
-            *(text if run == "." else f"{run}/{text}" for run in found for text in found[run]),
-        ]
+    def notes(self, others: Sequence[str] = ()) -> list[str]:
+        """What is not shown, and why: folders, files and steps, and `others`."""
+        notes = [*self._unsearched, *self._problems, *others]
         more = ["There is more that is not shown."] * (len(notes) > MAX_NOTES)
         return notes[:MAX_NOTES] + more
 

@@ -2,13 +2,11 @@
 
     runs                  JSON: steps {run: {tag: [step, ...]}}; newest, the run that was logged
                           last; versions {run: text}, where a run's version changes when its old
-                          steps change; live [run], those with a live page; followed [run],
-                          those that a page can follow; losses {run: text}, those with losses, where
-                          the text changes with them; problems {run: [text, ...]}, the first of
-                          what is not shown of runs, with or without steps, and why; notes [text],
-                          all of it; complete, false if some of the log is still to be read
+                          steps change; followed [run], those that a page can follow;
+                          losses {run: text}, those with losses, where
+                          the text changes with them; notes [text], what is not shown, and why;
+                          complete, false if some of the log is still to be read
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
-    live?run=             the live page of a run, with a policy that lets it request nothing
     follow?run=           the page that follows a run (following.py)
     follow/steps?run=     JSON: a text for each step that the page can show, which changes with it
     follow/weights?run=&step=
@@ -36,24 +34,19 @@ from typing import Any
 from tensorboard.backend.http_util import Respond
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBLoader, TBPlugin
 from werkzeug import Request, Response
-from werkzeug.wsgi import wrap_file
 
 from tensorboard_attention.apart import apart
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
-from tensorboard_attention.following import HEADERS as FOLLOWING
-from tensorboard_attention.following import follow_page, is_followed, read_weights, steps
+from tensorboard_attention.following import HEADERS, follow_page, is_followed, read_weights, steps
 from tensorboard_attention.index import Index
-from tensorboard_attention.live import HEADERS, has_page, open_page
 from tensorboard_attention.losses import read_losses, version
 from tensorboard_attention.strict import from_json, to_json
 from tensorboard_attention.summary import PLUGIN_NAME
 from tensorboard_attention.twins import match_logged
 
 ENTRY = "index.js"
-MAX_BESIDE = 3  # notes beside a run
 # What is in the folders of runs beside their event files: where, and how to find it in one.
 LOOKS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "live": ("live.html", has_page),
     "followed": ("live", is_followed),
     "losses": ("losses.json", version),
 }
@@ -96,7 +89,6 @@ class AttentionPlugin(TBPlugin):
         routes = {
             "twins": self._twins,
             "losses": self._losses,
-            "live": self._live,
             "follow": self._follow,
             "follow/steps": self._steps,
             "follow/weights": self._weights,
@@ -108,21 +100,18 @@ class AttentionPlugin(TBPlugin):
 
     def _runs(self, request: Request) -> Response:
         complete = self._index.refresh()
-        folders, problems = self._index.folders(), self._index.problems()
+        folders, notes = self._index.folders(), []
         found: dict[str, Any] = {}
         for name, (file, look) in LOOKS.items():
             seen, failed = apart(folders, lambda run: look(folders[run]))  # noqa: B023
             found[name] = {run: value for run, value in seen.items() if value}
-            for run, reason in failed.items():
-                problems.setdefault(run, []).append(f"{file}: is not read: {reason}")
+            notes += [f"{run}/{file}: is not read: {reason}" for run, reason in failed.items()]
         found |= {
-            "live": [*found["live"]],
             "followed": [*found["followed"]],
             "steps": self._index.steps(),
             "newest": self._index.newest(),
             "versions": self._index.versions(),
-            "problems": {run: texts[:MAX_BESIDE] for run, texts in problems.items()},
-            "notes": self._index.notes(problems),
+            "notes": self._index.notes(notes),
             "complete": complete,
         }
         return _json(request, found)
@@ -141,16 +130,10 @@ class AttentionPlugin(TBPlugin):
         rows = [[*twin.head, *twin.twin, round(twin.overlap, 4)] for twin in found]
         return _json(request, rows)
 
-    def _live(self, request: Request) -> Response:
-        file = open_page(self._index.folders()[request.args["run"]])
-        # `Respond` would add TensorBoard's own policy, in which its scripts do not run.
-        page = wrap_file(request.environ, file)
-        return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
-
     def _follow(self, request: Request) -> Response:
         page = follow_page(self._index.folders()[request.args["run"]])
         # Its own policy is in it, as `Respond` would add TensorBoard's.
-        return Response(page, content_type="text/html; charset=utf-8", headers=FOLLOWING)
+        return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
 
     def _steps(self, request: Request) -> Response:
         return _json(request, steps(self._index.folders()[request.args["run"]]))

@@ -10,6 +10,7 @@ no query counts. Queries whose weights are all zero are masked and never count.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,8 @@ def loss_rise_error(without: np.ndarray, loss: np.ndarray, counts: np.ndarray) -
         return np.sqrt((apart**2).sum(-1) * n / np.float64(n - 1)) / counts.sum()
 
 
-class Marks(NamedTuple):
+@dataclass(frozen=True)
+class Marks:
     """Which keys a pattern marks for a query: those for which all of this holds. The live page
     reads the same fields (live/static/patterns.js)."""
 

@@ -2,7 +2,7 @@
 
 A summary holds all layers and heads of one probe at one step, as a tensor of two byte strings:
 
-    header  a JSON object, in which the fields from `meanings` on can be missing:
+    header  a JSON object, in which the fields from `not_finite` on can be missing:
                 version    of this format
                 tokens     the text
                 keys       for cross attention only: the tokens that are attended to

@@ -7,7 +7,6 @@ import { el } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { arrange, buildParts } from "./layout.js";
 import { anyOff, readFragment, writeFragment } from "./link.js";
-import { changeOf } from "./next.js";
 import { Opening } from "./opening.js";
 import { fileName } from "./save.js";
 import { Study } from "./study.js";
@@ -144,7 +143,6 @@ export class LivePage extends Inspector {
       const rows = await this.study.probabilities(state, reading);
       if (!isNew()) return;
       this.next.show(rows, instead);
-      this.switches.tell(this.surprise.sum.textContent, reading.before && changeOf(rows));
       await this.understanding.show(state, reading, isNew);
     } catch (error) {
       if (isNew()) this.say(error.message);

@@ -3,6 +3,7 @@
 
 import { percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
+import { walkCells } from "./text.js";
 
 const LENS_MEANING =
   "If the model ended after this layer, this token would come next. Rows are layers, columns the tokens read; a guess that was right is underlined.";
@@ -74,20 +75,6 @@ export class LensTable {
   }
 }
 
-// Arrow keys move through the cells of a table, each of which has its row and column as data-at.
-export function walkCells(body, event) {
-  const from = event.target.closest("[data-at]");
-  const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-  if (!from || !way || event.ctrlKey || event.metaKey || event.altKey) return;
-  event.preventDefault();
-  event.stopPropagation();
-  const [row, column] = from.dataset.at.split(".").map((each, i) => Number(each) + way[i]);
-  const to = body.querySelector(`[data-at="${row}.${column}"]`);
-  if (!to) return;
-  [from.tabIndex, to.tabIndex] = [-1, 0];
-  to.focus();
-}
-
-export function layerName(row) {
+function layerName(row) {
   return row ? `layer ${row - 1}` : "embedding";
 }

@@ -15,7 +15,7 @@
 //   sampling      {temperature, topK, topP, seed, length}
 //   zoom          of the map, undefined for the whole
 
-import { readLink, readZoom } from "./state.js";
+import { fragment, readLink, readZoom, zoomText } from "./state.js";
 
 export const SAMPLING = { temperature: 0.8, topK: 0, topP: 0.95, seed: 1, length: 200 }; // of sample.py
 
@@ -29,11 +29,9 @@ export function anyOff({ heads, mlps }) {
 
 export function writeFragment(state) {
   const { off, sampling } = state;
-  const parts = { text: state.text, step: state.step, layer: state.layer, head: state.head };
-  if (state.ids) parts.ids = state.ids.join(".");
-  if (state.token !== null) parts.token = state.token;
-  if (state.place !== null) parts.place = state.place;
-  for (const name of ["other", "part", "at"]) if (state[name] !== null) parts[name] = state[name];
+  const { text, step, layer, head, token, place, other, part, at } = state;
+  const parts = { text, step, layer, head, token, place, other, part, at };
+  Object.assign(parts, { ids: state.ids?.join("."), zoom: zoomText(state.zoom) });
   if (state.view !== "weights") parts.view = state.view;
   if (off.heads.length) parts.heads = off.heads.map((each) => each.join(".")).join(",");
   if (off.mlps.length) parts.mlps = off.mlps.join(",");
@@ -41,9 +39,7 @@ export function writeFragment(state) {
   if (state.sort) Object.assign(parts, { sort: state.sort, rising: Number(state.rising) });
   for (const [name, value] of Object.entries(SAMPLING))
     if (sampling[name] !== value) parts[name] = sampling[name];
-  if (state.zoom) parts.zoom = state.zoom.map((each) => +each.toFixed(4)).join(",");
-  const query = Object.entries(parts).map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
-  return `#${query.join("&")}`;
+  return `#${fragment(parts)}`;
 }
 
 // The state that a fragment describes, as far as this model has it.

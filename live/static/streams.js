@@ -3,7 +3,7 @@
 
 import { shareText } from "./bars.js";
 import { el, tokenLabel } from "./dom.js";
-import { walkCells } from "./lens.js";
+import { walkCells } from "./text.js";
 
 export class StreamTable {
   parts = [];

@@ -1,7 +1,7 @@
 // The text again, token by token: how much each one surprised the model is its background.
 
 import { signedText } from "./bars.js";
-import { el, spokenToken } from "./dom.js";
+import { el } from "./dom.js";
 import { TokenText } from "./text.js";
 
 export class Surprise {
@@ -42,13 +42,7 @@ export class Surprise {
     this.most.textContent = `${worst.toFixed(1)} nats: a blind guess`;
     this.text.write(tokens);
     this.text.mark(place, tokens.length - 1);
-    this.text.spans.forEach((span, i) => {
-      const share = Math.min(1, Math.max(0, losses[i] / worst)) || 0;
-      span.style.setProperty("--loss", `${(100 * share).toFixed(1)}%`);
-      const text = lossText(losses[i], before?.[i]);
-      span.title = `token ${i}: ${text}`;
-      span.setAttribute("aria-label", `${i}: ${spokenToken(tokens[i])}, ${text}`);
-    });
+    this.text.shade((i) => [losses[i] / worst, lossText(losses[i], before?.[i])]);
   }
 }
 

@@ -30,8 +30,6 @@ export class Switches {
       stepTitle(3, "Break", "Switch parts off. Every head has its own switch, on its map."),
       el("div", { class: "buttons line centred" }, this.head, this.attention, this.mlp),
       el("label", { class: "by small" }, "In place of a part: ", this.by),
-      (this.effect = el("p", { class: "effect" })),
-      (this.said = el("output", { class: "spoken" })), // once for each change of what is off
       (this.shown = el("div", { class: "buttons line centred" }, this.list, this.all)),
     );
   }
@@ -83,15 +81,6 @@ export class Switches {
       {},
       el("button", { type: "button", "aria-label": name, title: name, onclick: on }, `${text} ✕`),
     );
-  }
-
-  // loss: of the text, in words. change: what it does to the next token that parts are off.
-  tell(loss, change) {
-    const off = JSON.stringify(this.off);
-    const effect = change ? `${loss}. ${change}.` : "";
-    this.effect.textContent = effect;
-    if (off !== (this.told ?? off)) this.said.textContent = effect || loss;
-    this.told = off;
   }
 
   // The selected head.

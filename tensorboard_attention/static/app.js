@@ -16,7 +16,6 @@ import { Address } from "./address.js";
 import { fileName } from "./save.js";
 import { Compare, names } from "./compare.js";
 import { Player } from "./play.js";
-import { LiveLinks } from "./running.js";
 
 const REFRESH = 10_000; // milliseconds between checks for new steps
 const PATIENCE = 60_000; // milliseconds in which a large log is read before its first view
@@ -84,7 +83,7 @@ class App extends Inspector {
     this.headCurves = new HeadCurves((head) => this.turnTo(head));
     this.wiring = new Wiring((head) => this.turnTo(head), (heads) => this.grid.mark(heads));
     this.compare = new Compare(this);
-    this.links = new LiveLinks();
+    this.followLink = el("a", { target: "_blank", rel: "noopener" }, "Your own text");
     this.copied = el("output", { class: "copied" });
     const copied = () => copyLink(this.host, this.address.link(true), this.copied);
     // The address of a file is of no use to others.
@@ -100,7 +99,7 @@ class App extends Inspector {
           "div",
           { class: "line centred" },
           ...this.compare.parts,
-          ...[copy, ...this.links.nodes, this.copied],
+          ...[copy, this.followLink, this.copied],
         ),
       ),
       this.compare.status,
@@ -141,7 +140,7 @@ class App extends Inspector {
   // Shows the state as soon as its maps are loaded.
   async show() {
     const turn = ++this.turn;
-    const views = showPickers(this.pickers, this.state, this.runs, this.source.problems);
+    const views = showPickers(this.pickers, this.state, this.runs);
     let maps, twins;
     try {
       maps = await Promise.all(views.map((view) => this.store.maps(view)));
@@ -171,7 +170,7 @@ class App extends Inspector {
     if (error instanceof Unreachable && this.kept) {
       this.lost = error.message;
       Object.assign(this.state, structuredClone(this.kept));
-      showPickers(this.pickers, this.state, this.runs, this.source.problems);
+      showPickers(this.pickers, this.state, this.runs);
     } else {
       this.columns.classList.add("missing");
     }
@@ -180,7 +179,10 @@ class App extends Inspector {
 
   draw() {
     const { layer, head } = this.state;
-    this.links.show(this.state.one.run, this.source);
+    const { run } = this.state.one;
+    this.followLink.hidden = !this.source.followed.includes(run);
+    this.followLink.href = `follow?${new URLSearchParams({ run })}`;
+    this.followLink.title = `What ${run} makes of a text of your own, at every step`;
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
     this.drawHeads();
@@ -264,8 +266,8 @@ class App extends Inspector {
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
     const state = () => {
-      const { versions, live, followed, losses, problems } = this.source;
-      return [versions, live, followed, losses, problems];
+      const { versions, followed, losses, notes } = this.source;
+      return [versions, followed, losses, notes];
     };
     const known = JSON.stringify([this.runs, ...state()]);
     let lost = "";

@@ -1,4 +1,4 @@
-// Comparing two views: showing their difference, and moving both together.
+// Comparing two views, their difference, and the twins of heads.
 
 import { Difference, haveSameText } from "./difference.js";
 import { el } from "./dom.js";
@@ -13,16 +13,10 @@ export class Compare {
     this.button = button("Compare", "Two steps or runs side by side (c)", () => this.toggle());
     const title = "The weights of the first view minus those of the other (d)";
     this.difference = button("Difference", title, () => this.toggleDifference());
-    this.together = el("input", {
-      type: "checkbox",
-      oninput: () => app.set({ together: this.together.checked }),
-    });
-    const both = "When one view moves by some steps, the other moves by as many";
-    this.both = el("label", { class: "both line centred", title: both }, this.together, "Move both");
     this.follow = el("input", { type: "checkbox", oninput: () => app.set({ twins: this.follow.checked }) });
     const alike = "Show the head of the other view whose map overlaps most";
     this.alike = el("label", { class: "both line centred", title: alike }, this.follow, "Twins");
-    this.parts = [this.button, this.difference, this.both, this.alike];
+    this.parts = [this.button, this.difference, this.alike];
     this.status = el("p", { class: "note small", role: "status" });
   }
 
@@ -49,12 +43,11 @@ export class Compare {
   }
 
   // possible: whether there is another view to compare with.
-  show({ two, difference, together }, possible) {
+  show({ two, difference }, possible) {
     this.button.hidden = !possible;
     this.button.setAttribute("aria-pressed", !!two);
     this.difference.setAttribute("aria-pressed", difference);
-    this.together.checked = together;
-    this.difference.hidden = this.both.hidden = !two;
+    this.difference.hidden = !two;
     this.alike.hidden = !two || !this.twins.length;
     this.follow.checked = !!two && this.follows;
     const { layer, head } = this.app.state;
@@ -89,26 +82,7 @@ export class Compare {
 
   // Shows another run, probe or step of a view ("one" or "two").
   choose(which, view) {
-    const chosen = nearest(this.app.runs, view);
-    this.app.set({ [which]: chosen, ...this.#follow(which, chosen) });
-  }
-
-  // The other of two views that move together: as far from this one as before. The distance is kept
-  // where it leads beyond the first or last step.
-  #follow(which, view) {
-    const { state, runs, pickers } = this.app;
-    const before = state[which];
-    const same = before.run === view.run && before.tag === view.tag;
-    if (!state.together || !state.two || !same) return {};
-    const other = which === "one" ? "two" : "one";
-    pickers[which === "one" ? 1 : 0].setPlaying(false);
-    const views = (one, two) => JSON.stringify([one, two]);
-    if (this.kept?.views !== views(state.one, state.two))
-      this.kept = { apart: state.two.step - state.one.step };
-    const step = view.step + (which === "one" ? this.kept.apart : -this.kept.apart);
-    const followed = nearest(runs, { ...state[other], step });
-    this.kept.views = which === "one" ? views(view, followed) : views(followed, view);
-    return { [other]: followed };
+    this.app.set({ [which]: nearest(this.app.runs, view) });
   }
 }
 

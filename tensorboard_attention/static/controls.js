@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 
 export const ZOOM = 1.5; // at one press of a button
-const SPEEDS = [2, 5, 10, 20]; // seconds in which a whole run is played
+const PLAYED = 5_000; // milliseconds in which a whole run is played
 const SLOWEST = 1_000; // milliseconds for a step of a short run
 
 export class Picker {
@@ -19,14 +19,10 @@ export class Picker {
       oninput: () => this.choose({ step: this.steps[this.slider.value] }),
     });
     this.step = el("output");
-    this.speed = el("select", { "aria-label": "Time to play the whole run", class: "speed" });
-    options(this.speed, SPEEDS, 5, SPEEDS.map((seconds) => `in ${seconds} s`));
-    this.speed.title = "Time to play the whole run";
     this.play = el("button", { type: "button", class: "play", onclick: () => this.toggle() });
     this.setPlaying(false);
     const step = field("Step", this.slider);
-    this.stepper = el("div", { class: "stepper" }, this.play, this.speed, step, this.step);
-    this.problems = el("ul", { class: "problems small", "aria-label": "Not shown of this run" });
+    this.stepper = el("div", { class: "stepper" }, this.play, step, this.step);
     this.node = el(
       "fieldset",
       { class: "picker line" },
@@ -34,7 +30,6 @@ export class Picker {
       field("Run", this.run),
       field("Probe", this.tag),
       this.stepper,
-      this.problems,
     );
   }
 
@@ -47,13 +42,10 @@ export class Picker {
     this.change({ ...this.view, ...part });
   }
 
-  // problems: by run, what is not shown of it; a page of its own has none.
-  show(view, runs, problems = {}) {
+  show(view, runs) {
     this.view = view;
     this.steps = runs[view.run][view.tag];
-    listRuns(this.run, runs, problems, view.run);
-    const found = Object.hasOwn(problems, view.run) ? problems[view.run] : [];
-    this.problems.replaceChildren(...found.map((text) => el("li", {}, text)));
+    options(this.run, Object.keys(runs), view.run);
     options(this.tag, Object.keys(runs[view.run]), view.tag);
     // Where there is no choice, a name is shown, and none for a run that has no name.
     for (const select of [this.run, this.tag]) select.disabled = select.length < 2;
@@ -62,7 +54,7 @@ export class Picker {
     this.slider.max = this.steps.length - 1;
     this.slider.value = this.steps.indexOf(view.step);
     const single = this.steps.length < 2;
-    this.slider.hidden = this.play.hidden = this.speed.hidden = single;
+    this.slider.hidden = this.play.hidden = single;
     this.stepper.classList.toggle("single", single);
     this.slider.setAttribute("aria-valuetext", `step ${view.step}`);
     const place = ` (${Number(this.slider.value) + 1} of ${this.steps.length})`;
@@ -86,7 +78,7 @@ export class Picker {
 
   // Milliseconds for a step while playing.
   get pace() {
-    return Math.min(SLOWEST, (1_000 * this.speed.value) / (this.steps.length - 1));
+    return Math.min(SLOWEST, PLAYED / (this.steps.length - 1));
   }
 
   // Milliseconds until the next step.
@@ -115,11 +107,11 @@ export class Picker {
 }
 
 // Shows the views of a state. Returns them.
-export function showPickers(pickers, { one, two }, runs, problems) {
+export function showPickers(pickers, { one, two }, runs) {
   const views = two ? [one, two] : [one];
   pickers.forEach((picker, i) => {
     picker.node.hidden = !views[i];
-    if (views[i]) picker.show(views[i], runs, problems);
+    if (views[i]) picker.show(views[i], runs);
     else picker.setPlaying(false);
   });
   return views;
@@ -127,16 +119,6 @@ export function showPickers(pickers, { one, two }, runs, problems) {
 
 export function field(name, control) {
   return el("label", { class: "field small" }, el("span", {}, name), control);
-}
-
-// Lists the runs, and those of which nothing can be shown, with the reason.
-function listRuns(select, runs, problems, chosen) {
-  const names = Object.keys(runs);
-  const lost = Object.keys(problems).filter((name) => !Object.hasOwn(runs, name));
-  const marked = names.map((name) => (Object.hasOwn(problems, name) ? `${name} ⚠` : name));
-  const reasons = lost.map((name) => `${name} ⚠ not shown: ${problems[name][0]}`);
-  options(select, [...names, ...lost], chosen, [...marked, ...reasons]);
-  lost.forEach((_, i) => (select.options[names.length + i].disabled = true));
 }
 
 export function options(select, values, chosen, texts = values) {

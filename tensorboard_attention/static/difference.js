@@ -1,4 +1,4 @@
-// What a comparison adds: a map of the differences, and both views moving together.
+// What a comparison adds: a map of the differences.
 
 import { el } from "./dom.js";
 import { weightText } from "./broken.js";

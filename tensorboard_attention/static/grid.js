@@ -31,7 +31,7 @@ export class Grid {
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       const broken = views.some((maps) => !maps.isFinite(l, h));
       const off = isOff(l, h);
-      const role = first.header.roles?.[l][h][0] ?? "";
+      const role = first.header.roles[l][h][0];
       const marks = (off && !sort ? " off" : "") + (broken ? " NaN" : ""); // a score leaves no room
       cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + marks;
       cell.role.textContent = role;

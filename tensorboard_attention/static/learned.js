@@ -1,8 +1,8 @@
 // What was learned when: the loss by what the next token is, at every evaluation, and the tokens of
 // a few texts, coloured by their loss.
 
-import { el, formatNumber, spokenToken } from "./dom.js";
-import { TokenText } from "./text.js";
+import { el, formatNumber } from "./dom.js";
+import { TokenText, walkCells } from "./text.js";
 
 const WORST = 8; // bits above the floor, from which on a token has the full colour
 
@@ -10,7 +10,7 @@ export class Learned {
   constructor() {
     this.title = el("h2", {}, "What was learned when");
     this.about = el("p", { class: "note small" });
-    this.table = el("table", { onkeydown: (event) => this.#key(event) });
+    this.table = el("table", { onkeydown: (event) => walkCells(this.table, event) });
     this.low = el("span", {});
     this.high = el("span", {});
     this.sum = el("p", { class: "small", role: "status" });
@@ -44,24 +44,25 @@ export class Learned {
   #draw() {
     const all = this.groups.flatMap((group) => this.steps.map((step) => this.#value(group, step) ?? 0));
     const shade = (value) => Math.log1p(Math.max(0, value)) / Math.log1p(Math.max(...all, 1e-9));
-    const cell = (group, step) => {
+    const cell = (group, row, step, column) => {
       const value = this.#value(group, step);
       const label = `step ${step.toLocaleString("en")}, ${nameOf(group)}: ${formatNumber(value)}`;
       const button = el("button", {
         type: "button",
         title: label,
         "aria-label": label,
-        "data-group": group,
-        "data-step": step,
+        "data-at": `${row}.${column}`,
         onclick: () => this.#choose(group, step),
+        onfocus: () => this.#choose(group, step),
       });
       button.style.setProperty("--value", `${(80 * shade(value ?? 0)).toFixed(1)}%`);
       return el("td", {}, button);
     };
     this.table.replaceChildren(
-      ...this.groups.map((group) =>
-        el("tr", {}, el("th", { scope: "row" }, nameOf(group)), ...this.steps.map((step) => cell(group, step))),
-      ),
+      ...this.groups.map((group, row) => {
+        const cells = this.steps.map((step, column) => cell(group, row, step, column));
+        return el("tr", {}, el("th", { scope: "row" }, nameOf(group)), ...cells);
+      }),
     );
     this.#mark();
   }
@@ -69,14 +70,14 @@ export class Learned {
   #choose(group, step) {
     Object.assign(this, { group, step });
     this.#mark();
-    this.table.querySelector('[aria-pressed="true"]').focus();
   }
 
   // The chosen cell, and its tokens.
   #mark() {
     const { group, step, losses } = this;
+    const at = `${this.groups.indexOf(group)}.${this.steps.indexOf(step)}`;
     for (const button of this.table.querySelectorAll("button")) {
-      const chosen = button.dataset.group === group && Number(button.dataset.step) === step;
+      const chosen = button.dataset.at === at;
       button.setAttribute("aria-pressed", chosen);
       button.tabIndex = chosen ? 0 : -1;
     }
@@ -89,23 +90,11 @@ export class Learned {
     const [bits, floor] = [losses.steps[step].bits.flat(), losses.floor?.flat()];
     this.text.write(losses.texts.flat());
     this.text.mark(-1, 0);
-    this.text.spans.forEach((span, place) => {
-      const above = bits[place] - (floor?.[place] ?? 0);
+    this.text.shade((place) => {
       const label = `${bits[place].toFixed(2)} bits${floor ? `, floor ${floor[place].toFixed(2)}` : ""}`;
-      span.style.setProperty("--loss", `${(100 * Math.min(1, Math.max(0, above / WORST))).toFixed(1)}%`);
-      span.classList.toggle("other", !inGroup.has(place));
-      span.title = label;
-      span.setAttribute("aria-label", `${spokenToken(span.token)}, ${label}`);
+      return [(bits[place] - (floor?.[place] ?? 0)) / WORST, label];
     });
-  }
-
-  #key(event) {
-    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!by || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-    const [group, step] = [this.groups.indexOf(this.group) + by[0], this.steps.indexOf(this.step) + by[1]];
-    if (group in this.groups && step in this.steps) this.#choose(this.groups[group], this.steps[step]);
-    event.preventDefault();
-    event.stopPropagation();
+    this.text.spans.forEach((span, place) => span.classList.toggle("other", !inGroup.has(place)));
   }
 }
 

@@ -64,7 +64,7 @@ export class Maps {
 
   // What a score means, if the log says so.
   meaning(name) {
-    const { meanings = {} } = this.header;
+    const { meanings } = this.header;
     return Object.hasOwn(meanings, name) ? meanings[name] : "";
   }
 

@@ -1,12 +1,8 @@
 // What a head does, as its sentence says, and which head and token are shown first.
 
-// By which heads are chosen in older logs, which have no sentences.
-const PATTERNS = ["copy", "induction", "duplicate token", "previous token"];
-
 // What all heads do, and which of them the loss depends on most, where that was measured.
 export function overviewOf(maps) {
   const { overview, scores } = maps.header;
-  if (!overview) return "";
   const value = ([layer, head]) => scores.importance?.[layer]?.[head] ?? -Infinity;
   const heads = maps.heads();
   const [layer, head] = heads.reduce((best, each) => (value(each) > value(best) ? each : best), heads[0]);
@@ -15,7 +11,7 @@ export function overviewOf(maps) {
 }
 
 export function sentenceOf({ header }, layer, head) {
-  return header.sentences?.[layer]?.[head]?.[0] ?? "";
+  return header.sentences[layer]?.[head]?.[0] ?? ""; // of two models, one can lack the head
 }
 
 // Fills in what a state leaves open (null): the head with the clearest role, and a token for which it
@@ -52,20 +48,14 @@ export class Opening {
 }
 
 function mostInteresting(maps) {
-  const { sentences } = maps.header;
-  const interest = ([layer, head]) =>
-    sentences
-      ? sentences[layer][head][2]
-      : Math.max(...PATTERNS.map((name) => maps.score(name, layer, head) || 0));
-  const heads = maps.heads();
-  const found = heads.map(interest);
-  return heads[found.indexOf(found.reduce((most, each) => Math.max(most, each)))];
+  const interest = ([layer, head]) => maps.header.sentences[layer][head][2];
+  return maps.heads().reduce((best, each) => (interest(each) > interest(best) ? each : best));
 }
 
 // The query of the example; without one, the query with the largest weight, which counts less where
 // there are few keys.
 function bestToken(maps, layer, head) {
-  const example = maps.header.sentences?.[layer]?.[head]?.[1];
+  const example = maps.header.sentences[layer][head][1];
   if (example) return example[0];
   let [best, most] = [maps.n - 1, 0];
   for (let query = 0; query < maps.n; query++) {

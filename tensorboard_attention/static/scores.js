@@ -1,12 +1,10 @@
-// The scores of the selected head: each with its meaning, where it was measured, its curve over the
-// logged steps, and where a share rose suddenly. Three of them lead, and the others are folded.
+// The scores of the selected head: each with its meaning, where it was measured, and its curve over
+// the logged steps. Three of them lead, and the others are folded.
 
 import { el, formatNumber, svg } from "./dom.js";
 
 const HERE = ["this text", ""]; // places that may differ from step to step
 const MOST_NAMED = 3; // steps
-const SUDDEN = 0.25; // the smallest rise of a share between two logged steps that is named
-const ROUNDING = 0.01; // shares of bfloat16 weights may be this much outside 0 to 1
 const WIDE = 200;
 const HIGH = 44;
 
@@ -45,7 +43,6 @@ export class Scores {
           ),
           ...about(having, name, same, first.maps),
           ...this.#chart(views, name, values),
-          ...suddenRises(views, name),
         );
     };
     this.leading.replaceChildren(...leads.map(card));
@@ -118,7 +115,7 @@ export class Scores {
 
 // The names of three scores: the head's clearest, its importance, its entropy.
 export function leading({ header: { roles, scores } }, layer, head) {
-  const clearest = roles?.[layer]?.[head]?.[1];
+  const clearest = roles[layer][head][1];
   return [clearest || Object.keys(scores)[0], "importance", "entropy"].filter(
     (name, i, all) => Object.hasOwn(scores, name) && all.indexOf(name) === i,
   );
@@ -146,45 +143,17 @@ export function piecesOf({ steps, values, cuts }) {
   return pieces.filter((piece) => piece.length);
 }
 
-// Of each view, between which steps a share rose suddenly.
-function suddenRises(views, name) {
-  const texts = views.map(({ maps, layer, head, curves }) => {
-    const { units } = maps.header; // older logs do not say which scores are shares
-    if (!curves || !units || Object.hasOwn(units, name)) return "";
-    return suddenRise(name, piecesOf(curve(curves, name, layer, head, placeOf(maps, name))));
-  });
-  const same = texts.every((text) => text === texts[0]);
-  const named = texts.map((text, i) => text && `${["first", "second"][i]} view: ${text}`);
-  const shown = same ? texts.slice(0, 1) : named;
-  return shown.filter(Boolean).map((text) => el("p", { class: "sudden small" }, text));
-}
-
-// The largest rise between neighbouring steps, if it is sudden and all values are shares.
-function suddenRise(name, pieces) {
-  const [lowest, highest] = bounds(pieces.flat().map(([, value]) => value));
-  if (lowest < -ROUNDING || highest > 1 + ROUNDING) return "";
-  const rises = pieces.flatMap((piece) => piece.slice(1).map((point, i) => [piece[i], point]));
-  const size = ([[, low], [, high]]) => high - low;
-  const larger = (most, rise) => (size(rise) > size(most) ? rise : most);
-  if (!rises.length) return "";
-  const largest = rises.reduce(larger);
-  if (size(largest) < SUDDEN) return "";
-  const [from, to] = largest.map(([, value]) => value.toFixed(2));
-  const [before, after] = largest.map(([step]) => step.toLocaleString("en"));
-  return `${name} rose from ${from} to ${to} between steps ${before} and ${after}`;
-}
-
 function has({ maps, layer, head }, name) {
   return !Number.isNaN(maps.score(name, layer, head));
 }
 
 // Where a score was measured; "" if the log does not say so.
-export function placeOf({ header: { measured = {} } }, name) {
+export function placeOf({ header: { measured } }, name) {
   return Object.hasOwn(measured, name) ? measured[name] : "";
 }
 
 // Over how many queries a score is a mean; 0 if the log does not say so.
-function countOf({ header: { counts = {} } }, name) {
+function countOf({ header: { counts } }, name) {
   return Object.hasOwn(counts, name) ? counts[name] : 0;
 }
 
@@ -233,7 +202,7 @@ function sameTokens(some, others) {
 
 // From 0 to 1, but for scores that are no shares from 0 to the largest of all heads.
 function scaleOf(views, name, finite) {
-  const { units = {} } = views[0].maps.header;
+  const { units } = views[0].maps.header;
   const loaded = views.map(({ curves }) => curves).filter(Boolean);
   const ends = Object.hasOwn(units, name)
     ? bounds(loaded.flatMap((curves) => extent(curves, name)))
@@ -241,16 +210,8 @@ function scaleOf(views, name, finite) {
   return ends[1] > ends[0] ? ends : [ends[0], ends[0] + 1];
 }
 
-const extents = new WeakMap(); // of all heads and steps, which take a while
-
-function extent(curves, name) {
-  if (!extents.has(curves)) extents.set(curves, new Map());
-  const known = extents.get(curves);
-  if (!known.has(name)) known.set(name, measureExtent(curves, name));
-  return known.get(name);
-}
-
-function measureExtent({ names, heads, values }, name) {
+// Of all heads and steps.
+function extent({ names, heads, values }, name) {
   const count = heads.reduce((sum, each) => sum + each, 0);
   const place = names.indexOf(name);
   let [low, high] = [0, 0];

@@ -7,11 +7,9 @@ export class Logs {
   follows = true; // training may be running: look for new steps
 
   versions = {}; // by run; a version changes when old steps of the run change
-  live = []; // runs that have a live page
   followed = []; // runs that a live page can follow
   losses = {}; // by run that has losses of tokens: a text that changes with them
-  problems = {}; // by run, with or without steps: the first of what is not shown, and why
-  notes = []; // all that is not shown, and why
+  notes = []; // what is not shown, and why
   complete = true; // false if some of the log is still to be read
 
   async runs() {
@@ -49,9 +47,7 @@ export class Embedded {
   learned = async () => null;
   twins = async () => [];
   versions = {};
-  live = [];
   followed = [];
-  problems = {};
   notes = [];
   complete = true;
 
@@ -85,7 +81,7 @@ export class Embedded {
     const names = Object.keys(last.scores);
     const values = entries.flatMap(({ header }) =>
       names.flatMap((name) => {
-        const scores = header.measured?.[name] === last.measured?.[name] ? header.scores[name] : [];
+        const scores = header.measured[name] === last.measured[name] ? header.scores[name] : [];
         return heads.flatMap((count, layer) =>
           Array.from({ length: count }, (_, head) => scores?.[layer]?.[head] ?? NaN),
         );

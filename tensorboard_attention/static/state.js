@@ -5,7 +5,6 @@
 //   token         the position of the selected token, -1 for none
 //   key           the key of the selected cell, in the row of the token; undefined for none
 //   difference    whether the difference of two views is shown
-//   together      whether the steps of two views move together
 //   twins         whether the second of two views shows the twin of the head; undefined: of another run
 //   zoom          [zoom, x, y] of the visible part of the map, undefined for the whole
 //   sort, rising  the order of heads: a score's name, or "" for layer by layer; smallest first or not
@@ -30,19 +29,22 @@ export function readLink(hash, prefix = PREFIX) {
 // steps: what stands for the steps of the two views.
 export function linkHash(state, steps = [state.one.step, state.two?.step]) {
   const { one, two, layer, head, token, sort, rising } = state;
-  const parts = { run: one.run, tag: one.tag, step: steps[0], layer, head, token };
+  const { key } = state;
+  const parts = { run: one.run, tag: one.tag, step: steps[0], layer, head, token, key, zoom: zoomText(state.zoom) };
   if (sort) Object.assign(parts, { sort, rising: Number(rising) });
   if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: steps[1] });
-  for (const name of ["difference", "together"]) if (two && state[name]) parts[name] = 1;
+  if (two && state.difference) parts.difference = 1;
   if (two && state.twins !== undefined) parts.twins = Number(state.twins);
-  if (state.key !== undefined) parts.key = state.key;
-  if (state.zoom) parts.zoom = state.zoom.map((each) => +each.toFixed(4)).join();
-  return (
-    "#attention" +
-    Object.entries(parts)
-      .map(([key, value]) => `&${PREFIX}${key}=${encodeURIComponent(value)}`)
-      .join("")
-  );
+  return `#attention&${fragment(parts, PREFIX)}`;
+}
+
+export function fragment(parts, prefix = "") {
+  const pairs = Object.entries(parts).filter(([, value]) => value != null);
+  return pairs.map(([key, value]) => `${prefix}${key}=${encodeURIComponent(value)}`).join("&");
+}
+
+export function zoomText(zoom) {
+  return zoom?.map((each) => +each.toFixed(4)).join();
 }
 
 // The state that a link describes, as far as it exists in these runs.
@@ -59,7 +61,6 @@ export function restore(link, runs) {
     sort: link.sort ?? "",
     rising: link.rising === "1",
     difference: link.difference === "1",
-    together: link.together === "1",
     twins: { 0: false, 1: true }[link.twins],
     zoom: readZoom(link.zoom),
   };

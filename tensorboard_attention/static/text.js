@@ -1,6 +1,6 @@
 // A text, token by token: a list through which arrow keys move.
 
-import { el, tokenLabel } from "./dom.js";
+import { el, spokenToken, tokenLabel } from "./dom.js";
 
 export class TokenText {
   spans = [];
@@ -50,6 +50,16 @@ export class TokenText {
     });
   }
 
+  // Colours the tokens by their loss. of(place): the share of the full colour, and what it means.
+  shade(of) {
+    this.spans.forEach((span, place) => {
+      const [share, text] = of(place);
+      span.style.setProperty("--loss", `${(100 * Math.min(1, Math.max(0, share)) || 0).toFixed(1)}%`);
+      span.title = `token ${place}: ${text}`;
+      span.setAttribute("aria-label", `${place}: ${spokenToken(span.token)}, ${text}`);
+    });
+  }
+
   #key(event) {
     const from = placeAt(event);
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || from < 0) return;
@@ -66,4 +76,18 @@ export class TokenText {
 // The token that an event is of; -1 for none.
 export function placeAt(event) {
   return Number(event.target.closest("[data-place]")?.dataset.place ?? -1);
+}
+
+// Arrow keys move through the cells of a table, each of which has its row and column as data-at.
+export function walkCells(body, event) {
+  const from = event.target.closest("[data-at]");
+  const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+  if (!from || !way || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const [row, column] = from.dataset.at.split(".").map((each, i) => Number(each) + way[i]);
+  const to = body.querySelector(`[data-at="${row}.${column}"]`);
+  if (!to) return;
+  [from.tabIndex, to.tabIndex] = [-1, 0];
+  to.focus();
 }

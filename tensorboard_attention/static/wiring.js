@@ -18,7 +18,6 @@ export class Wiring {
   constructor(choose, mark) {
     Object.assign(this, { choose, mark });
     this.chosen = null; // an edge, as it was logged
-    this.at = 0; // the edge that can have the focus
     this.least = el("input", {
       ...{ type: "range", min: LOGGED, max: 95, step: 5, value: SHOWN, "aria-label": "Smallest share, in percent" },
       oninput: () => this.#draw(),
@@ -26,7 +25,7 @@ export class Wiring {
     this.hidden = el("p", { class: "note small" });
     this.reads = el("div", { class: "reads" });
     this.readout = el("output", { class: "readout" });
-    this.chart = svg("svg", { role: "group", "aria-label": "Wiring", onkeydown: (event) => this.#key(event) });
+    this.chart = svg("svg", { role: "group", "aria-label": "Wiring" });
     const key = (way) => el("span", {}, el("i", { class: way }), way);
     this.against = el("span", {}, el("i", { class: "against" }), "works against");
     const title = el("h2", {}, "Wiring");
@@ -57,7 +56,6 @@ export class Wiring {
     const strong = this.edges.filter(([, , , , , share]) => 100 * Math.abs(share) >= least);
     this.drawn = strong.slice(0, MOST); // the strongest are first
     const { drawn, edges, heads } = this;
-    this.at = Math.max(0, drawn.findIndex((edge) => sameEdge(edge, this.chosen)));
     const most = Math.max(...heads);
     const gap = Math.min(110, Math.max(44, 330 / (heads.length - 1)));
     const high = gap * (heads.length - 1) + 36;
@@ -70,7 +68,7 @@ export class Wiring {
     this.chart.setAttribute("viewBox", `0 0 ${DIAGRAM} ${high}`);
     this.chart.replaceChildren(
       ...(named ? [] : heads.map((_, layer) => svg("text", { x: 12, y: place([layer, 0])[1] + 4 }, `L${layer}`))),
-      ...drawn.map((edge, i) => this.#edge(edge, i, place, Math.min(10, across / 4))).reverse(), // the strongest on top
+      ...drawn.map((edge) => this.#edge(edge, place, Math.min(10, across / 4))).reverse(), // the strongest on top
       ...nodesOf(heads, drawn).map((node) => this.#node(node, place(node), named)),
     );
     this.against.hidden = drawn.every(([, , , , , share]) => share >= 0);
@@ -80,7 +78,7 @@ export class Wiring {
     this.#tell();
   }
 
-  #edge(edge, i, place, apart) {
+  #edge(edge, place, apart) {
     const [way, layer, head, earlier, source, share] = edge;
     const [[x1, y1], [x2, y2]] = [place([earlier, source]), place([layer, head])];
     const [start, end] = [x1, x2].map((x) => x + (way - 1) * apart);
@@ -88,14 +86,12 @@ export class Wiring {
     const d = `M${start},${y1}C${start},${middle} ${end},${middle} ${end},${y2 + 10}`;
     const near = [`${[layer, head]}`, `${[earlier, source]}`].includes(`${this.selected}`);
     const classes = ["edge", WAYS[way], near && "near", share < 0 && "against", sameEdge(edge, this.chosen) && "chosen"];
-    const tell = () => this.#tell(edge);
-    const back = () => this.#tell();
     return svg(
       "g",
       {
-        ...{ class: classes.filter(Boolean).join(" "), role: "button", tabindex: i === this.at ? 0 : -1 },
-        ...{ "aria-label": edgeText(edge).replace("→", "to"), "data-edge": i, onclick: () => this.#choose(edge) },
-        ...{ onpointerenter: tell, onfocus: tell, onpointerleave: back, onblur: back },
+        ...{ class: classes.filter(Boolean).join(" "), onclick: () => this.#choose(edge) },
+        ...{ role: "img", "aria-label": edgeText(edge).replace("→", "to") },
+        ...{ onpointerenter: () => this.#tell(edge), onpointerleave: () => this.#tell() },
       },
       svg("path", { d, class: "reach" }),
       svg("path", { d, "stroke-width": (1 + 7 * Math.min(1, Math.abs(share))).toFixed(1) }),
@@ -141,19 +137,6 @@ export class Wiring {
   // What an edge says; without one, the chosen edge at this step.
   #tell(edge = this.edges.find((each) => sameEdge(each, this.chosen)) ?? this.chosen?.with(5, null)) {
     this.readout.textContent = edge ? edgeText(edge) : "Hover over an edge, or select one with its heads.";
-  }
-
-  #key(event) {
-    const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Enter: 0, " ": 0 }[event.key];
-    if (by === undefined || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    if (!by) return this.#choose(this.drawn[this.at]);
-    const edge = (i) => this.chart.querySelector(`[data-edge="${i}"]`);
-    edge(this.at).tabIndex = -1;
-    this.at = Math.min(this.drawn.length - 1, Math.max(0, this.at + by));
-    edge(this.at).tabIndex = 0;
-    edge(this.at).focus();
   }
 }
 

@@ -4,7 +4,6 @@
 
 import { weightText } from "./broken.js";
 import { el, formatNumber, spokenToken, svg, tokenLabel } from "./dom.js";
-import { WeightTable } from "./table.js";
 import { TokenText, placeAt } from "./text.js";
 
 const MOST_LINES = 24; // in each direction; more would clutter the text
@@ -25,10 +24,9 @@ export class Words {
       onfocusin: (event) => this.#focus(event),
       onfocusout: () => this.#leave(),
     });
-    this.table = new WeightTable();
     this.lists = el("div", { class: "lists" });
     this.page = el("div", { class: "page" }, el("div", { class: "sheet" }, this.lines, this.text.node));
-    this.node = el("div", { class: "words" }, this.page, this.lists, this.table.node);
+    this.node = el("div", { class: "words" }, this.page, this.lists);
   }
 
   // cell: the one that is marked in the map, or null.
@@ -43,7 +41,6 @@ export class Words {
       span.classList.toggle("key", i === marked);
     });
     this.text.mark(focus, 0);
-    this.table.show(maps, layer, head, focus, weights);
     this.shown = { weights, focus, maps };
     this.#reveal(this.text.spans[focus]);
     this.#list();

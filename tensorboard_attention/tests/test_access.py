@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright import sync_api
 
-from tensorboard_attention.tests.conftest import Tab, causal_maps, shown_byte
+from tensorboard_attention.tests.conftest import Tab
 
 pytestmark = pytest.mark.long
 
@@ -33,19 +33,6 @@ def test_tokens_are_reached_and_read_without_a_mouse(
     keyboard.press(",")  # at another step, it is still chosen and focused
     tab.shown(["trained", "attention", 3])
     sync_api.expect(text.locator("[data-place='22']")).to_be_focused()
-    table = tab.root.get_by_role("table")
-    sync_api.expect(table.locator("caption")).to_have_text(
-        "Layer 1, head 1: weights of token 22, w22"
-    )
-    weights = shown_byte(causal_maps(3)[1][0, 1].numpy())
-    rows = table.locator("tbody tr")
-    assert rows.count() == 24
-    for place in (0, 7, 22):
-        cells = rows.nth(place).locator("td").all_inner_texts()
-        assert cells[:2] == [f"{place}", f"w{place}"]
-        assert float(cells[2]) == pytest.approx(weights[22, place], abs=6e-4)
-    later = rows.nth(23).locator("td").all_inner_texts()
-    assert later[2] == "\u2013" and float(later[3]) == pytest.approx(weights[23, 22], abs=6e-4)
     curve = tab.root.get_by_role("img", name=re.compile("^entropy over steps, from .* at step 3$"))
     sync_api.expect(curve).to_have_count(1)
 

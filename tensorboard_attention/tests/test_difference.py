@@ -1,10 +1,9 @@
-"""Comparing in the Attention tab: differences, and steps that move together."""
+"""Comparing in the Attention tab: their difference."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,28 +46,3 @@ def test_the_difference_of_two_views(logs: Path, open_tab: Callable[..., Tab]) -
     assert "more in step 0" in panel.locator(".more").inner_text()
     tab.page.keyboard.press("d")
     sync_api.expect(panel).to_be_hidden()
-
-
-def test_both_views_move_together(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    log(logs / "many", *range(0, 50, 10))
-    tab = open_tab(run="many", step=20, run2="many", step2=10)
-    views = lambda one, two: tab.shown(["many", "probe", one], ["many", "probe", two])  # noqa: E731
-    slider, other = tab["input[type=range] >> nth=0"], tab["input[type=range] >> nth=1"]
-    slider.fill("3")
-    views(30, 10)
-    tab["label:has-text('Move both')"].click()
-    slider.fill("4")
-    views(40, 20)
-    slider.fill("0")  # 20 before the first step there is none
-    views(0, 0)
-    slider.fill("3")
-    views(30, 10)
-    other.fill("2")
-    views(40, 20)
-    tab.page.wait_for_url(re.compile("step=last.*step2=20&.*together=1"))
-    tab.page.reload()
-    views(40, 20)
-    assert tab["label:has-text('Move both') input"].is_checked()
-    tab["label:has-text('Move both')"].click()
-    other.fill("0")
-    views(40, 0)

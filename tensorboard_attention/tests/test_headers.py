@@ -123,8 +123,10 @@ def test_scores_are_found_by_name(tmp_path: Path) -> None:
         ([1], {"b": [[6]], "a": [[7]]}),
         ([2], {"b": [[8, 9]], "a": [[10, 11]]}),
     ]
-    older = {key: HEADER[key] for key in HEADER if key not in ("sentences", "roles")}
-    headers = [older | {"heads": heads, "scores": found} for heads, found in scores]
+    said = {n: {"sentences": [[["", None, 0]] * n], "roles": [[["", ""]] * n]} for n in (1, 2)}
+    headers = [
+        HEADER | said[heads[0]] | {"heads": heads, "scores": found} for heads, found in scores
+    ]
     write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
     index = Index(str(tmp_path))
     index.refresh()

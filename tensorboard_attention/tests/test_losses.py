@@ -117,10 +117,10 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[...,
         " one.style.getPropertyValue('--loss')])"
     )
     assert seen == [
-        ["9.50 bits, floor 1.00", False, "100.0%"],
-        ["8.00 bits, floor 0.00", True, "100.0%"],
-        ["4.00 bits, floor 2.00", True, "25.0%"],
-        ["7.00 bits, floor 3.00", False, "50.0%"],
+        ["token 0: 9.50 bits, floor 1.00", False, "100.0%"],
+        ["token 1: 8.00 bits, floor 0.00", True, "100.0%"],
+        ["token 2: 4.00 bits, floor 2.00", True, "25.0%"],
+        ["token 3: 7.00 bits, floor 3.00", False, "50.0%"],
     ]
     tab[".picker select >> nth=0"].select_option("trained")
     sync_api.expect(cells).to_have_count(0)

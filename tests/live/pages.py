@@ -7,11 +7,15 @@ import json
 import re
 import struct
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from playwright import sync_api
+
+from model import GPT
 
 BARS = ".next .bars li"
 
@@ -38,6 +42,26 @@ def weights_in(page: Path, place: int) -> dict[str, np.ndarray]:
         at += size
     assert at == count
     return found
+
+
+def rounded(tensors: Mapping[str, np.ndarray], weights: str) -> dict[str, np.ndarray]:
+    """The float32 values that the page reads from `pack(tensors, weights)`."""
+
+    def value(tensor: np.ndarray) -> np.ndarray:
+        if weights == "int8" and tensor.ndim > 1:
+            scales = np.abs(tensor).max(1, keepdims=True) / np.float32(127)
+            whole = np.divide(tensor, scales, out=np.zeros_like(tensor), where=scales > 0)
+            return np.rint(whole).clip(-127, 127).astype(np.int8) * scales
+        kind = np.float16 if weights == "float16" else np.float32
+        return tensor.astype(kind).astype(np.float32)
+
+    return {name: value(tensor) for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def replace_values(model: GPT, values: Mapping[str, np.ndarray]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(torch.from_numpy(values[name]))
 
 
 class Live:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from live.pack import BYTES, pack, rounded
+from live.pack import BYTES, pack
 from tests.live.conftest import Call
+from tests.live.pages import rounded
 
 READ = """async ({ unpack }, { data, text }) => {
     const tensors = await unpack(data, text);

@@ -12,7 +12,7 @@ from tokenizers import normalizers
 
 from common.errors import UserError
 from configs.schema import preset
-from live.models import initial_model, replace_values, values_of
+from live.models import initial_model, values_of
 from live.pack import MAX_BYTES, check_size, pack
 from live.page import describe, is_possible, live_page
 from live.texts import first_prompt, spare_corpus
@@ -21,7 +21,7 @@ from tensorboard_attention.tests.conftest import HOSTILE
 from tests.conftest import TINY, small_config, succeed
 from tests.data.strings import trained
 from tests.exchange.fast import imported
-from tests.live.pages import Live, data_in
+from tests.live.pages import Live, data_in, replace_values
 
 TRIES = """async () => {
     const tried = {};

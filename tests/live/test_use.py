@@ -52,7 +52,7 @@ def test_the_first_view_shows_what_to_do(live: Live) -> None:
     assert live["textarea"].input_value() and len(live.losses()) > 3
     assert live[BARS].count() == 10 and live[".head[aria-pressed=true]"].count() == 1
     assert live[".sentence"].inner_text()
-    assert live["h1"].inner_text() and live["footer table"].inner_text()
+    assert live["h1"].inner_text() and "glassgpt" in live["footer"].inner_text()
 
 
 def test_typing_changes_everything(live: Live, tiny_run: Path) -> None:
@@ -133,13 +133,6 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     text = live[".next .sum"].inner_text()
     assert f"{before:.3f} → " in text and "since parts are off" in text
     assert live[".track .was"].count() == len(found) <= 11
-    most = max(expected(tiny_run, TEXT)[1])
-    assert re.search(rf"{re.escape(text)}\. .* {100 * most:.1f}% → ", live[".effect"].inner_text())
-    told = live[".switches .spoken"].text_content()
-    assert told == live[".effect"].inner_text()
-    live.type(f"{TEXT} a")
-    assert live[".effect"].inner_text() != told == live[".switches .spoken"].text_content()
-    live.type(TEXT)
     assert "off" in live[".grid .head >> nth=1"].inner_text()
     assert live[".offlist li"].all_inner_texts() == ["L0H1 ✕"]
     live[".views select"].select_option("change")
@@ -152,8 +145,6 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     live["button:has-text('All on')"].click()
     live.settled()
     assert live.mean_loss() == before and live[".offlist"].is_hidden()
-    assert live[".effect"].inner_text() == ""
-    assert live[".switches .spoken"].text_content() == live[".next .sum"].inner_text()
     assert live[".difference canvas"].is_hidden()
     live.page.keyboard.press("x")
     live.settled()

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from live.models import replace_values, values_of
+from live.models import values_of
 from live.pack import pack
 from live.page import describe
 from model import GPT
 from observe import live
 from observe.live import LiveWeights
 from tests.conftest import small_config
+from tests.live.pages import replace_values
 from tests.observe.conftest import run_context, trainer_at
 
 
