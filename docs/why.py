@@ -185,7 +185,7 @@ def when(opened: OpenRun, head: Head) -> None:
         reached = ", ".join(str(logged.steps[place]) for place in places)
         print(f"  its score copy reaches 10%, 50%, 90% of its last {scores[-1]:.2f} at {reached}")
     lines = map(json.loads, (opened.run.path / "metrics.jsonl").read_text().splitlines())
-    tag = "excess/names again"
+    tag = "roles/names again"
     excess = {line["step"]: line[tag] for line in lines if tag in line}
     shown = [step for step in excess if step in (100, 200, 300, 400, 600, 1000, max(excess))]
     learned = ", ".join(f"{excess[step]:.1f} at {step}" for step in shown)

@@ -35,7 +35,7 @@ def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
     summary.json says, such as "val_bpb" and "seconds"; and
 
         curve      the evaluations: "step", "val_loss", "val_bpb", "seconds" of training until then,
-                   and what was logged with them, such as "excess/song"
+                   and what was logged with them, such as "roles/song"
         induction  if its maps were logged, the head that continues repeats best at the end: "head",
                    its "score", and the logged steps between which a head first had a score of half,
                    "after" and "by"; None if none has

@@ -21,7 +21,7 @@ from data.tokenizer import Tokenizer
 from model import GPT, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads, token_label
-from observe.heads import HeadScores, curves, maps_of
+from observe.heads import HeadScores, maps_of
 from tensorboard_attention import add_attention
 from training.callback import Callback
 
@@ -105,8 +105,6 @@ class AttentionMaps(Callback):
         step, last = trainer.state.step, trainer.config.max_steps
         if self.config.has_maps(step, last):
             scores = self.scores.measure(self.config.has_importance(step, last))
-            for tag, value in curves(scores).items():
-                self.probe.writer.add_scalar(tag, value, step)
             measured, wiring = self.scores.measured, self.scores.wiring()
             counts = self.scores.counts
             maps = self.probe.log(step, scores, measured, last, wiring, counts)
@@ -192,8 +190,8 @@ class Probe:
         return maps
 
     def draw(self, maps: Sequence[Maps], step: int) -> None:
-        """Log the images of the first tokens under `<tag>/layer <n>`."""
+        """Log the images of the first tokens under `maps/layer <n>`."""
         n = len(self.labels)
         for layer, (weights,) in enumerate(maps):
             image = draw_heads(self.labels, weights[:, :n, :n].numpy())
-            self.writer.add_image(f"{self.tag}/layer {layer}", image, step, dataformats="HWC")
+            self.writer.add_image(f"maps/layer {layer}", image, step, dataformats="HWC")

@@ -1,8 +1,7 @@
 """The scores of every head, logged repeatedly while the heads form.
 
 Promises: each score of `tensorboard_attention.scores` is measured on texts for which it is
-meaningful, the same ones at every step, and logged as one scalar per layer, that of its largest
-head. The Attention tab has the curves of all heads.
+meaningful, the same ones at every step. The Attention tab has the curves of all heads.
 """
 
 from __future__ import annotations
@@ -137,17 +136,6 @@ class HeadScores:
         if self.wired is None:
             return None
         return wiring_matrices(self.model, self.wired.tokens, self.wired.queries)
-
-
-def curves(scores: Mapping[str, Float[np.ndarray, "layer head"]]) -> dict[str, float]:
-    """By tag, the score of the largest head of each layer."""
-    # Names that sort after those of the loss, with which TensorBoard's first page then begins.
-    return {
-        f"score {name}/layer {layer}, largest head": float(np.nanmax(heads))
-        for name, values in scores.items()
-        for layer, heads in enumerate(values)
-        if np.isfinite(heads).any()
-    }
 
 
 def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:

@@ -12,25 +12,26 @@ from observe.context import RunContext
 if TYPE_CHECKING:
     from training.callback import Summary
 
-# Names, or their beginnings, of what is trained and how; no paths, and nothing of what is saved,
-# measured or shown. The tab shows the first five at first.
-NAMES = (
-    *("optimizer.lr", "model.n_layers", "model.d_model", "data.name", "seed"),
-    *("model.", "tokenizer.", "optimizer.", "data.n_bytes", "trainer.max_steps"),
-    *("trainer.batch_size", "trainer.grad_accumulation", "trainer.max_grad_norm"),
-    *("trainer.precision", "trainer.compile"),
+# Beginnings of names of what is trained and how; no paths, and nothing of what is saved, measured
+# or shown.
+TRAINED = (
+    *("seed", "model.", "tokenizer.", "optimizer.", "data.name", "data.n_bytes"),
+    *("trainer.max_steps", "trainer.batch_size", "trainer.grad_accumulation"),
+    *("trainer.max_grad_norm", "trainer.precision", "trainer.compile"),
 )
+# Shown of every run, after what the command line sets. More columns would hide the result.
+ALWAYS = ("data.name", "seed")
 
 
 def hyperparameters(context: RunContext) -> dict[str, int | float | str]:
-    """Settings by their full names: first those that the command line sets, then by NAMES. Derived
-    sizes of the model are in the place of nulls."""
+    """Settings by their full names: those that the command line sets, and those that are shown of
+    every run. Derived sizes of the model are in the place of nulls."""
     settings = flat({**asdict(context.config), "model": asdict(context.model.config)})
     names = [
         name
-        for beginning in (*sorted(context.varied), *NAMES)
+        for beginning in (*sorted(context.varied), *ALWAYS)
         for name in settings
-        if name.startswith(beginning) and name.startswith(NAMES)
+        if name.startswith(beginning) and name.startswith(TRAINED)
     ]
     return {name: _value(settings[name]) for name in names if settings[name] is not None}
 
@@ -39,10 +40,7 @@ def result(summary: Summary) -> dict[str, float]:
     """The metrics of a finished run by tag."""
     found = {
         "result/bpb": summary.val_bpb,
-        "result/loss": summary.val_loss,
-        "result/parameters": summary.parameters,
         "result/seconds": summary.seconds,
-        "result/tokens_per_second": summary.tokens_per_second,
     }
     if summary.floor_bpb:
         found["result/percent_above_floor"] = 100 * (summary.val_bpb / summary.floor_bpb - 1)

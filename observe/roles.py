@@ -75,7 +75,7 @@ def scored_texts(context: RunContext) -> ScoredTexts:
     tales = tale_roles(context.corpus, context.dataset.tokenizer, count, length)
     if tales is None:
         return _other_texts(context, count)
-    groups = {f"excess/{name}": tales.roles == index for index, name in enumerate(ROLES)}
+    groups = {f"roles/{name}": tales.roles == index for index, name in enumerate(ROLES)}
     return ScoredTexts(tales.inputs, tales.targets, groups, tales.floor, len(tales.inputs))
 
 

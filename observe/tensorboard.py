@@ -26,14 +26,11 @@ if TYPE_CHECKING:
 WIDTH = 100  # characters of a line of text
 MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long for more
 
-# TensorBoard draws one chart per tag, sorted by name, and opens the first two groups of its first
-# page: those of the loss. Its Custom Scalars tab combines the tags that begin with these. It draws
-# the charts of runs with other layouts again.
+# TensorBoard draws one chart per tag, sorted by name, and opens the first groups of its first page:
+# all others are named so that they come after that of the loss. Its Custom Scalars tab combines the
+# tags that begin with these. It draws the charts of runs with other layouts again.
 LAYOUT = {
-    "Loss": {
-        "bits per byte, and the floor": ["Multiline", ["loss_bpb/train", "loss_bpb/val"]],
-        "nats per token": ["Multiline", ["loss/train", "loss/val"]],
-    }
+    "Loss": {"bits per byte": ["Multiline", ["loss/train", "loss/val", "loss/floor"]]},
 }
 
 
@@ -96,21 +93,20 @@ class TensorBoard(Callback):
 
 
 def step_scalars(metrics: StepMetrics) -> dict[str, float]:
-    """What was measured of a step, by tag."""
+    """What was measured of a step, by tag; losses in bits per byte."""
     return {
-        "loss/train": metrics.train_loss,
-        "loss_bpb/train": metrics.train_bpb,
-        "optimizer/lr": metrics.lr,
-        "optimizer/grad_norm": metrics.grad_norm,
-        "speed/tokens_per_second": metrics.tokens_per_second,
+        "loss/train": metrics.train_bpb,
+        "loss/learning_rate": metrics.lr,
+        "training/grad_norm": metrics.grad_norm,
+        "training/tokens_per_second": metrics.tokens_per_second,
     }
 
 
 def eval_scalars(measured: Measured, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
     """What was measured in an evaluation, by tag."""
-    scalars = {"loss/val": metrics.val_loss, "loss_bpb/val": metrics.val_bpb}
+    scalars = {"loss/val": metrics.val_bpb}
     if metrics.floor_bpb is not None:
-        scalars["loss_bpb/val_floor"] = metrics.floor_bpb
+        scalars["loss/floor"] = metrics.floor_bpb
     return {**scalars, **measured.losses(trainer.state.step)}
 
 

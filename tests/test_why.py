@@ -85,7 +85,7 @@ def test_the_script_answers_for_a_run(
     why["main"]([tiny_run])
     said = capsys.readouterr().out
     assert "a name that occurs again costs" in said and "its queries read" in said
-    assert "excess/names again, in bits per tale: " in said
+    assert "roles/names again, in bits per tale: " in said
 
 
 def test_a_run_trained_again_is_the_run(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ export class Learned {
   }
 }
 
-// excess/song: song; target position/0 to 15: position: 0 to 15
+// roles/song: song; target position/0 to 15: position: 0 to 15
 function nameOf(group) {
-  return group.replace(/^(excess\/|target )/, "").replace("/", ": ");
+  return group.replace(/^(roles\/|target )/, "").replace("/", ": ");
 }

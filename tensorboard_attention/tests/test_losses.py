@@ -18,18 +18,18 @@ LOSSES: dict[str, Any] = {
     "unit": "bits per tale above the floor",
     "texts": [["Ida", " sang", HOSTILE], [" Tom"]],
     "groups": {
-        "excess/names again": [[0], [0]],
-        "excess/song": [[1, 2], []],
-        "excess/objects again": [[], []],  # nothing of them was logged
+        "roles/names again": [[0], [0]],
+        "roles/song": [[1, 2], []],
+        "roles/objects again": [[], []],  # nothing of them was logged
     },
     "floor": [[1.0, 0.0, 2.0], [3.0]],
     "steps": {
         "100": {
-            "values": {"excess/names again": 20.0, "excess/song": 4.0},
+            "values": {"roles/names again": 20.0, "roles/song": 4.0},
             "bits": [[9.0, 8.0, 2.0], [3.5]],
         },
         "20": {
-            "values": {"excess/names again": 30.0, "excess/song": 8},
+            "values": {"roles/names again": 30.0, "roles/song": 8},
             "bits": [[9.5, 8.0, 4.0], [7.0]],
         },
     },
@@ -63,7 +63,7 @@ def test_a_file_in_the_format_is_read(tmp_path: Path) -> None:
     [
         [],
         changed("texts", 0, 0, to=3),
-        changed("groups", "excess/song", to=[[1, 3], []]),
+        changed("groups", "roles/song", to=[[1, 3], []]),
         changed("steps", "20", "bits", to=[[1.0], [1.0]]),
         changed("steps", "20", "bits", 1, 0, to=float("nan")),
     ],

@@ -52,8 +52,8 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(tmp_pat
     events = EventAccumulator(str(tmp_path)).Reload()
     logged = {event.step for event in events.Tensors("attention")}
     assert logged == {0, 2, 4, 6}
-    tags = [tag for tag in events.Tags()["images"] if tag.startswith("attention")]
-    assert tags == ["attention/layer 0", "attention/layer 1"]
+    tags = events.Tags()["images"]
+    assert tags == ["maps/layer 0", "maps/layer 1"]
     assert [[event.step for event in events.Images(tag)] for tag in tags] == [[0, 6]] * 2
     assert len(maps.probe.labels) == MAX_IMAGE_TOKENS
 

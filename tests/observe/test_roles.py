@@ -45,7 +45,7 @@ def tales_context(folder: Path, context_length: int) -> RunContext:
 def test_the_roles_add_up_to_the_distance_from_the_floor(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 2000)
     found = Measured(context).losses(0)
-    assert found.keys() == {f"excess/{name}" for name in ROLES}
+    assert found.keys() == {f"roles/{name}" for name in ROLES}
     distances = []
     for _, tale in zip(range(N_TALES), TALES.tales("val"), strict=False):
         text = torch.tensor([*f"\n\n{tale.text}\n\n".encode()])[None]
@@ -63,7 +63,7 @@ def test_only_what_fits_the_context_is_scored(tmp_path: Path) -> None:
     assert context.model.training and bits.shape == (N_TALES, 50)
     assert texts.floor is not None
     found = texts.by_group(bits)
-    assert "excess/song" not in found and found.keys() < {f"excess/{name}" for name in ROLES}
+    assert "roles/song" not in found and found.keys() < {f"roles/{name}" for name in ROLES}
     total = sum(found.values())
     assert total == pytest.approx((bits - texts.floor).sum() / N_TALES, rel=1e-9)
 

@@ -47,7 +47,7 @@ def test_a_run_and_its_continuation_are_one_run_with_the_values_of_tensorboard(
     assert {path.name for path in tmp_path.iterdir()} == {"runs", ".cache", "wandb"}
     events = EventAccumulator(str(tmp_path / "runs/one")).Reload()
     tags, found = events.Tags()["scalars"], rows(tmp_path)
-    assert {"loss/train", "loss_bpb/val", "result/bpb"} <= {*tags}
+    assert {"loss/train", "loss/val", "result/bpb"} <= {*tags}
     for tag in tags:
         expected = [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
         assert values(found, tag) == expected, tag
