@@ -53,14 +53,6 @@ export class Author {
     return this.app.set({ text, ids, place: null });
   }
 
-  // Writes on after the same text with the next seed.
-  async another() {
-    const { sampling } = this.app.state;
-    await this.undo();
-    await this.app.set({ sampling: { ...sampling, seed: sampling.seed + 1 } });
-    return this.write();
-  }
-
   // What was written until now stays.
   stop() {
     if (this.busy) this.app.study.stop();

@@ -71,7 +71,6 @@ function textParts(app) {
       start: () => author.toggle(),
       stop: () => author.toggle(),
       undo: () => author.undo(),
-      another: () => author.another(),
       change: (sampling) => app.set({ sampling }),
     }),
     seen: el("p", { class: "note small" }),

@@ -13,16 +13,13 @@ const SETTINGS = {
 };
 
 export class Writing {
-  // start(), stop(): write on, or stop. undo(), another(): after it has written. change(sampling):
-  // other settings.
-  constructor({ start, stop, undo, another, change }) {
+  // start(), stop(): write on, or stop. undo(): after it has written. change(sampling): other
+  // settings.
+  constructor({ start, stop, undo, change }) {
     this.start = start;
     this.stop = stop;
     this.button = el("button", { type: "button", class: "write", onclick: () => this.toggle() });
-    this.after = [
-      el("button", { type: "button", onclick: another, title: "With the next seed" }, "Another"),
-      el("button", { type: "button", onclick: undo }, "Undo"),
-    ];
+    this.undo = el("button", { type: "button", onclick: undo }, "Undo");
     this.inputs = Object.fromEntries(
       Object.entries(SETTINGS).map(([name, [, title]]) => {
         const read = ({ target }) => {
@@ -41,7 +38,7 @@ export class Writing {
       "div",
       { class: "line centred" },
       this.button,
-      ...this.after,
+      this.undo,
       this.spoken,
       el(
         "details",
@@ -64,7 +61,7 @@ export class Writing {
   // hasWritten: whether there is something to undo.
   show(sampling, busy, hasWritten) {
     this.busy = busy;
-    for (const button of this.after) button.hidden = !hasWritten;
+    this.undo.hidden = !hasWritten;
     this.button.textContent = busy ? "❚❚ Stop" : "▶ Let it write";
     this.button.title = "Ctrl+Enter in the text";
     for (const [name, value] of Object.entries(sampling)) {
