@@ -63,6 +63,8 @@ class Terminal(Callback):
                 f"model of {model.n_parameters:,} parameters, {settings.optimizer.name}\n"
                 f"{trainer.ranks.device.type}, {trainer.precision.name}: {trainer.precision.reason}"
             )
+            if trainer.config.compile:
+                self.console.print("compiling the model: the first step takes longer")
         if self.watch:
             self.console.print(f"To watch: {self.watch}")
         if not self.context.is_in_sweep:
@@ -72,8 +74,8 @@ class Terminal(Callback):
             self.bar.start()
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        loss, bpb, speed = metrics.train_loss, metrics.train_bpb, metrics.tokens_per_second
-        self.shown = f"loss {loss:.3f}  {bpb:.3f} bpb  {speed:,.0f} tokens/s"
+        loss, speed = metrics.train_bpb, metrics.tokens_per_second
+        self.shown = f"loss {loss:.3f} bits per byte  {speed:,.0f} tokens/s"
 
     def on_step(self, trainer: Trainer) -> None:
         is_measured = trainer.is_due(trainer.config.log_every)
@@ -113,9 +115,8 @@ class Terminal(Callback):
         if self.context.is_in_sweep:
             return
         self.console.print(
-            f"step {trainer.state.step}/{self.max_steps}  validation: {metrics.val_loss:.3f} nats "
-            f"per token, {against_floor(metrics.val_bpb, metrics.floor_bpb)} "
-            f"({metrics.val_tokens:,} tokens)"
+            f"step {trainer.state.step}/{self.max_steps}  validation: "
+            f"{against_floor(metrics.val_bpb, metrics.floor_bpb)}"
         )
 
     def on_end(self, trainer: Trainer) -> None:
