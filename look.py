@@ -34,7 +34,7 @@ from configs.cli import run_script
 from data.corpora import load_dataset
 from data.corpus import Corpus
 from inference.corpus import corpus_of
-from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
+from inference.opening import EVIDENCE, STARTS, OpenRun, each_checkpoint, open_run
 from inference.results import open_log
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
@@ -43,6 +43,7 @@ from live.texts import first_prompt, name_groups, reference_text, spare_corpus
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
+from observe.evidence import measure_evidence, validation_windows, write_evidence
 from observe.tensorboard import open_events
 from tensorboard_attention import encode, page
 from training.device import choose_device
@@ -65,6 +66,7 @@ class LookConfig:
     html: str | None
     weights: str | None
     checkpoints: str | None
+    evidence: bool
     cache_dir: str
     device: str
 
@@ -72,10 +74,10 @@ class LookConfig:
         check_folder("cache_dir", self.cache_dir)
         if self.text == "":
             raise ValueError("text: is empty; give the text to look at")
-        if self.text is None and self.html is None:
+        if self.text is None and self.html is None and not self.evidence:
             raise ValueError(
-                "text: is missing; give the text to look at, or html=FILE for a page in which the "
-                "model runs"
+                "text: is missing; give the text to look at, html=FILE for a page in which the "
+                "model runs, or evidence=true"
             )
         check_choice("start", self.start, STARTS)
         check_choice("steps", self.steps, ("last", "all"))
@@ -104,6 +106,10 @@ def main(values: Values) -> None:
     config = build(LookConfig, values)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
     page_file = None if config.html is None else new_page(config.html, opened)
+    if config.evidence:
+        write_evidence_of(opened, config)
+        if config.text is None and config.html is None:
+            return
     if config.is_live:
         assert page_file
         write_live_page(page_file, opened, config)
@@ -149,6 +155,21 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
             f"html: {file} cannot be written ({error.strerror}); give another file"
         ) from error
     print(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB): open it in a browser, and type")
+
+
+def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
+    """Measure what heads and neurons do over the validation split, and print the roles of heads."""
+    data = corpus_of(opened.run)
+    if data is None:
+        raise UserError("evidence: the run has no text of its own to measure on; leave it out")
+    _, dataset = load_dataset(data, opened.tokenizer, config.cache_dir, 1, ("val",), trusted=False)
+    opened.run.check_tokens(dataset.sha256, "run")
+    windows = validation_windows(opened.model, dataset, opened.tokenizer.document_end)
+    found = measure_evidence(opened.model, opened.tokenizer, windows, opened.step)
+    write_evidence(opened.run.path, found)
+    for name, head in found["heads"].items():
+        print(printable(f"{name}  {head['role'][0]:24} {head['says']}"))
+    print(f"Wrote {opened.run.path / EVIDENCE}, over {found['n_tokens']:,} tokens")
 
 
 def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from common.errors import UserError, check_choice
+from common.errors import UserError, as_argument, check_choice
+from common.files import read_json
 from common.settings import build
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
@@ -27,6 +28,7 @@ from training.stored import read_settings
 from training.weights import load_model
 
 Config = TypeVar("Config")
+EVIDENCE, MAX_EVIDENCE = "evidence.json", 1 << 28  # its name, and bytes
 STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
 
 
@@ -96,6 +98,17 @@ class OpenRun:
             [steps.weights[0] for steps in layers],
             [steps.context[0] for steps in layers],
         )
+
+    def evidence(self) -> dict[str, Any]:
+        """What every head and neuron does over the validation split: the content of evidence.json,
+        which observe/evidence.py describes. Raises UserError if the run has none."""
+        try:
+            return dict(read_json(self.run.path / EVIDENCE, MAX_EVIDENCE))
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(
+                f"run: {self.run.path} has no {EVIDENCE} ({error}); write it with "
+                f"python look.py run={as_argument(str(self.run.path))} evidence=true"
+            ) from error
 
     def sample(
         self,

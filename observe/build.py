@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
+from observe.evidence import EvidenceFile
 from observe.histograms import Histograms, HistogramsConfig
 from observe.live import LiveWeights
 from observe.losses_file import LossesFile
@@ -54,6 +55,7 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         writer = open_events(context.folder, purge_step=first_step + 1 if first_step else 0)
         if config.attention.is_on:
             yield AttentionMaps(config.attention, context, writer)
+            yield EvidenceFile(context)
             if context.has_page and config.live:
                 yield LiveWeights(context)
         yield LossesFile(context, measured)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -53,23 +54,25 @@ def importance(model: GPT, batch: Batch) -> dict[str, Float[np.ndarray, "layer h
     """The scores that need losses: the loss of the model with the output of each head alone
     replaced by its mean over the batch, compared with the loss of the model."""
     with eval_mode(model):
-        without, loss = losses(model, batch)
+        without, loss = (found.sum(-1) for found in token_losses(model, batch))
     found = measure("losses", list(without), loss, (batch[1] != UNSCORED).sum(1).numpy())
     return {name: np.stack(values) for name, values in found.items()}
 
 
 @torch.no_grad()
-def losses(
+def token_losses(
     model: GPT, batch: Batch
-) -> tuple[Float[np.ndarray, "layer head batch"], Float[np.ndarray, " batch"]]:
-    """The losses in nats without each head, summed over the tokens of each sequence, and those of
-    the model."""
+) -> tuple[Float[np.ndarray, "layer head batch query"], Float[np.ndarray, "batch query"]]:
+    """The loss of every target in nats without each head, and that of the model; 0 for targets that
+    are not scored."""
     device = next(model.parameters()).device
     inputs, targets = (tensor.to(device) for tensor in batch)
 
-    def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, " batch"]:
-        pairs = zip(model.final_norm(x).split(1), targets.split(1), strict=True)
-        return torch.stack([model.loss(inputs, y, "sum") for inputs, y in pairs])
+    def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, "batch query"]:
+        rows = zip(model.final_norm(x), targets, strict=True)  # a vocabulary may be large
+        return torch.stack(
+            [F.cross_entropy(model.logits(row).float(), y, reduction="none") for row, y in rows]
+        )
 
     def apply(
         block: nn.Module, streams: Float[Tensor, "copy batch query d_model"]
@@ -86,5 +89,5 @@ def losses(
         streams = torch.cat(after)
     # One transfer for all: each waits for a GPU.
     intact, *without = torch.stack([*map(loss, streams)]).double().cpu().numpy()
-    shape = (model.config.n_layers, model.config.n_heads, len(inputs))
+    shape = (model.config.n_layers, model.config.n_heads, *inputs.shape)
     return np.reshape(without, shape), intact

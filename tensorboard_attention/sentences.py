@@ -74,7 +74,7 @@ def describe(
         }
         measured = dict.fromkeys(scores, THIS_TEXT)
     here = [measured.get(rule.score) == THIS_TEXT for rule in patterns.rules]
-    chance = np.where(here, _chance(patterns), 0)
+    chance = np.where(here, _chance(patterns), 0)[:, None]
     places = _places(patterns, tokens, key_tokens)
     found: list[list[list[Any]]] = []
     roles: list[list[list[str]]] = []
@@ -82,7 +82,7 @@ def describe(
     for layer, weights in enumerate(maps):
         missing = [np.full(weights.shape[1], np.nan)] * len(maps)
         values = np.stack([scores.get(rule.score, missing)[layer] for rule in patterns.rules])
-        rules, interest = _choose(patterns.rules, values, chance)
+        rules, interest = choose(patterns.rules, values, chance)
         texts = _texts(weights, patterns, rules, values, measured)
         examples = _examples(weights[0], rules, places)
         found.append([])
@@ -97,7 +97,7 @@ def describe(
             elif prefix is None or weight < EXAMPLE:
                 found[-1].append([text, None, shown])
             else:
-                query, key = _label(tokens[pair[0]]), _label((key_tokens or tokens)[pair[1]])
+                query, key = label(tokens[pair[0]]), label((key_tokens or tokens)[pair[1]])
                 text += f" ({prefix}from '{query}' to '{key}'{also})"
                 found[-1].append([text, pair, shown])
     return Described(found, roles, _overview(patterns.rules, chosen))
@@ -165,26 +165,25 @@ def _texts(
         else:
             named = patterns.rules[rule]
             value, where = values[rule, head], measured.get(named.score, THIS_TEXT)
-            degree = "Mostly " if value >= MOSTLY else "Partly " if value < PARTLY else ""
-            text = f"{degree}{named.phrase}: {value:.2f} of its attention{named.counted}"
-            text = text[0].upper() + text[1:]
+            text = claim(named, value)
             given = where != THIS_TEXT
             role = [f"{named.role} {100 * value:.0f}%", named.score]
             found.append((text + f", on {where}" * given, "here " * given, named.also, role))
     return found
 
 
-def _choose(
+def choose(
     rules: Sequence[Rule], values: np.ndarray, chance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each head the number of its rule, -1 for none, and the interest of that. Of the rules
     whose share, beyond that of even attention, is close to the largest, it is the one with the
     largest interest.
 
-    values: shape (rule, head), NaN if not measured. chance: the values of even attention.
+    values: shape (rule, head), NaN if not measured. chance: the values of even attention, shape
+        (rule, 1) or (rule, head).
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        beyond = (values - chance[:, None]) / (1 - chance[:, None])
+        beyond = (values - chance) / (1 - chance)
         least = np.array([[rule.least] for rule in rules])
         beyond = np.where(np.isfinite(beyond) & (beyond >= least), beyond.clip(None, 1), 0)
     fits = np.where(beyond >= CLOSE * beyond.max(0), beyond, 0)
@@ -209,7 +208,14 @@ def _examples(
     return list(zip(pairs.tolist(), weights.tolist(), strict=True))
 
 
-def _label(token: str) -> str:
+def claim(rule: Rule, value: float, phrase: str = "") -> str:
+    """What a head does that has this share of the pattern, in the words of the rule or others."""
+    degree = "Mostly " if value >= MOSTLY else "Partly " if value < PARTLY else ""
+    text = f"{degree}{phrase or rule.phrase}: {value:.2f} of its attention{rule.counted}"
+    return text[0].upper() + text[1:]
+
+
+def label(token: str) -> str:
     """A token within a sentence, without the white space around it."""
     text = token.strip() or token
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:25])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from configs.schema import preset
 from model import GPT, ablate, explain_score, record_attention
-from observe.importance import losses
+from observe.importance import token_losses
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
 
@@ -217,7 +217,9 @@ def test_ranking_is_the_importance_of_heads(engine: Call, name: str) -> None:
     argument = {"packed": packed(model), "ids": ids, "by": "mean", "reference": ids[:-1]}
     found = engine(RANK, argument)
     tokens = torch.tensor([ids])
-    without, loss = losses(model, (tokens[:, :-1], tokens[:, 1:]))
+    without, loss = (
+        found.sum(-1) for found in token_losses(model, (tokens[:, :-1], tokens[:, 1:]))
+    )
     assert [(each["layer"], each["head"]) for each in found] == [*np.ndindex(without.shape[:2])]
     rises = np.array([each["rise"] for each in found])
     np.testing.assert_allclose(rises, (without - loss).ravel() / (len(ids) - 1), atol=1e-4)
