@@ -205,7 +205,7 @@ def load_text(opened: OpenRun, cache_dir: str) -> Corpus | None:
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     """Log the maps of a text, at the step of `opened` or at those of all checkpoints."""
     tokenizer, is_bare = opened.tokenizer, config.start == "text"
-    tokens = tokenizer.encode(text) if is_bare else tokenizer.encode_document(text)
+    tokens = opened.encode(text, config.start)
     if added := len(tokens) - len(tokenizer.encode(text)):
         mark = printable(repr(tokenizer.decode(tokens[:added])))
         print(f"Put {mark} in front, as in training; start=text leaves it out")

@@ -75,13 +75,17 @@ class OpenRun:
 
         Raises ValueError if there are none, or more than the context.
         """
-        check_choice("start", start, STARTS)
-        encode = self.tokenizer.encode_document if start == "document" else self.tokenizer.encode
-        ids = encode(text)
+        ids = self.encode(text, start)
         most = self.config.model.context_length
         if not 0 < len(ids) <= most:
             raise ValueError(f"text: has {len(ids)} tokens; give one of 1 to {most}")
         return torch.tensor(ids, device=next(self.model.parameters()).device)
+
+    def encode(self, text: str, start: str = "document") -> list[int]:
+        """The ids of a text of any length; see `tokens`."""
+        check_choice("start", start, STARTS)
+        encode = self.tokenizer.encode_document if start == "document" else self.tokenizer.encode
+        return encode(text)
 
     @torch.no_grad()
     def read(self, text: str, start: str = "document") -> Reading:

@@ -29,15 +29,19 @@ def look(run: OpenRun, text: str, live: bool = False, start: str = "document") -
 
     start: that of `OpenRun.read`; in the page a text always begins as in training.
 
-    Raises ValueError for a text without tokens or with more than the context, and with `live`
-    UserError for a model or a tokenizer that a page cannot have.
+    Raises ValueError for a text without tokens, and with `live` UserError for a model or a
+    tokenizer that a page cannot have.
     """
     return _live_page(run, text) if live else _maps(run, text, start)
 
 
 def _maps(opened: OpenRun, text: str, start: str) -> Viewer:
+    """The maps of the first tokens of `text` that fit the context."""
     model, tokenizer = opened.model, opened.tokenizer
-    tokens = opened.tokens(text, start)
+    ids = opened.encode(text, start)[: model.config.context_length]
+    if not ids:
+        raise ValueError("text: is empty; give the text to look at")
+    tokens = torch.tensor(ids, device=next(model.parameters()).device)
     with torch.no_grad(), record_attention(model) as maps:
         model.hidden(tokens[None])
     spelled = [tokenizer.decode_bytes([token]) for token in tokens.tolist()]

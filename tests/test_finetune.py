@@ -93,7 +93,7 @@ def test_finetuning_starts_from_the_base_and_ends_below_training_from_nothing(he
     found = re.search(r"val: ([\d.]+) nats per token", evaluated)
     assert found and start["step"] == 0
     assert start["val_loss"] == pytest.approx(float(found[1]), abs=6e-5)
-    assert f"step 0/100  validation: {start['val_loss']:.3f}" in output
+    assert f"step 0/100  validation: {start['val_bpb']:.4f}" in output
     assert same(weights(here / "fine", "step-000000"), weights(here / "runs/base"))
 
     succeed("train", *MODEL, "tokenizer=byte", *steps, "run_dir=nothing", cwd=here)

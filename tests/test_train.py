@@ -34,6 +34,7 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
     assert {path.name for path in tiny_run.iterdir() if "tfevents" not in path.name} == {
         "config.yaml",
         "code.json",
+        "evidence.json",
         "data.json",
         ".hydra",
         "train.log",
