@@ -128,7 +128,7 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.output = (
             nn.Linear(D_MODEL, D_MODEL, bias=False) for _ in range(4)
         )
-        # Large projections alone then cannot make attention sharp; only the gains can.
+        # Normed queries and keys keep the scores small; the gains decide how sharp attention is.
         self.query_norm, self.key_norm = (nn.RMSNorm(D_HEAD, eps=1e-5) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -149,7 +149,9 @@ class Attention(nn.Module):
 def rotate(x: Tensor) -> Tensor:
     """Turn pairs of components by angles that grow with the position, so that position enters the
     product of a query and a key only through their distance (Su et al. 2021)."""
-    frequency = 500 ** (-torch.arange(0, D_HEAD, 2) / D_HEAD)  # of the slowest, 50 degrees a window
+    frequency = 500 ** (
+        -torch.arange(0, D_HEAD, 2) / D_HEAD
+    )  # the slowest turns 50 degrees a window
     angle = torch.outer(torch.arange(x.shape[2]), frequency)  # (token, d_head / 2)
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), dim=-1)

@@ -34,12 +34,12 @@ PLACES = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to t
 class Settings(NamedTuple):
     """The settings of a run, as plain values and as checked dataclasses."""
 
-    values: Values  # what is stored: `config` before sizes that depend on others are computed
+    values: Values  # what is stored: as given, with null for sizes that follow from others
     config: TrainConfig
     resumed: Run | None = None  # the run to continue; None: a new one
     pretrained: Run | None = None  # the run whose weights a new one starts from
     is_auto: bool = False  # the same command has started the run that it continues
-    trusts_data: bool = True  # `data` comes from the command line, and not with a run
+    trusts_data: bool = True  # the user has named the data; a run of someone else may not
 
     @property
     def tokenizer(self) -> Tokenizer | TokenizerConfig:

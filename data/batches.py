@@ -24,7 +24,7 @@ class Batches:
 
     In each epoch, consecutive windows start at a random first token, so that over many epochs every
     token occurs at every position; up to two windows of tokens at the ends are left out. The order
-    takes 8 bytes a window. With `find_documents`, this is where windows are before they move.
+    takes 8 bytes a window.
 
     find_documents: gives the first token of every document in a stretch of tokens that begins with
         one (`data.tokens.document_starts`). A window then moves back to the newest document that

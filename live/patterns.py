@@ -7,10 +7,13 @@ from typing import Any
 from tensorboard_attention import scores
 from tensorboard_attention.sentences import BROKEN, ROLES, SPREAD, THIS_TEXT, UNKNOWN
 
+# The scores that the page measures.
+PAGE = {*(rule.score for rule in scores.RULES), "entropy", "mean distance"}
+
 
 def pattern_table() -> dict[str, Any]:
     """As plain values for JSON."""
-    shown = [score for score in scores.SCORES if score.needs not in ("losses", "random ids")]
+    shown = [score for score in scores.SCORES if score.name in PAGE]
     return {
         "rules": [{**rule._asdict(), "marks": vars(rule.marks)} for rule in scores.RULES],
         "meanings": {score.name: score.meaning for score in shown},

@@ -1,7 +1,7 @@
 """What a model is: its sizes and its design choices, checked when they are set.
 
-Promises: a `ModelConfig` that exists can be built. Its defaults are in configs/model/; those here
-are what models of other formats have.
+Promises: a `ModelConfig` that exists can be built. The defaults of a training are in
+configs/model/; those here are for models that were converted from other formats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dropout that is also fast on CPUs.
 
-Promises: PyTorch's dropout that is not in place. On CPUs, the dropped elements are others than
-PyTorch's, and the probability is rounded to a multiple of 1/65536.
+It has the distribution of PyTorch's dropout. On CPUs it draws other elements than PyTorch does, and
+rounds the probability to a multiple of 1/65536.
 """
 
 from __future__ import annotations

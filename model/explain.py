@@ -25,6 +25,7 @@ from model.recording import record_attention
 Parts = dict[str, Float[Tensor, "token d_model"]]
 Shares = dict[str, Float[Tensor, "way head"]]
 WAYS = ("query", "key", "value")
+KNOWN_NORMS = nn.RMSNorm, nn.LayerNorm
 
 
 @torch.no_grad()
@@ -76,9 +77,10 @@ def wiring(
     The shares of a head sum to 1 in each way; one below 0 works against the others.
 
     - query, key: of the preference sum_k (a_k - u_k) s_k, where s are the scaled scores of a query,
-      a its weights and u those of a query that attends evenly to all its keys. (No softmax depends
-      on sum_k u_k s_k. The preference is KL(a|u) + KL(u|a), so never below 0.) It is linear in what
-      wrote the query, and in what wrote the keys.
+      a its weights and u those of a query that attends evenly to all its keys. Subtracting
+      sum_k u_k s_k leaves out what changes no weight, since softmax ignores a constant. The
+      preference equals KL(a|u) + KL(u|a), so it is never below 0. It is linear in what wrote the
+      query, and in what wrote the keys.
     - value: of |o|^2, where o = sum_k a_k v_k is what the head gathers for a query: the parts of o
       along o. Of a head that is edited, what it would gather.
 
@@ -103,10 +105,13 @@ def wiring_matrices(
     tokens: Int[Tensor, " token"],
     queries: Bool[Tensor, " token"] | None = None,
     longest: int = 256,
-) -> Float[Tensor, "way layer head layer writer"]:
+) -> Float[Tensor, "way layer head layer writer"] | None:
     """Of the `wiring`, the shares of earlier heads, and after them of the MLP of their layer, as
     `add_attention` takes them: on the CPU, and 0 where the writer is not in an earlier layer.
-    Without `queries`, only the first `longest` tokens are read."""
+    Without `queries`, only the first `longest` tokens are read. None for a model with norms whose
+    scale is not known here."""
+    if not all(isinstance(block.attention_norm, KNOWN_NORMS) for block in blocks_of(model)):
+        return None
     n_layers, n_heads = model.config.n_layers, model.config.n_heads
     found = torch.zeros(len(WAYS), n_layers, n_heads, n_layers, n_heads + 1)
     if queries is None:

@@ -42,7 +42,8 @@ class ObserversConfig:
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
     """The observers, in the order in which they are called; the main process has them."""
     measured = Measured(context)
-    # Made before the writer whose files it follows, and called after that has written.
+    # wandb watches for the event files of a writer that is made later; it is called last, when the
+    # other observers have written.
     wandb = Wandb(context) if config.wandb else None
     if config.profile.steps:
         yield Profile(config.profile, context)

@@ -131,9 +131,9 @@ class Rule(NamedTuple):
     """A pattern: its score, and the sentence for heads in which that is large. `marks`: where it
     is, booleans (query, key), from token ids and `are_words`; in cross attention, from the ids of
     queries and of keys. `interest`: how informative the pattern is, from 0 to 1: where several fit
-    a head, the most informative one is named. `meaning`, `needs`: of its `Score`. `least`: the
-    share, beyond that of even attention, below which a head does not have the pattern. `role`: the
-    label of such a head. `verbs`: what it does, in the singular and the plural."""
+    a head, the most informative one is named. `meaning`, `needs`: those of its `Score`. `least`:
+    the share, beyond that of even attention, below which a head does not have the pattern. `role`:
+    the label of such a head. `verbs`: what it does, in the singular and the plural."""
 
     score: str
     phrase: str

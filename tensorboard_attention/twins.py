@@ -31,9 +31,9 @@ def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
     """The twin of every head of the first maps, best first; some have none if the second model has
     fewer heads.
 
-    one, two: the maps of the same text, as for `add_attention`: an array per layer of shape (batch,
-        head, query, key), of which the first text counts. The first query, which can only attend
-        to itself in causal maps, does not count. Weights count as the tab shows them: those that
+    first, second: the maps of the same text, as for `add_attention`: an array per layer of shape
+        (batch, head, query, key), of which the first text counts. The first query, which can
+        only attend to itself in causal maps, does not count. Weights count as the tab shows them: those that
         are not finite as 0, and others outside 0 to 1 as 0 or 1.
 
     Raises ValueError if the texts have other lengths, or fewer than two tokens.

@@ -276,8 +276,8 @@ class _LogFile(logging.FileHandler):
 
 
 def is_latest(path: str | Path) -> bool:
-    """Whether a path is the word for the run that was started last, `latest` or `runs/latest`. What
-    a user calls so is a path like others."""
+    """Whether a path is a word for the newest run, `latest` or `runs/latest`. If something on disk
+    has this name, it is meant instead."""
     path = Path(path)
     is_word = path == Path(LATEST) or (path.name == LATEST and path.parent.name == RUNS.name)
     return is_word and not os.path.lexists(path)
@@ -286,7 +286,7 @@ def is_latest(path: str | Path) -> bool:
 def find_run(path: str | Path, evaluated: bool = True) -> Path:
     """The folder of a run: `path` itself, unless it is `latest`. That is the run under `runs/`, or
     in a sweep there, that was started last and has been evaluated, or else has a checkpoint; with a
-    note if it is not the newest of all. Without any run, it is `path` too.
+    note if it is not the newest of all. If there is no run, returns `path`.
 
     evaluated: False for a run to resume, which may have been stopped before its evaluation."""
     path = Path(path)

@@ -120,6 +120,7 @@ def test_a_head_that_reads_one_head_through_its_keys(make_model):
     for name, share in found[1].items():
         assert share[:, 1].tolist() == pytest.approx(expected.get(name, [0, 0, 0]), abs=1e-5)
     edges = wiring_matrices(model, tokens)
+    assert edges is not None
     assert edges.shape == (3, 2, 4, 2, 5)
     assert edges[:, 1, 1, 0].tolist() == [
         pytest.approx([0, 0, shares, 0, 0], abs=1e-5) for shares in (0, 1, 0)
@@ -134,6 +135,7 @@ def test_edges_between_more_than_two_layers(make_model):
     queries = torch.tensor([False, False, True, True, True, False])
     found = wiring(model, tokens[:5], queries[:5])
     edges = wiring_matrices(model, tokens, queries, longest=5)
+    assert edges is not None
     for layer, earlier in ((1, 0), (2, 0), (2, 1)):
         for head in range(4):
             assert torch.equal(
@@ -142,4 +144,11 @@ def test_edges_between_more_than_two_layers(make_model):
     assert not edges[:, 1, :, 1:].any() and not edges[:, 2, :, 2].any()
     late = torch.arange(N_TOKENS) == N_TOKENS - 1  # queries are read wherever they are
     edges = wiring_matrices(model, tokens, late, longest=2)
+    assert edges is not None
     assert torch.equal(edges[:, 2, :, 0, 1], wiring(model, tokens, late)[2]["L0H1"])
+
+
+def test_norms_whose_scale_is_not_known_have_no_wiring(make_model):
+    model = make_model(n_layers=2)
+    model.blocks[0].attention_norm = torch.nn.Identity()
+    assert wiring_matrices(model, torch.randint(13, (N_TOKENS,))) is None
