@@ -149,9 +149,7 @@ class Attention(nn.Module):
 def rotate(x: Tensor) -> Tensor:
     """Turn pairs of components by angles that grow with the position, so that position enters the
     product of a query and a key only through their distance (Su et al. 2021)."""
-    frequency = 500 ** (
-        -torch.arange(0, D_HEAD, 2) / D_HEAD
-    )  # the slowest turns 50 degrees a window
+    frequency = 500 ** (-torch.arange(0, D_HEAD, 2) / D_HEAD)  # slowest: 50 degrees per window
     angle = torch.outer(torch.arange(x.shape[2]), frequency)  # (token, d_head / 2)
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), dim=-1)

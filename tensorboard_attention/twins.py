@@ -32,8 +32,8 @@ def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
     fewer heads.
 
     first, second: the maps of the same text, as for `add_attention`: an array per layer of shape
-        (batch, head, query, key), of which the first text counts. The first query, which can
-        only attend to itself in causal maps, does not count. Weights count as the tab shows them: those that
+        (batch, head, query, key), of which the first text counts. The first query does not count:
+        in causal maps it can only attend to itself. Weights count as the tab shows them: those that
         are not finite as 0, and others outside 0 to 1 as 0 or 1.
 
     Raises ValueError if the texts have other lengths, or fewer than two tokens.
