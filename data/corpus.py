@@ -54,11 +54,13 @@ class Corpus(ABC):
     adds_eos: whether a special token ends each document. A text that is not divided has none, and
         tales have a text of their own between them.
     n_bytes: of the text; 0 if that is unknown.
+    vocab_size: of a tokenizer that is trained on it, by default; None: chosen by `n_bytes`.
     """
 
     description: str | None = None
     adds_eos = False
     n_bytes = 0
+    vocab_size: int | None = None
 
     @abstractmethod
     def fingerprint(self) -> str:

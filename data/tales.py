@@ -223,6 +223,7 @@ class Tales(Corpus):
         self._kept: dict[str, list[str]] = {}
         self._bits: array[float] | None = None  # of the validation tales
         self.n_bytes = config.n_bytes
+        self.vocab_size = 2048
 
     def fingerprint(self) -> str:
         """A hash of settings and source code, so that a changed grammar is a different corpus."""

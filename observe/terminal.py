@@ -5,6 +5,7 @@ If standard output is not a terminal, plain lines replace the bar.
 
 from __future__ import annotations
 
+import gzip
 import shlex
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from common.errors import print, visible
+from data.tokens import Dataset
 from observe.context import RunContext
 from observe.measured import Measured
 from training.callback import Callback, EvalMetrics, StepMetrics
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 # Seconds between two updates of the bar, or two plain lines.
 LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
+GZIPPED = 500_000  # tokens
 
 
 class Terminal(Callback):
@@ -129,6 +132,8 @@ class Terminal(Callback):
         if summary is None:
             return
         result = against_floor(summary.val_bpb, summary.floor_bpb)
+        if summary.floor_bpb is None:
+            result += f" (gzip -9 of the text: {gzip_bpb(self.context.dataset):.2f})"
         if self.context.is_in_sweep:
             seconds = duration(summary.seconds)
             self.console.print(f"  {result}, in {seconds}: {self.context.folder}")
@@ -163,6 +168,13 @@ class RunConsole(Console):
         else:
             print(*objects, file=self.file)
         self.file.flush()
+
+
+def gzip_bpb(dataset: Dataset) -> float:
+    """What `gzip -9` makes of the training text, in bits per byte: of its beginning, which says
+    the same, since gzip looks back over 32 kB only."""
+    text = dataset.tokenizer.decode_bytes(dataset.train[:GZIPPED].tolist())
+    return 8 * len(gzip.compress(text, 9)) / len(text)
 
 
 def duration(seconds: float) -> str:

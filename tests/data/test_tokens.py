@@ -23,7 +23,14 @@ from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
 from data.patterns import cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
-from data.tokens import BEFORE, Dataset, document_starts, prepare, start_ids
+from data.tokens import (
+    BEFORE,
+    Dataset,
+    default_vocab_size,
+    document_starts,
+    prepare,
+    start_ids,
+)
 from tests.data.strings import NASTY, PATTERNED
 from tests.exchange.fast import imported
 
@@ -126,6 +133,20 @@ def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> No
     assert dataset.train.dtype == np.uint32
     assert dataset.train[:].max() < 65792
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
+
+
+def test_the_default_vocabulary_grows_with_the_text() -> None:
+    sizes = [default_vocab_size(n) for n in (1000, 100_000, 300_000, 1_100_000, 3_000_000, 10**9)]
+    assert sizes == [512, 1024, 1024, 2048, 4096, 4096] and default_vocab_size(0) == 4096
+    assert open_corpus(preset("data", "tales")).vocab_size == 2048
+
+
+def test_by_default_a_tokenizer_has_the_vocabulary_of_its_text(tmp_path: Path) -> None:
+    corpus = StubCorpus(STORY * 50)
+    corpus.vocab_size = 300
+    chosen = prepare(corpus, TokenizerConfig("bpe", None), tmp_path, 8).tokenizer
+    given = prepare(corpus, TokenizerConfig("bpe", 300), tmp_path, 8).tokenizer
+    assert chosen.vocab_size <= 300 and chosen.digest == given.digest
 
 
 def test_a_warm_cache_reads_no_text(tmp_path: Path) -> None:

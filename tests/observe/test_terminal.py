@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from data.tokenizer import fixed_tokenizer
+from data.tokens import Dataset
 from observe.measured import Measured
-from observe.terminal import RunConsole, Terminal, against_floor
+from observe.terminal import RunConsole, Terminal, against_floor, gzip_bpb
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics, Summary
 
@@ -100,3 +106,12 @@ def test_against_floor() -> None:
     assert against_floor(0.6, None) == "0.6000 bits per byte"
     assert against_floor(0.6, 0.5) == "0.6000 bits per byte, 20.0% above the floor of 0.5000"
     assert against_floor(1.76, 0.5) == "1.7600 bits per byte, 3.5 times the floor of 0.5000"
+
+
+def test_gzip_is_that_of_the_command(tmp_path: Path) -> None:
+    text = b"Ada sold nine kettles, and Ben sold two. " * 300
+    (tmp_path / "text").write_bytes(text)
+    done = subprocess.run(["gzip", "-9", "-c", "-n", "text"], cwd=tmp_path, capture_output=True)
+    tokens = np.frombuffer(text, np.uint8).astype(np.uint16)
+    dataset = Dataset(fixed_tokenizer("byte"), tokens, tokens, None, "0")
+    assert gzip_bpb(dataset) == pytest.approx(8 * len(done.stdout) / len(text), rel=0.02)
