@@ -34,8 +34,8 @@ from configs.cli import run_script
 from data.corpora import load_dataset
 from data.corpus import Corpus
 from inference.corpus import corpus_of
-from inference.opening import EVIDENCE, STARTS, OpenRun, each_checkpoint, open_run
-from inference.results import open_log
+from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
+from inference.results import EVIDENCE, open_log
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
 from live.page import check_model, describe, live_page

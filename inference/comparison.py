@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -170,16 +172,16 @@ def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:
     return None
 
 
-def formed(rows: Sequence[Row]) -> str:
-    """In how many of the runs that logged it an induction head formed, and between which steps;
-    empty if none logged it."""
-    logged = [row["induction"] for row in rows if "induction" in row]
-    heads = [head for head in logged if head is not None]
-    text = f"an induction head in {len(heads)} of {len(logged)} runs" if logged else ""
-    if not heads:
-        return text
-    first, last = min(head["after"] for head in heads), max(head["by"] for head in heads)
-    return f"{text}, formed between steps {first} and {last}"
+def roles(rows: Sequence[Row]) -> str:
+    """How many heads of the runs have which role, the most frequent first; empty if that was not
+    measured."""
+    kinds = [
+        # "copies 45%": copies
+        re.sub(r" \d+%$", "", role) if role.endswith("%") else "no pattern"
+        for row in rows
+        for role in row.get("heads", {}).values()
+    ]
+    return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common())
 
 
 def target_loss(groups: Sequence[Group]) -> float:
@@ -202,9 +204,9 @@ def summary_lines(
         )
         for line in lines
     ]
-    texts = [(group.label, formed(group.rows)) for group in groups]
-    if heads_formed := [f"{label}: {text}" for label, text in texts if text]:
-        aligned += ["", *heads_formed]
+    texts = [(group.label, roles(group.rows)) for group in groups]
+    if of_heads := [f"{label}: heads: {text}" for label, text in texts if text]:
+        aligned += ["", *of_heads]
     return aligned + ([""] if differences else []) + [str(difference) for difference in differences]
 
 

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from common.errors import UserError, as_argument, check_choice
-from common.files import read_json
+from common.errors import UserError, check_choice
 from common.settings import build
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
+from inference.results import read_evidence
 from inference.writer import Writer
 from model import GPT, ModelConfig, record_attention
 from training.run import Run
@@ -28,7 +28,6 @@ from training.stored import read_settings
 from training.weights import load_model
 
 Config = TypeVar("Config")
-EVIDENCE, MAX_EVIDENCE = "evidence.json", 1 << 28  # its name, and bytes
 STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
 
 
@@ -106,13 +105,7 @@ class OpenRun:
     def evidence(self) -> dict[str, Any]:
         """What every head and neuron does over the validation split: the content of evidence.json,
         which observe/evidence.py describes. Raises UserError if the run has none."""
-        try:
-            return dict(read_json(self.run.path / EVIDENCE, MAX_EVIDENCE))
-        except (OSError, ValueError, TypeError) as error:
-            raise UserError(
-                f"run: {self.run.path} has no {EVIDENCE} ({error}); write it with "
-                f"python look.py run={as_argument(str(self.run.path))} evidence=true"
-            ) from error
+        return read_evidence(self.run)
 
     def sample(
         self,

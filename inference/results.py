@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from common.errors import UserError, print, printable
+from common.errors import UserError, as_argument, print, printable
 from common.files import read_json, read_text
 from common.settings import flat
 from training.run import Run, find_run
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from tensorboard_attention.index import Index
 
 MAX_METRICS = 1 << 27  # bytes of metrics.jsonl
+EVIDENCE, MAX_EVIDENCE = "evidence.json", 1 << 28  # its name, and bytes
 # What is compared: of summary.json, and of an evaluation.
 COMPARED, POINT = ("val_bpb", "seconds", "tokens", "parameters"), ("step", "val_bpb")
-TAG, SCORE, FORMED = "attention", "induction", 0.5  # of the run's own probe
+TAG = "attention"  # of the run's own probe
 
 Row = dict[str, Any]
 
@@ -36,9 +38,8 @@ def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
 
         curve      the evaluations: "step", "val_loss", "val_bpb", "seconds" of training until then,
                    and what was logged with them, such as "roles/song"
-        induction  if its maps were logged, the head that continues repeats best at the end: "head",
-                   its "score", and the logged steps between which a head first had a score of half,
-                   "after" and "by"; None if none has
+        heads      the role of each head by its name, such as {"L1H3": "copies 45%"}, if the run has
+                   evidence.json
 
     With pandas: `DataFrame(results("runs"))`. Raises UserError for a path without runs, and for a
     run that cannot be read.
@@ -113,9 +114,10 @@ def read_row(folder: Path) -> Row | None:
             _check_numbers(values, {*needed, *values})
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"runs: {run.path}: cannot be read ({error}); leave it out") from error
-    scores = logged_scores(run.path, SCORE)
-    formed = {} if scores is None else {"induction": when_formed(scores)}
-    return {"run": str(run.path), **settings, **summary, "curve": curve, **formed}
+    with suppress(UserError):
+        roles = {name: head["role"][0] for name, head in read_evidence(run)["heads"].items()}
+        summary = {**summary, "heads": roles}
+    return {"run": str(run.path), **settings, **summary, "curve": curve}
 
 
 def _check_numbers(values: Mapping[str, Any], names: Iterable[str]) -> None:
@@ -159,17 +161,12 @@ def logged_scores(folder: Path, name: str) -> LoggedScores | None:
     return LoggedScores(metadata["steps"], heads, values[:, metadata["names"].index(name)])
 
 
-def when_formed(scores: LoggedScores) -> Row | None:
-    """Which head has most of a score at the end, and when a head first had half of it; None if none
-    has."""
-    values = np.nan_to_num(scores.values)
-    largest = values.max(1)
-    if largest[-1] < FORMED:
-        return None
-    first, best = int(np.argmax(largest >= FORMED)), int(values[-1].argmax())
-    return {
-        "head": scores.heads[best],
-        "score": float(values[-1, best]),
-        "after": scores.steps[max(first - 1, 0)],
-        "by": scores.steps[first],
-    }
+def read_evidence(run: Run) -> dict[str, Any]:
+    """The content of evidence.json. Raises UserError if the run has none."""
+    try:
+        return dict(read_json(run.path / EVIDENCE, MAX_EVIDENCE))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(
+            f"run: {run.path} has no {EVIDENCE} ({error}); write it with "
+            f"python look.py run={as_argument(str(run.path))} evidence=true"
+        ) from error

@@ -15,20 +15,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from torch.utils.tensorboard import SummaryWriter
 
 from common.errors import UserError
 from inference.comparison import (
     compare,
     compare_by,
-    formed,
     group,
     margin,
+    roles,
     seconds_to,
     summary_lines,
 )
-from inference.results import logged_scores, results, when_formed
-from tensorboard_attention import add_attention
+from inference.results import results
 from tests.conftest import command, succeed
 
 SETTINGS = {"trainer.max_steps": 9, "model.qk_norm": True}
@@ -121,32 +119,17 @@ def test_seconds_to_a_loss_are_interpolated() -> None:
     assert [seconds_to(curve, bpb) for bpb in (4.0, 3.0, 2.5, 1.25, 0.5)] == [10, 10, 15, 35, None]
 
 
-def test_when_an_induction_head_formed(tmp_path: Path) -> None:
-    """From the scores that a run logged, by step, layer and head."""
-    logged: dict[int, list[float]] = {
-        0: [0, 0],
-        20: [0.1, 0.2],
-        40: [0.3, 0.45],
-        60: [0.9, 0.6],
-        80: [0.4, 0.7],
-    }
-    with SummaryWriter(str(tmp_path)) as writer:
-        for step, values in logged.items():
-            maps = [np.ones((1, 1, 1, 1))] * 2
-            given_scores = {"induction": [np.array([value]) for value in values]}
-            add_attention(writer, "attention", maps, ["a"], step, given_scores)
-    scores = logged_scores(tmp_path, "induction")
-    assert scores is not None
-    found = when_formed(scores)
-    assert found == {"head": "L1H0", "score": pytest.approx(0.7), "after": 40, "by": 60}
-    rows: list[dict[str, Any]] = [
-        {"induction": found},
-        {"induction": None},
-        {"induction": {**found, "by": 120}},
-    ]
-    assert formed(rows) == "an induction head in 2 of 3 runs, formed between steps 40 and 120"
-    assert formed(rows[1:2]) == "an induction head in 0 of 1 runs"
-    assert formed([*rows[1:2], {}]) == "an induction head in 0 of 1 runs" and formed([{}]) == ""
+def test_roles_of_heads_are_counted() -> None:
+    one = {"heads": {"L0H0": "copies 45%", "L0H1": "looks at 'Oh' 62%", "L0H2": "helps with 'a'"}}
+    other = {"heads": {"L0H0": "copies 9%", "L0H1": "no effect", "L0H2": "helps with ','"}}
+    assert roles([one, other, {}]) == "3 no pattern, 2 copies, 1 looks at 'Oh'"
+    assert roles([{}]) == ""
+
+
+def test_a_row_has_the_roles_of_heads(tiny_run: Path) -> None:
+    (row,) = results(tiny_run)
+    found = json.loads((tiny_run / "evidence.json").read_text())["heads"]
+    assert row["heads"] == {name: head["role"][0] for name, head in found.items()}
 
 
 def seeded(tiny_run: Path, folder: Path, seed: int, qk_norm: bool, bpb: float) -> None:
