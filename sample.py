@@ -27,7 +27,7 @@ from configs.cli import as_utf8, run_script
 from data.decoding import NotText, decoded
 from data.tokenizer import StreamDecoder
 from inference.generation import SamplingConfig
-from inference.opening import open_run
+from inference.opening import OpenRun, open_run
 from inference.writer import Row, Writer
 from model import ModelConfig, record_attention
 from training.device import DTYPES, choose_device
@@ -68,8 +68,10 @@ def main(values: Values) -> None:
     config = build(SampleConfig, values)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
     source = printable(f"{opened.run.path}, step {opened.step}")
+    if config.show is not None:
+        check_head(config.show, opened.config.model)
+        source += f"\n{legend(opened, config.show)}"
     writer = Writer(opened.model.to(DTYPES[config.precision]), opened.tokenizer)
-    check_head(config.show, opened.config.model)
     if config.interactive:
         print(source)
         interact(writer, config)
@@ -87,15 +89,20 @@ def write(writer: Writer, config: SampleConfig, source: str = "") -> None:
         print_samples(writer, config, source)
     else:
         print(source, file=sys.stderr)
-        legend = "the bluer a token, the more of its attention went there before the bold one came"
-        print(f"{config.show}: {legend}", file=sys.stderr)
         show_attention(writer, config, console)
 
 
-def check_head(name: str | None, model: ModelConfig) -> None:
-    """Raise UserError unless the model has the head called `name`, such as L1H3, or it is None."""
-    if name is None:
-        return
+def legend(opened: OpenRun, head: str) -> str:
+    """What the head does, if that was measured, and what the colours mean."""
+    colours = "the bluer a token, the more of its attention went there before the bold one came"
+    with suppress(UserError):
+        role, says = (opened.evidence()["heads"][head][name] for name in ("role", "says"))
+        return printable(f"{head} ({role[0]}): {says}") + f"\n{head}: {colours}"
+    return f"{head}: {colours}"
+
+
+def check_head(name: str, model: ModelConfig) -> None:
+    """Raise UserError unless the model has the head called `name`, such as L1H3."""
     layer, head = numbers_of(name)
     if layer >= model.n_layers or head >= model.n_heads:
         raise UserError(
