@@ -107,7 +107,7 @@ class AttentionMaps(Callback):
             scores = self.scores.measure(self.config.has_importance(step, last))
             measured, wiring = self.scores.measured, self.scores.wiring()
             counts = self.scores.counts
-            maps = self.probe.log(step, scores, measured, last, wiring, counts)
+            maps = self.probe.log(step, scores, measured, wiring, counts)
             if has_images(step, last):
                 self.probe.draw(maps, step)
 
@@ -156,7 +156,6 @@ class Probe:
         step: int,
         scores: Mapping[str, np.ndarray] | None = None,
         measured: Mapping[str, str] | None = None,
-        last_step: int | None = None,
         wiring: Float[Tensor, "3 layer head layer writer"] | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> list[Maps]:
@@ -164,7 +163,6 @@ class Probe:
 
         scores: by name, (layer, head), to show instead of those of this text.
         measured: by name, the text on which these scores, and the wiring, were measured.
-        last_step: of the training.
         wiring: to show instead of that in this text.
         counts: by name, over how many queries these scores are means.
         """
@@ -182,7 +180,6 @@ class Probe:
             step,
             given,
             measured=where,
-            last_step=last_step,
             wiring=wiring,
             counts={name: count for name, count in (counts or {}).items() if name in given},
         )

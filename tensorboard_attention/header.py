@@ -30,10 +30,9 @@ FIELDS = {
     "roles": [[(str, str)]],
     "overview": str,
     "not_finite": [(int, int)],
-    "last_step": int,
     "wiring": [(int, int, int, int, int, float | int)],
 }
-OPTIONAL = {"keys", "not_finite", "last_step", "wiring"}
+OPTIONAL = {"keys", "not_finite", "wiring"}
 
 
 class Columns(NamedTuple):
@@ -47,13 +46,11 @@ class Columns(NamedTuple):
 
 class Header(NamedTuple):
     """What the index keeps of a header. scores: float32 (score, head), heads layer by layer, NaN
-    for missing ones. text: the same number for the same tokens, as long as this process runs.
-    last_step: of the whole training; 0 if that is unknown."""
+    for missing ones. text: the same number for the same tokens, as long as this process runs."""
 
     columns: Columns
     scores: bytes
     text: int
-    last_step: int
 
 
 def read_header(strings: Sequence[bytes]) -> Header:
@@ -105,7 +102,7 @@ def _read(header: dict[str, Any]) -> Header:
     measured = tuple(header["measured"].get(name, "") for name in scores)
     text = hash((*tokens, None, *keys))
     columns = Columns(tuple(scores), measured, tuple(heads))
-    return Header(columns, values.tobytes(), text, header.get("last_step", 0))
+    return Header(columns, values.tobytes(), text)
 
 
 def fits(value: Any, kind: Any) -> bool:

@@ -71,13 +71,17 @@ class Index:
         with self._lock:
             return {name: run.version for name, run in self._runs.items() if run.tags}
 
-    def newest(self) -> str | None:
-        """The run with the step that was logged last, if possible one that has not just begun; None
-        if no run has steps."""
+    def longest(self) -> list[str]:
+        """Of the runs of the newest day, by local time, those with the largest step, newest
+        first."""
         with self._lock:
-            runs = [(name, run) for name, run in self._runs.items() if run.tags]
-            order = {name: (not run.has_just_begun, run.newest, name) for name, run in runs}
-            return max(order, key=order.__getitem__, default=None)
+            runs = {name: run for name, run in self._runs.items() if run.tags}
+        if not runs:
+            return []
+        last = max(run.day for run in runs.values())
+        steps = {name: run.last_step for name, run in runs.items() if run.day == last}
+        found = [name for name, step in steps.items() if step == max(steps.values())]
+        return sorted(found, key=lambda name: (runs[name].newest, name), reverse=True)
 
     def folders(self) -> dict[str, Path]:
         """The folder of each run that has steps."""

@@ -12,36 +12,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tensorboard_attention.beside import read_beside
 from tensorboard_attention.header import fits
-from tensorboard_attention.limits import RECORD_BYTES
-from tensorboard_attention.records import is_plain, open_regular
-from tensorboard_attention.strict import from_json, to_json
 
 NAME = "losses.json"
 
 
-def version(folder: Path) -> str | None:
-    """A text that changes with the file of a run; None if there is none."""
-    path = folder / NAME
-    return str(path.stat().st_mtime_ns) if is_plain(path) else None
-
-
-def read_losses(folder: Path) -> str:
-    """The file of a run, as JSON. Raises OSError if there is none, or no file that can be one, and
+def read_losses(folder: Path) -> dict[str, Any]:
+    """The file of a run. Raises OSError if there is none, or no file that can be one, and
     ValueError if it is not in the format."""
-    path = folder / NAME
-    if not is_plain(path):
-        raise OSError(0, "there is no such file", NAME)
-    with open_regular(path) as file:
-        data = file.read(RECORD_BYTES + 1)
-    if len(data) > RECORD_BYTES:
-        raise ValueError("it is too large")
-    try:
-        found = from_json(data)
-        _check(found)
-        return to_json(found)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        raise ValueError("it is not in the format") from None
+    found: dict[str, Any] = read_beside(folder, NAME, _check)
+    return found
+
+
+def last_loss(folder: Path) -> float:
+    """The mean loss of the tokens at the last step, in bits. Raises as `read_losses`, and
+    ValueError if there are no tokens."""
+    steps = read_losses(folder)["steps"]
+    bits = [value for text in steps[max(steps, key=int)]["bits"] for value in text]
+    if not bits:
+        raise ValueError("it has no tokens")
+    return float(sum(bits) / len(bits))
 
 
 def _check(found: dict[str, Any]) -> None:

@@ -1,12 +1,13 @@
 """TensorBoard's backend of the Attention tab. Routes:
 
-    runs                  JSON: steps {run: {tag: [step, ...]}}; newest, the run that was logged
-                          last; versions {run: text}, where a run's version changes when its old
-                          steps change; followed [run], those that a page can follow;
-                          losses {run: text}, those with losses, where
-                          the text changes with them; notes [text], what is not shown, and why;
-                          complete, false if some of the log is still to be read
+    runs                  JSON: steps {run: {tag: [step, ...]}}; first, the run to open on: of the
+                          newest day, the one with the largest step; versions {run: text}, where
+                          a run's version changes when its old steps change; followed [run], those
+                          that a page can follow; losses and evidence {run: text}, those that have
+                          them, where the text changes with them; notes [text], what is not shown,
+                          and why; complete, false if some of the log is still to be read
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
+    evidence?run=         what its heads and neurons do, JSON in the format of evidence.py
     follow?run=           the page that follows a run (following.py)
     follow/steps?run=     JSON: a text for each step that the page can show, which changes with it
     follow/weights?run=&step=
@@ -28,6 +29,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,12 @@ from tensorboard.backend.http_util import Respond
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBLoader, TBPlugin
 from werkzeug import Request, Response
 
+from tensorboard_attention import evidence, losses
 from tensorboard_attention.apart import apart
+from tensorboard_attention.beside import version
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
 from tensorboard_attention.following import HEADERS, follow_page, is_followed, read_weights, steps
 from tensorboard_attention.index import Index
-from tensorboard_attention.losses import read_losses, version
 from tensorboard_attention.strict import from_json, to_json
 from tensorboard_attention.summary import PLUGIN_NAME
 from tensorboard_attention.twins import match_logged
@@ -48,7 +51,8 @@ ENTRY = "index.js"
 # What is in the folders of runs beside their event files: where, and how to find it in one.
 LOOKS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "followed": ("live", is_followed),
-    "losses": ("losses.json", version),
+    "losses": (losses.NAME, partial(version, name=losses.NAME)),
+    "evidence": (evidence.NAME, partial(version, name=evidence.NAME)),
 }
 
 
@@ -89,6 +93,7 @@ class AttentionPlugin(TBPlugin):
         routes = {
             "twins": self._twins,
             "losses": self._losses,
+            "evidence": self._evidence,
             "follow": self._follow,
             "follow/steps": self._steps,
             "follow/weights": self._weights,
@@ -109,16 +114,25 @@ class AttentionPlugin(TBPlugin):
         found |= {
             "followed": [*found["followed"]],
             "steps": self._index.steps(),
-            "newest": self._index.newest(),
+            "first": self._first(folders),
             "versions": self._index.versions(),
             "notes": self._index.notes(notes),
             "complete": complete,
         }
         return _json(request, found)
 
+    def _first(self, folders: dict[str, Path]) -> str | None:
+        """The run to open on: of those that are trained as long, the one with the lowest loss if
+        that is known, or else the newest. None if there is no run."""
+        runs = self._index.longest()
+        known, _ = apart(runs[1:] and runs, lambda run: losses.last_loss(folders[run]))
+        return min(known, key=known.__getitem__, default=runs[0] if runs else None)
+
     def _losses(self, request: Request) -> Response:
-        text = read_losses(self._index.folders()[request.args["run"]])
-        return Respond(request, text, "application/json")
+        return _json(request, losses.read_losses(self._index.folders()[request.args["run"]]))
+
+    def _evidence(self, request: Request) -> Response:
+        return _json(request, evidence.read_evidence(self._index.folders()[request.args["run"]]))
 
     def _twins(self, request: Request) -> Response:
         maps = []

@@ -20,7 +20,6 @@ from tensorboard_attention.header import Columns, Header, read_header
 from tensorboard_attention.limits import MAX_NOTES, MEMORY_BYTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 
-BEGUN = 0.1  # of the steps of a training
 MAX_STEP = 2**53  # whole numbers beyond it are not exact in a browser
 STEP_SIZE = 600  # bytes of memory that a step takes beside its tag and scores
 
@@ -69,12 +68,16 @@ class Run:
         self._columns: dict[Columns, Columns] = {}  # one copy in memory for all steps
 
     @property
-    def has_just_begun(self) -> bool:
-        """Whether less than a tenth of its training is logged, as far as it says how long that
-        is."""
-        steps = max(self.tags.values(), key=max)
-        last = max(steps)
-        return last < BEGUN * steps[last].header.last_step
+    def last_step(self) -> int:
+        return max(max(steps) for steps in self.tags.values())
+
+    @property
+    def day(self) -> tuple[int, ...]:
+        """On which its newest step was logged, by local time; () if the log does not say so."""
+        try:
+            return time.localtime(self.newest)[:3]
+        except (OverflowError, ValueError, OSError):  # no time that the system knows
+            return ()
 
     def continues_in(self, paths: list[Path]) -> bool:
         """Whether no file that was read is gone or shorter. Otherwise the folder was written anew.

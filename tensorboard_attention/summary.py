@@ -20,7 +20,6 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
                            89%", and the name of its score
                 overview   one sentence on all heads
                 not_finite [layer, head] of each head with weights that are not finite
-                last_step  the last step of the whole training
                 wiring     edges, the largest share first: way (0 query, 1 key, 2 value), layer and
                            head, earlier layer and head (-1: its MLP), share
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
@@ -65,7 +64,6 @@ def add_attention(
     key_tokens: Tokens | None = None,
     decode: str | None = None,
     measured: Mapping[str, str] | str | None = None,
-    last_step: int | None = None,
     wiring: Any = None,
     counts: Mapping[str, int] | None = None,
 ) -> None:
@@ -87,7 +85,6 @@ def add_attention(
     measured: where the given scores were measured, such as "random tokens, repeated": for all of
         them, or by name, of which one may be "wiring". Shown beside them; all else is measured on
         "this text".
-    last_step: that of the whole training. The tab does not open on a run that has just begun.
     wiring: how much of what a head reads was written by each earlier head, an array of shape (3,
         layer, head, earlier layer, head): shares in its queries, keys and values. The last axis may
         have one more, for the MLP of the earlier layer. The tab draws shares of at least WEAKEST,
@@ -99,7 +96,7 @@ def add_attention(
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
     summary = attention_summary(
-        tag, maps, tokens, scores, key_tokens, decode, measured, last_step, wiring, counts
+        tag, maps, tokens, scores, key_tokens, decode, measured, wiring, counts
     )
     writer._get_file_writer().add_summary(summary, step)
 
@@ -124,7 +121,6 @@ def encode(
     key_tokens: Tokens | None = None,
     decode: str | None = None,
     measured: Mapping[str, str] | str | None = None,
-    last_step: int | None = None,
     wiring: Any = None,
     counts: Mapping[str, int] | None = None,
 ) -> list[bytes]:
@@ -162,7 +158,6 @@ def encode(
         "units": {score.name: score.unit for score in SCORES if score.name in found and score.unit},
         "measured": places,
         "counts": counted | dict(counts or {}),
-        **({} if last_step is None else {"last_step": last_step}),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
     }
     cut = [array[..., :MAX_TOKENS, :MAX_TOKENS] for array in arrays]

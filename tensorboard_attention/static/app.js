@@ -59,7 +59,7 @@ class App extends Inspector {
       return;
     }
     this.#build();
-    const link = { run: this.source.newest, ...readLink(this.host.location.hash) };
+    const link = { run: this.source.first, ...readLink(this.host.location.hash) };
     this.state = restore(link, this.runs);
     this.viewport.restore(this.state.zoom);
     const { token, key } = this.state;

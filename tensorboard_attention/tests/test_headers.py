@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ WRONG_EDGES = [
         {**HEADER, "tokens": []},
         {**HEADER, "scores": {"a": [[1, float("nan")]]}},
         {**HEADER, "of a later version": [{"a": float("-inf")}]},
-        {**HEADER, "last_step": True},
+        {**HEADER, "not_finite": True},
         {**HEADER, "counts": {"entropy": "3"}},
         {**HEADER, "sentences": [[["x", None, 0], ["x", [0, 3], 0]]]},
         *({**TWO_LAYERS, "wiring": wiring} for wiring in WRONG_EDGES),
@@ -90,29 +91,30 @@ def test_curves_contain_only_what_was_measured_on_the_same_text(tmp_path: Path) 
     )
 
 
-def test_the_newest_run_is_the_one_that_was_logged_last(tmp_path: Path) -> None:
-    logged = {"a": [5.0], "b": [1.0, 9.0], "c": [2.0, float("nan")], "d": []}
-    for name, times in logged.items():
-        events = [Event.FromString(event(step)) for step in range(len(times))]
-        for entry, wall_time in zip(events, times, strict=True):
-            entry.wall_time = wall_time
-        write(tmp_path / name, *(entry.SerializeToString() for entry in events))
-    assert look(tmp_path)["newest"] == "b"
-    assert look(tmp_path / "d")["newest"] is None
+def test_it_opens_on_the_longest_run_of_the_newest_day(tmp_path: Path) -> None:
+    """Of equal ones, on that with the lowest loss at its last step, or on the newest."""
 
-
-def test_the_tab_does_not_open_on_a_run_that_has_just_begun(tmp_path: Path) -> None:
-    """Unless there is no other; logs that do not say how long the training is have begun."""
-    for time, name, step, last in ((1, "old", 500, 2000), (2, "new", 199, 2000)):
-        data = Event.FromString(event(step, HEADER | {"last_step": last}))
-        data.wall_time = time
+    def write_run(name: str, last: int, wall_time: float, bits: float | None = None) -> None:
+        data = Event.FromString(event(last))
+        data.wall_time = wall_time
         write(tmp_path / name, data.SerializeToString())
-    assert look(tmp_path)["newest"] == "old"
-    assert look(tmp_path / "new")["newest"] == "."
-    data = Event.FromString(event(0))
-    data.wall_time = 3
-    write(tmp_path / "elsewhere", data.SerializeToString())
-    assert look(tmp_path)["newest"] == "elsewhere"
+        if bits is not None:
+            steps = {"9": {"values": {}, "bits": [[9.0]]}, "10": {"values": {}, "bits": [[bits]]}}
+            text = {"unit": "bits", "texts": [["a"]], "groups": {"all": [[0]]}, "floor": None}
+            (tmp_path / name / "losses.json").write_text(json.dumps({**text, "steps": steps}))
+
+    noon = datetime(2026, 3, 1, 12).timestamp()
+    assert look(tmp_path)["first"] is None
+    write_run("no time", 9000, float("nan"))
+    write_run("yesterday", 5000, noon - 86_400)
+    write_run("long", 500, noon)
+    write_run("short", 20, noon + 60)
+    assert look(tmp_path)["first"] == "long"
+    write_run("as long", 500, noon + 30)
+    assert look(tmp_path)["first"] == "as long"
+    write_run("worse", 500, noon + 40, 3.0)
+    write_run("better", 500, noon + 20, 2.0)
+    assert look(tmp_path)["first"] == "better"
 
 
 def test_scores_are_found_by_name(tmp_path: Path) -> None:

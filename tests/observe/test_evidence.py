@@ -17,6 +17,7 @@ from data.tokenizer import fixed_tokenizer
 from inference.opening import open_run
 from model import GPT, ablate, record_attention
 from observe.evidence import MARKED, N_PASSAGES, NEEDED, is_punctuation, measure_evidence
+from tensorboard_attention.evidence import read_evidence
 from tests.conftest import small_config
 
 TEXT = "Ada fed two red ants. Two ants fed Ada, and Ada fed two more red ants! Red, red ants. " * 2
@@ -202,6 +203,7 @@ def spelled(id: int) -> str:
 
 def test_a_run_has_its_evidence_at_the_end(tiny_run: Path, tmp_path: Path) -> None:
     found = open_run(tiny_run).evidence()
+    assert found == read_evidence(tiny_run), "the tab reads it"
     assert found["step"] == open_run(tiny_run).step
     assert {*found["heads"]} == {"L0H0", "L0H1", "L1H0", "L1H1"}
     assert all(head["role"][0] and head["says"] for head in found["heads"].values())

@@ -1,0 +1,63 @@
+"""What every head and neuron does over many texts: `evidence.json` in the folder of the event files
+of a run, if there is one.
+
+step       of the model
+n_tokens   how many tokens were scored
+windows    what was read: for each window, the number of its tokens in `ids`
+ids        the windows one after another, as places in `spelled`. An "at" is a place in `ids`.
+spelled    what tokens spell
+heads      by name, such as "L1H3":
+    role      a label, and the name of its score, or ""
+    says      the sentence behind the label
+    patterns  by score: numbers
+    passages  [at, rise of the loss of this token without the head in nats, [[place of a token that
+              was attended to, weight], ...]], the largest rise first
+neurons    of each layer:
+    active    the share of tokens
+    passages  [at, output], the largest first
+    raises, lowers   tokens
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tensorboard_attention.beside import read_beside
+from tensorboard_attention.header import fits
+
+NAME = "evidence.json"
+NUMBER = float | int
+FIELDS = {"step": int, "n_tokens": int, "windows": [int], "ids": [int], "spelled": [str]}
+HEAD = {
+    "role": (str, str),
+    "says": str,
+    "patterns": {str: [NUMBER]},
+    "passages": [(int, NUMBER, [(int, NUMBER)])],
+}
+NEURON = {"active": NUMBER, "passages": [(int, NUMBER)], "raises": [str], "lowers": [str]}
+
+
+def read_evidence(folder: Path) -> dict[str, Any]:
+    """The file of a run. Raises OSError if there is none, or no file that can be one, and
+    ValueError if it is not in the format."""
+    found: dict[str, Any] = read_beside(folder, NAME, _check)
+    return found
+
+
+def _check(found: dict[str, Any]) -> None:
+    """Raises some exception if the file is not in the format."""
+    heads = [*found["heads"].values()]
+    neurons = [neuron for layer in found["neurons"] for neuron in layer]
+    for parts, fields in (([found], FIELDS), (heads, HEAD), (neurons, NEURON)):
+        if not all(fits(part[name], kind) for part in parts for name, kind in fields.items()):
+            raise ValueError("a field has another type")
+    ids, count = found["ids"], len(found["ids"])
+    if min(found["windows"], default=1) < 1 or sum(found["windows"]) != count:
+        raise ValueError("the windows are not the text")
+    if any(not 0 <= id < len(found["spelled"]) for id in ids):
+        raise ValueError("a token has no spelling")
+    places = [at for part in (*heads, *neurons) for at, *_ in part["passages"]]
+    places += [at for head in heads for _, _, keys in head["passages"] for at, _ in keys]
+    if any(not 0 <= at < count for at in places):
+        raise ValueError("a passage is not in the text")
