@@ -30,7 +30,8 @@ WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
     *("insight", "patching", "worker"),
 )
-SHARED = tuple(name for name in export.MODULES if name not in ("app.js", "compare.js", "wiring.js"))
+TAB_ALONE = ("app.js", "compare.js", "wiring.js", "points.js", "neurons.js")
+SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
     *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),

@@ -19,9 +19,9 @@ STATIC = Path(__file__).parent / "static"
 STYLE = "style.css"
 # Each imports only those before it.
 NAMES = """
-    dom colours broken maps source state controls grid viewport picture text words
-    opening choice order save panel scores headcurves wiring learned notes theme keys address play
-    difference inspector compare app
+    dom colours broken maps source state controls naming marks matters grid viewport picture text
+    words opening choice order save panel scores headcurves wiring learned points neurons notes
+    theme keys address play difference inspector compare app
 """
 MODULES = [f"{name}.js" for name in NAMES.split()]
 # The browser refuses any request that the page makes.

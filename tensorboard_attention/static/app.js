@@ -8,10 +8,13 @@ import { emptyNotice } from "./panel.js";
 import { HeadCurves } from "./headcurves.js";
 import { Wiring } from "./wiring.js";
 import { Learned } from "./learned.js";
+import { Neurons } from "./neurons.js";
+import { Points } from "./points.js";
 import { Scores, leading } from "./scores.js";
 import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
 import { keyList } from "./keys.js";
+import { earned, firstPart } from "./marks.js";
 import { Address } from "./address.js";
 import { fileName } from "./save.js";
 import { Compare, names } from "./compare.js";
@@ -62,6 +65,8 @@ class App extends Inspector {
     const link = { run: this.source.first, ...readLink(this.host.location.hash) };
     this.state = restore(link, this.runs);
     this.viewport.restore(this.state.zoom);
+    this.zoomed = Boolean(this.state.zoom);
+    this.showMore(Boolean(this.state.sort));
     const { token, key } = this.state;
     if (key !== undefined) this.choice.pick({ query: token, key });
     if (this.host !== window) focus(); // so that keys work without a click
@@ -80,6 +85,8 @@ class App extends Inspector {
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
     this.learned = new Learned();
+    this.points = new Points((head) => this.turnTo(head));
+    this.neurons = new Neurons();
     this.headCurves = new HeadCurves((head) => this.turnTo(head));
     this.wiring = new Wiring((head) => this.turnTo(head), (heads) => this.grid.mark(heads));
     this.compare = new Compare(this);
@@ -88,18 +95,19 @@ class App extends Inspector {
     const copied = () => copyLink(this.host, this.address.link(true), this.copied);
     // The address of a file is of no use to others.
     const hidden = !this.host.location.protocol.startsWith("http");
-    const copy = el("button", { type: "button", onclick: copied, hidden }, "Copy link");
+    const copy = el("button", { type: "button", class: "extra", onclick: copied, hidden }, "Copy link");
+    this.more = el("button", { type: "button", class: "more", onclick: () => this.showMore(!this.main.classList.contains("all")) }, "More");
+    const fields = this.source.follows || countViews(this.runs) > 1 ? this.pickers : []; // a page of one view has nothing to choose
     this.main.replaceChildren(
       el(
         "header",
-        // A page of one view has nothing to choose.
-        { class: "line", hidden: !this.source.follows && countViews(this.runs) < 2 },
-        ...this.pickers.map(({ node }) => node),
+        { class: "line" },
+        ...fields.map(({ node }) => node),
         el(
           "div",
           { class: "line centred" },
           ...this.compare.parts,
-          ...[copy, this.followLink, this.copied],
+          ...[copy, this.copied, this.followLink, this.more],
         ),
       ),
       this.compare.status,
@@ -113,8 +121,8 @@ class App extends Inspector {
           this.overview,
           this.order.node,
           this.grid.node,
-          this.legend,
           this.headCurves.node,
+          this.legend,
           keyList([["c d", "compare; show the difference"]]),
           this.notes.node,
         ),
@@ -126,10 +134,18 @@ class App extends Inspector {
           this.scores.node,
         ),
       )),
-      this.wiring.node,
+      el("div", { class: "below" }, this.points.node, this.wiring.node),
+      this.neurons.node,
       this.learned.node,
     );
     this.listen({ c: () => this.compare.toggle(), d: () => this.compare.toggleDifference() });
+  }
+
+  // Shows all controls, or those alone that everyone needs.
+  showMore(all) {
+    this.main.classList.toggle("all", all);
+    this.more.setAttribute("aria-expanded", all);
+    this.more.textContent = all ? "Less" : "More";
   }
 
   set(part) {
@@ -143,7 +159,7 @@ class App extends Inspector {
     const views = showPickers(this.pickers, this.state, this.runs);
     let maps, twins;
     try {
-      maps = await Promise.all(views.map((view) => this.store.maps(view)));
+      maps = await Promise.all(views.map((view) => this.store.told(view, this.runs[view.run][view.tag])));
       twins = await this.compare.find(views, maps);
     } catch (error) {
       if (turn === this.turn) this.#fail(error);
@@ -154,6 +170,7 @@ class App extends Inspector {
     this.maps = maps;
     this.compare.twins = twins;
     this.opening.settle(this.state, maps[0]);
+    this.#zoomToName(maps[0]);
     this.choice.settle(maps[0]);
     this.kept = structuredClone(this.state);
     this.columns.classList.remove("missing");
@@ -162,6 +179,15 @@ class App extends Inspector {
     this.player.drawn(views, this.runs);
     this.#drawCurves(turn, views);
     this.address.follow();
+  }
+
+  // Of a long text, the part of the map that earns each head its name, until one zooms.
+  #zoomToName(maps) {
+    const { one, layer, head, token } = this.state;
+    const shown = JSON.stringify([one.run, one.tag, layer, head]);
+    if (this.zoomed || shown === this.zoomedTo) return;
+    this.zoomedTo = shown;
+    this.viewport.restore(firstPart(maps, earned(maps, layer, head), maps.query(token)));
   }
 
   // Without an answer, what was shown before stays. Otherwise these maps cannot be shown.
@@ -187,6 +213,7 @@ class App extends Inspector {
     this.compare.arrange(this.maps);
     this.drawHeads();
     this.wiring.show(this.maps[0], this.state);
+    this.points.show(this.maps, this.compare.twins, this.state);
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;
@@ -232,13 +259,14 @@ class App extends Inspector {
     const { layer, head } = this.state;
     const steps = views.map(({ run, tag }) => this.runs[run][tag]);
     const draw = (curves) => {
-      const name = this.state.sort || leading(this.maps[0], layer, head)[0];
-      this.headCurves.show(this.maps[0], curves[0], name, this.state, views[0].step);
+      const leads = this.#leads(layer, head);
+      this.headCurves.show(this.maps[0], curves[0], this.state.sort || leads[0], this.state, views[0].step);
       this.scores.show(
         views.map(({ step }, i) => {
           const [l, h] = this.#headOf(i);
           return { maps: this.maps[i], layer: l, head: h, step, steps: steps[i].length, curves: curves[i] };
         }),
+        leads,
       );
     };
     const curves = Promise.all(
@@ -247,11 +275,26 @@ class App extends Inspector {
     if (!this.scores.leading.childElementCount) draw([null, null]);
     const come = await curves;
     if (turn === this.turn) draw(come);
-    let reason = "";
-    const losses = await this.store.learned(views[0].run).catch((error) => void (reason = error.message));
+    const reasons = [];
+    const [losses, evidence] = await Promise.all(
+      ["losses", "evidence"].map((kind) =>
+        this.store.beside(kind, views[0].run).catch((error) => void reasons.push(error.message)),
+      ),
+    );
     if (turn !== this.turn) return;
     this.learned.show(losses ?? null);
-    if (reason) this.say(reason);
+    this.neurons.show(evidence ?? null);
+    if (reasons.length) this.say(reasons.join(" "));
+  }
+
+  // The scores that lead: those of the step at which a head was chosen, until another is.
+  #leads(layer, head) {
+    const { run, tag } = this.state.one;
+    const chosen = JSON.stringify([run, tag, layer, head]);
+    const there = ([name]) => Object.hasOwn(this.maps[0].header.scores, name);
+    if (this.leads?.chosen !== chosen || !there(this.leads.names))
+      this.leads = { chosen, names: leading(this.maps[0], layer, head) };
+    return this.leads.names;
   }
 
   step(by) {
@@ -266,8 +309,8 @@ class App extends Inspector {
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
     const state = () => {
-      const { versions, followed, losses, notes } = this.source;
-      return [versions, followed, losses, notes];
+      const { versions, followed, losses, evidence, notes } = this.source;
+      return [versions, followed, losses, evidence, notes];
     };
     const known = JSON.stringify([this.runs, ...state()]);
     let lost = "";

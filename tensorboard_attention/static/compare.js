@@ -9,7 +9,7 @@ export class Compare {
 
   constructor(app) {
     this.app = app;
-    const button = (text, title, onclick) => el("button", { type: "button", title, onclick }, text);
+    const button = (text, title, onclick) => el("button", { type: "button", class: "extra", title, onclick }, text);
     this.button = button("Compare", "Two steps or runs side by side (c)", () => this.toggle());
     const title = "The weights of the first view minus those of the other (d)";
     this.difference = button("Difference", title, () => this.toggleDifference());
@@ -53,7 +53,7 @@ export class Compare {
     const { layer, head } = this.app.state;
     const twin = two && this.#find(layer, head);
     this.status.textContent = twin
-      ? `L${layer}H${head} here is L${twin[2]}H${twin[3]} there (${twin[4].toFixed(2)} of the attention is the same).`
+      ? `Its twin, the head of the other view with the most similar attention, is L${twin[2]}H${twin[3]}: ${(100 * twin[4]).toFixed(0)}% of the attention is the same.`
       : "";
   }
 
@@ -80,9 +80,11 @@ export class Compare {
     if (two) this.app.set({ difference: !difference });
   }
 
-  // Shows another run, probe or step of a view ("one" or "two").
+  // Shows another run, probe or step of a view ("one" or "two"). Another run to compare with is shown at
+  // its last step.
   choose(which, view) {
-    this.app.set({ [which]: nearest(this.app.runs, view) });
+    const other = which === "two" && view.run !== this.app.state.two.run;
+    this.app.set({ [which]: nearest(this.app.runs, other ? { ...view, step: null } : view) });
   }
 }
 

@@ -28,7 +28,7 @@ export class Picker {
       { class: "picker line" },
       el("legend", {}, name),
       field("Run", this.run),
-      field("Probe", this.tag),
+      field("Probe", this.tag, "extra"),
       this.stepper,
     );
   }
@@ -117,8 +117,8 @@ export function showPickers(pickers, { one, two }, runs) {
   return views;
 }
 
-export function field(name, control) {
-  return el("label", { class: "field small" }, el("span", {}, name), control);
+export function field(name, control, more = "") {
+  return el("label", { class: `field small ${more}` }, el("span", {}, name), control);
 }
 
 export function options(select, values, chosen, texts = values) {

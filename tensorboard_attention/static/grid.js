@@ -2,6 +2,7 @@
 
 import { NOT_FINITE, strike } from "./broken.js";
 import { el, formatNumber } from "./dom.js";
+import { kindOf, roleOf } from "./naming.js";
 
 const MOST_PIXELS = 64; // per side of a thumbnail
 const MANY = 8; // more heads in a layer than this are small: a browser would leave out thin lines
@@ -31,10 +32,11 @@ export class Grid {
       const score = sort ? formatNumber(first.score(sort, l, h)) : "";
       const broken = views.some((maps) => !maps.isFinite(l, h));
       const off = isOff(l, h);
-      const role = first.header.roles[l][h][0];
+      const [role, named] = roleOf(first, l, h);
       const marks = (off && !sort ? " off" : "") + (broken ? " NaN" : ""); // a score leaves no room
       cell.caption.textContent = (sort ? `L${l}H${h}  ${score}` : `${h}`) + marks;
       cell.role.textContent = role;
+      cell.role.dataset.kind = kindOf(named);
       cell.node.classList.toggle("off", off);
       cell.switch?.setAttribute("aria-checked", !off);
       cell.button.title = broken ? NOT_FINITE : role;

@@ -110,6 +110,7 @@ export class Inspector {
 
   // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
   zoom(factor) {
+    this.zoomed = true;
     if (factor !== 1) this.choice.zoom(this.viewport, factor, this.state.token, this.first);
     this.#pictures.forEach(({ picture }) => picture.draw());
     this.buttons.show(this.viewport);

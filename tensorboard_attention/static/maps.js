@@ -7,6 +7,9 @@ import { TICKS, tickText } from "./colours.js";
 const MOST_WEIGHTS = 512e6; // of one step; more than that would be too much for a page
 
 export class Maps {
+  // What the heads of this model do over many texts (evidence.py), if that is known.
+  evidence = null;
+
   // bytes: count * size of them, set once they are inflated.
   constructor(header) {
     if (header.version !== 1)
@@ -60,6 +63,24 @@ export class Maps {
 
   score(name, layer, head) {
     return this.header.scores[name]?.[layer]?.[head] ?? NaN;
+  }
+
+  // Adds the scores that are not measured at every step: their last values up to this step.
+  // last: the header of the last step; curves: the scores of all steps.
+  carry(last, { names, steps, heads, values }, step) {
+    const all = {};
+    const own = this.header.scores;
+    for (const name of Object.keys(last.scores)) {
+      const place = names.indexOf(name);
+      const row = (i) => values.subarray((i * names.length + place) * this.count, (i * names.length + place + 1) * this.count);
+      const known = (i) => steps[i] <= step && row(i).some(Number.isFinite);
+      const i = Object.hasOwn(own, name) || place < 0 ? -1 : steps.findLastIndex((_, at) => known(at));
+      if (i >= 0) all[name] = heads.map((count, layer) => [...row(i)].slice(this.headIndex(layer, 0), this.headIndex(layer, 0) + count));
+      else if (Object.hasOwn(own, name)) all[name] = own[name];
+    }
+    this.header.scores = { ...all, ...own };
+    for (const field of ["meanings", "units", "measured", "counts"])
+      this.header[field] = { ...last[field], ...this.header[field] };
   }
 
   // What a score means, if the log says so.

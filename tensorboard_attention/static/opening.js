@@ -1,18 +1,6 @@
-// What a head does, as its sentence says, and which head and token are shown first.
+// Which head and token are shown first.
 
-// What all heads do, and which of them the loss depends on most, where that was measured.
-export function overviewOf(maps) {
-  const { overview, scores } = maps.header;
-  const value = ([layer, head]) => scores.importance?.[layer]?.[head] ?? -Infinity;
-  const heads = maps.heads();
-  const [layer, head] = heads.reduce((best, each) => (value(each) > value(best) ? each : best), heads[0]);
-  const most = value([layer, head]) > 0 ? `; the loss depends most on L${layer}H${head}` : "";
-  return `${overview}${most}.`;
-}
-
-export function sentenceOf({ header }, layer, head) {
-  return header.sentences[layer]?.[head]?.[0] ?? ""; // of two models, one can lack the head
-}
+import { earned } from "./marks.js";
 
 // Fills in what a state leaves open (null): the head with the clearest role, and a token for which it
 // shows what it does. As long as no head was chosen, each run has its own, and so has each head as long
@@ -52,18 +40,20 @@ function mostInteresting(maps) {
   return maps.heads().reduce((best, each) => (interest(each) > interest(best) ? each : best));
 }
 
-// The query of the example; without one, the query with the largest weight, which counts less where
-// there are few keys.
+// The query of the example; of a head that has its name from many texts, or without an example, the
+// one with the largest weight among the cells that earn the name, or among all cells. Weights count
+// less where there are few keys.
 function bestToken(maps, layer, head) {
+  const cells = earned(maps, layer, head).map(([query, , weight]) => [query, weight]);
   const example = maps.header.sentences[layer][head][1];
-  if (example) return example[0];
-  let [best, most] = [maps.n - 1, 0];
-  for (let query = 0; query < maps.n; query++) {
-    const [start, length] = maps.row(maps.headIndex(layer, head), query);
-    for (let key = 0; key < length; key++) {
-      const weight = maps.bytes[start + key] ** 2 * (1 - 1 / length);
-      if (weight > most) [best, most] = [query, weight];
+  if (example && !(maps.evidence && cells.length)) return example[0];
+  const index = maps.headIndex(layer, head);
+  if (!cells.length)
+    for (let query = 0; query < maps.n; query++) {
+      const [start, length] = maps.row(index, query);
+      const bytes = maps.bytes.subarray(start, start + length);
+      cells.push([query, (bytes.reduce((most, byte) => Math.max(most, byte), 0) / 255) ** 2]);
     }
-  }
-  return best;
+  const value = ([query, weight]) => weight * (1 - 1 / maps.row(index, query)[1]);
+  return cells.reduce((best, each) => (value(each) > value(best) ? each : best), [maps.n - 1, 0])[0];
 }

@@ -8,7 +8,7 @@ export class Order {
   constructor(change) {
     this.sort = el("select", { oninput: () => change({ sort: this.sort.value }) });
     this.turn = el("button", { type: "button", onclick: () => change({ rising: !this.rising }) });
-    this.node = el("div", { class: "sorting line" }, field("Order", this.sort), this.turn);
+    this.node = el("div", { class: "sorting line extra" }, field("Order", this.sort), this.turn);
   }
 
   show(names, { sort, rising }) {

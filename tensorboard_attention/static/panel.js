@@ -2,7 +2,9 @@
 
 import { NOT_FINITE } from "./broken.js";
 import { el } from "./dom.js";
-import { sentenceOf } from "./opening.js";
+import { earned } from "./marks.js";
+import { Matters } from "./matters.js";
+import { kindOf, verdictOf } from "./naming.js";
 import { Picture } from "./picture.js";
 import { SaveButtons } from "./save.js";
 import { Words } from "./words.js";
@@ -10,33 +12,40 @@ import { Words } from "./words.js";
 export class Panel {
   constructor(viewport, { point, pick, moved }, name) {
     this.title = el("h2");
-    this.sentence = el("p", { class: "sentence" });
+    this.verdict = el("p", { class: "verdict" });
+    this.sentence = el("p", { class: "sentence small" });
     this.note = el("p", { class: "note small" });
     this.picture = new Picture(viewport, { point, pick, moved });
     this.save = new SaveButtons(this.picture, name).node;
     this.words = new Words({ point, pick });
-    const heading = el("div", { class: "heading apart" }, this.title, this.save);
-    const parts = [heading, this.sentence, this.note, this.picture.node];
-    this.view = el("div", { class: "view" }, ...parts);
-    this.words.node.addEventListener("focusin", ({ target }) => this.#uncover(target));
-    this.node = el("section", { class: "panel" }, this.view, this.words.node);
-  }
-
-  // A token that gets the focus is not behind the map, which stays on the screen.
-  #uncover(token) {
-    const behind = this.view.getBoundingClientRect().bottom - token.getBoundingClientRect().top;
-    if (behind > 0) scrollBy(0, -behind);
+    this.matters = new Matters();
+    const heading = el("div", { class: "heading apart" }, this.title, this.verdict, this.save);
+    this.view = el("div", { class: "view" }, heading, this.sentence, this.note);
+    this.node = el("section", { class: "panel" }, this.view, this.words.node, this.picture.node, this.matters.node);
   }
 
   show(maps, layer, head, focus, cell, palette) {
     const there = head < (maps.header.heads[layer] ?? 0);
     const broken = maps.isFinite(layer, head) ? "" : ` ${NOT_FINITE}`;
     this.note.textContent = there ? maps.header.note + broken : "This model does not have this head.";
-    this.sentence.textContent = sentenceOf(maps, layer, head);
+    const { verdict, score, how, here } = verdictOf(maps, layer, head);
+    this.verdict.textContent = verdict;
+    this.verdict.title = how;
+    this.verdict.dataset.kind = kindOf(score);
+    this.sentence.textContent = here;
+    this.matters.show(maps, layer, head);
     this.picture.node.hidden = this.words.node.hidden = this.save.hidden = !there;
     if (!there) return;
-    this.picture.show(maps, layer, head, focus, cell, palette);
+    this.picture.show(maps, layer, head, focus, cell, palette, this.#earned(maps, layer, head));
     this.words.show(maps, layer, head, focus, cell);
+  }
+
+  // Found once for what is shown, not at every move of the pointer.
+  #earned(maps, layer, head) {
+    const shown = [maps, layer, head];
+    if (!this.found || shown.some((each, i) => each !== this.found.shown[i]))
+      this.found = { shown, cells: earned(maps, layer, head) };
+    return this.found.cells;
   }
 
   // Called again when the available width or the viewport has changed.

@@ -9,6 +9,7 @@ const LABEL = 13; // pixels per label
 const FONT = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const WIDEST = 120; // pixels of a label; canvases condense wider ones
 const EDGE = 7; // pixels beyond the map, for half a label
+const LEAST_FRAMED = 3; // pixels of a cell
 const BESIDE = 300; // pixels of the screen's height for what is above and below the map
 const [SMALLEST, LARGEST] = [240, 640]; // pixels of the map's longer side, if it is as wide
 
@@ -35,8 +36,9 @@ export class Picture {
     }
   }
 
-  show(maps, layer, head, focus, cell, palette) {
-    Object.assign(this, { maps, focus, cell, palette, headIndex: maps.headIndex(layer, head) });
+  // outlined: [query, key] of cells.
+  show(maps, layer, head, focus, cell, palette, outlined = []) {
+    Object.assign(this, { maps, focus, cell, palette, outlined, headIndex: maps.headIndex(layer, head) });
     this.broken = !maps.isFinite(layer, head);
     this.canvas.setAttribute(
       "aria-label",
@@ -117,6 +119,7 @@ export class Picture {
     pen.clip();
     pen.lineWidth = 1.5;
     const at = ({ first, cell }, place) => this.margin + (place - first) * cell;
+    this.#outline(pen, (place) => at(rows, place), (place) => at(columns, place), rows.cell, columns.cell);
     const query = this.maps.query(this.focus);
     const key = this.maps.key(this.focus);
     if (query >= 0) {
@@ -135,6 +138,15 @@ export class Picture {
     pen.restore();
     pen.strokeStyle = this.palette.line;
     pen.strokeRect(this.margin - 0.5, this.margin - 0.5, this.wide + 1, this.high + 1);
+  }
+
+  // A frame around each of the cells that earn the head its name; none where they would be all frame.
+  #outline(pen, top, left, high, wide) {
+    if (Math.min(high, wide) < LEAST_FRAMED) return;
+    pen.strokeStyle = this.palette.to;
+    pen.lineWidth = 2;
+    for (const [query, key] of this.outlined) pen.strokeRect(left(key), top(query), wide, high);
+    pen.lineWidth = 1.5;
   }
 
   // A frame around the cell, in two colours that are seen on any third.

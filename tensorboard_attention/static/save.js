@@ -11,7 +11,7 @@ export class SaveButtons {
     };
     this.node = el(
       "span",
-      { class: "save" },
+      { class: "save extra" },
       button("png", "Save the map as a picture", () => new Promise((resolve) => picture.canvas.toBlob(resolve))),
       button("csv", "Save the weights as a table", () => weightTable(picture)),
     );

@@ -2,6 +2,7 @@
 // the logged steps. Three of them lead, and the others are folded.
 
 import { el, formatNumber, svg } from "./dom.js";
+import { roleOf } from "./naming.js";
 
 const HERE = ["this text", ""]; // places that may differ from step to step
 const MOST_NAMED = 3; // steps
@@ -19,13 +20,12 @@ export class Scores {
   }
 
   // views: one or two of {maps, layer, head, step, steps, curves}; steps are how many there are, curves
-  // null until they are loaded.
-  show(views) {
+  // null until they are loaded. leads: the names of the scores that lead.
+  show(views, leads = leading(views[0].maps, views[0].layer, views[0].head)) {
     const [first] = views;
     const { layer, head } = first;
     const names = Object.keys(first.maps.header.scores);
     const same = views.every(({ maps }) => sameTokens(maps.tokens, first.maps.tokens));
-    const leads = leading(first.maps, layer, head);
     const card = (name) => {
         const values = views
           .map(({ maps, layer, head }) => formatNumber(maps.score(name, layer, head)))
@@ -114,9 +114,11 @@ export class Scores {
 }
 
 // The names of three scores: the head's clearest, its importance, its entropy.
-export function leading({ header: { roles, scores } }, layer, head) {
-  const clearest = roles[layer][head][1];
-  return [clearest || Object.keys(scores)[0], "importance", "entropy"].filter(
+export function leading(maps, layer, head) {
+  const { roles, scores } = maps.header;
+  const named = [roleOf(maps, layer, head)[1], roles[layer][head][1], Object.keys(scores)[0]];
+  const clearest = named.find((name) => Object.hasOwn(scores, name));
+  return [clearest, "importance", "entropy"].filter(
     (name, i, all) => Object.hasOwn(scores, name) && all.indexOf(name) === i,
   );
 }

@@ -9,6 +9,7 @@ export class Logs {
   versions = {}; // by run; a version changes when old steps of the run change
   followed = []; // runs that a live page can follow
   losses = {}; // by run that has losses of tokens: a text that changes with them
+  evidence = {}; // the same of what its heads and neurons do
   notes = []; // what is not shown, and why
   complete = true; // false if some of the log is still to be read
 
@@ -34,17 +35,18 @@ export class Logs {
     return (await ask("twins", query)).json();
   }
 
-  // What a run learned when (losses.py), or null.
-  async learned(run) {
-    if (!Object.hasOwn(this.losses, run)) return null;
-    return (await ask("losses", { run }, async (answer) => `losses.json is not read: ${await answer.text()}`)).json();
+  // The "losses" (losses.py) or the "evidence" (evidence.py) of a run, or null.
+  async beside(kind, run) {
+    if (!Object.hasOwn(this[kind], run)) return null;
+    return (await ask(kind, { run }, async (answer) => `${kind}.json is not read: ${await answer.text()}`)).json();
   }
 }
 
 export class Embedded {
   follows = false;
   losses = {};
-  learned = async () => null;
+  evidence = {};
+  beside = async () => null;
   twins = async () => [];
   versions = {};
   followed = [];
@@ -103,7 +105,7 @@ const MOST_BYTES = 256e6;
 export class Store {
   #maps = new Map(); // least recently used first
   #scores = new Map();
-  #learned = null;
+  #beside = {};
   #twins = null;
   #bytes = 0;
 
@@ -146,11 +148,26 @@ export class Store {
     return this.#twins.answer;
   }
 
-  // What a run learned when. Loaded again if that has changed.
-  learned(run) {
-    const state = JSON.stringify([run, this.source.losses[run]]);
-    if (this.#learned?.state !== state) this.#learned = { state, answer: this.source.learned(run) };
-    return this.#learned.answer;
+  // The losses or the evidence of a run. Loaded again if they have changed.
+  beside(kind, run) {
+    const state = `${this.source[kind][run]}`;
+    const known = (this.#beside[kind] ??= new Map());
+    if (known.get(run)?.state !== state) known.set(run, { state, answer: this.source.beside(kind, run) });
+    return known.get(run).answer;
+  }
+
+  // The maps of a step, with the evidence if it is of their model, and with the last values of scores
+  // that are not measured at every step.
+  async told(view, steps) {
+    const maps = await this.maps(view);
+    const evidence = await this.beside("evidence", view.run).catch(() => null);
+    const apart = (step) => Math.abs(step - evidence.step);
+    const isOf = evidence && steps.every((step) => apart(view.step) <= apart(step));
+    maps.evidence = isOf && maps.heads().every(([l, h]) => evidence.heads[`L${l}H${h}`]) ? evidence : null;
+    if (view.step === steps.at(-1)) return maps;
+    const [last, curves] = await Promise.all([this.maps({ ...view, step: steps.at(-1) }), this.scores(view, steps)]);
+    if (`${last.header.heads}` === `${maps.header.heads}`) maps.carry(last.header, curves, view.step);
+    return maps;
   }
 
   async #count(bytes) {

@@ -28,19 +28,21 @@ export class Wiring {
     this.chart = svg("svg", { role: "group", "aria-label": "Wiring" });
     const key = (way) => el("span", {}, el("i", { class: way }), way);
     this.against = el("span", {}, el("i", { class: "against" }), "works against");
-    const title = el("h2", {}, "Wiring");
+    this.sentence = el("p", { class: "sentence" });
     this.about = el("p", { class: "note small" });
     const label = el("label", { class: "small" }, "Hide small shares", this.least);
     const ways = el("p", { class: "ways small" }, ...WAYS.map(key), this.against);
     this.parts = [
-      el("div", {}, title, this.about, this.chart, ways),
+      el("summary", {}, el("h2", {}, "Wiring")),
+      el("div", {}, this.sentence, this.about, ways, this.chart),
       el("div", {}, this.readout, label, this.hidden, this.reads),
     ];
-    this.node = el("section", { class: "wiring", "aria-label": "Wiring" });
+    this.node = el("details", { class: "wiring", open: true, "aria-label": "Wiring" });
   }
 
   show({ header: { heads, wiring, measured = {} } }, { layer, head }) {
-    if (!wiring || heads.length < 2) return this.node.replaceChildren();
+    this.node.hidden = !wiring || heads.length < 2;
+    if (this.node.hidden) return;
     Object.assign(this, { heads, edges: wiring, selected: [layer, head] });
     if (this.chosen && `${this.chosen.slice(1, 3)}` !== `${this.selected}`) this.chosen = null;
     const source = this.chosen?.slice(3, 5) ?? [];
@@ -48,6 +50,8 @@ export class Wiring {
     const where = Object.hasOwn(measured, "wiring") ? measured.wiring : "this text";
     this.about.textContent = `${ABOUT} ${where}.`;
     if (!this.chart.isConnected) this.node.replaceChildren(...this.parts);
+    const strongest = wiring.find(([way, ...to]) => WAYS[way] === "key" && `${to.slice(0, 2)}` === `${this.selected}`) ?? wiring[0];
+    this.sentence.textContent = strongest ? sentenceOfEdge(strongest) : "";
     this.#draw();
   }
 
@@ -154,6 +158,12 @@ function partName([layer, head]) {
 function edgeText([way, layer, head, earlier, source, share]) {
   const size = share === null ? `below ${LOGGED}%` : percent(share);
   return `${partName([earlier, source])} → ${partName([layer, head])}, ${WAYS[way]}: ${size}`;
+}
+
+function sentenceOfEdge([way, layer, head, earlier, source, share]) {
+  const against = share < 0 ? ", against the others" : "";
+  const what = { query: "queries", key: "keys", value: "values" }[WAYS[way]];
+  return `${partName([layer, head])}'s ${what} are written to ${percent(Math.abs(share))} by ${partName([earlier, source])}${against}.`;
 }
 
 function percent(share) {

@@ -124,7 +124,7 @@ def test_two_runs_are_compared_and_a_link_restores_the_view(
     tab["button:has-text('Compare')"].click()
     tab[".picker >> nth=1"].locator("select").first.select_option(ODD_RUN)
     tab[".picker >> nth=1"].locator("select").nth(1).select_option(HOSTILE)
-    views = [["trained", "attention", 6], [ODD_RUN, HOSTILE, 0]]
+    views = [["trained", "attention", 6], [ODD_RUN, HOSTILE, 5]]  # the last step
     tab.shown(*views)
     assert tab[".panel:not([hidden])"].count() == 2
     tab[".chart polyline.view1 >> nth=3"].wait_for(state="attached")  # the curves of both

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright import sync_api
+from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_attention import add_attention
 from tensorboard_attention.evidence import NAME, read_evidence
-from tensorboard_attention.tests.conftest import HOSTILE, log, served
+from tensorboard_attention.tests.conftest import HOSTILE, Tab, causal_maps, log, served
+from tensorboard_attention.tests.test_live import REFRESH
 
 SPELLED = [" Mia", " sang", HOSTILE, "."]
 
@@ -85,3 +90,104 @@ def test_the_server_answers_with_it(tmp_path: Path) -> None:
     assert {*json.loads(get("/runs")[1])["evidence"]} == {"one", "two"}
     assert json.loads(get("/evidence", run="one")[1]) == EVIDENCE
     assert [get("/evidence", run=run)[0] for run in ("two", "three", "..")] == [404] * 3
+
+
+def test_a_head_has_the_name_that_many_texts_gave_it(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    """At the step of the evidence; at others, what it does on the text."""
+    log(logs / "judged", 0, 5)
+    write(logs / "judged", EVIDENCE)
+    tab = open_tab(run="judged", layer=1, head=1)
+    verdict, here = tab[".verdict >> nth=0"], tab[".sentence >> nth=0"]
+    sync_api.expect(verdict).to_have_text("Copies 56%")
+    assert verdict.get_attribute("title") == (
+        f"It copies 56%, {HOSTILE}. Measured over 7 tokens of many texts."
+    )
+    assert here.inner_text().startswith("On this text: ")
+    names = tab[".head .role"].all_inner_texts()
+    assert names == [head["role"][0] for head in EVIDENCE["heads"].values()]
+    assert tab[".overview"].inner_text().startswith("Of 4 heads: 1 helps with …, 1 previous token")
+    tab.page.keyboard.press(",")
+    tab.shown(["judged", "probe", 0])
+    sync_api.expect(verdict).not_to_have_text("Copies 56%")
+    assert tab[".matters >> nth=0"].is_hidden()
+    (logs / "judged" / NAME).write_text("{")
+    tab.page.clock.run_for(REFRESH)
+    sync_api.expect(tab[".notice"]).to_have_text(
+        "evidence.json is not read: it is not in the format"
+    )
+
+
+def test_the_tab_shows_the_passages_of_heads_and_neurons(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    log(logs / "passages", 5)
+    write(logs / "passages", EVIDENCE)
+    tab = open_tab(run="passages", layer=1, head=1)
+    rows = tab[".panel:not([hidden]) .matters li"]
+    sync_api.expect(rows).to_have_count(2)
+    assert rows.locator("b").all_inner_texts() == ["+2.25", "+1.00"]
+    marked = "all => all.map((one) => [one.className, one.textContent, one.title])"
+    assert rows.nth(0).locator("mark").evaluate_all(marked) == [
+        ["looked", " sang", "75% of its attention"],
+        ["looked", " Mia", "10% of its attention"],
+        ["rises", " sang", ""],
+    ]
+    whole = rows.nth(0).locator("span").evaluate("one => one.textContent")
+    assert whole.startswith(f" Mia sang{HOSTILE[:20]}") and whole.endswith("…. Mia sang")
+    # Of the second window alone.
+    second = rows.nth(1).locator("span").evaluate("one => one.textContent")
+    assert second.startswith(HOSTILE[:20]) and second.endswith("… Mia.")
+    tab[".neurons > summary"].click()
+    neurons = tab[".neurons-list > details"]
+    tab[".neurons select >> nth=0"].select_option("0")
+    tab[".neurons select >> nth=1"].select_option("often")
+    assert neurons.locator(".active").all_inner_texts() == ["75% active", "50% active"]
+    tab[".neurons select >> nth=1"].select_option("rare")
+    sync_api.expect(neurons.locator("summary b").first).to_have_text("0")
+    assert neurons.nth(0).locator(".raises .token").all_inner_texts() == ["·Mia", "·sang"]
+    neurons.nth(0).locator("summary").click()
+    places = neurons.nth(0).locator(".passages li")
+    sync_api.expect(places).to_have_count(2)
+    assert places.locator("b").all_inner_texts() == ["-2.500", "1.500"]
+    assert places.nth(0).locator("mark").inner_text().startswith(HOSTILE[:20])
+
+
+def test_heads_are_points_by_two_scores(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    """Of the step that is shown; twins have one colour."""
+    maps, tokens = causal_maps(0, n=8), [f"t{i}" for i in range(8)]
+    mirrored = [layer.flip(1) for layer in maps]
+    with SummaryWriter(str(logs / "points")) as writer:
+        for step, value in ((0, 0.25), (5, 0.75)):
+            mine = {"one": [[value, 0.5]] * 2, "two": [[1.0, 0.0]] * 2}
+            add_attention(writer, "probe", maps, tokens, step, mine)
+    with SummaryWriter(str(logs / "mirrored")) as writer:
+        mine = {"one": [[0.5, 0.75]] * 2, "two": [[0.0, 1.0]] * 2}
+        add_attention(writer, "probe", mirrored, tokens, 5, mine)
+    tab = open_tab(run="points", layer=0, head=0)
+    tab[".points select >> nth=0"].select_option("one")
+    tab[".points select >> nth=1"].select_option("two")
+    titles = tab[".points .point title"]
+    where = "all => all.map((one) => one.textContent.replace(/,.*:/, ''))"
+    wanted = [
+        f"L{layer}H{h} {xy}"
+        for layer in (0, 1)
+        for h, xy in enumerate(("{}, 1.000", "0.500, 0.000"))
+    ]
+    assert titles.evaluate_all(where) == [each.format("0.750") for each in wanted]
+    left = "one => Number(one.getAttribute('cx'))"
+    circles = tab[".points circle"]
+    before = circles.nth(0).evaluate(left)
+    tab.page.keyboard.press(",")
+    tab.shown(["points", "probe", 0])
+    assert titles.evaluate_all(where) == [each.format("0.250") for each in wanted]
+    assert circles.nth(0).evaluate(left) < circles.nth(1).evaluate(left) < before
+    pair = open_tab(run="points", run2="mirrored", layer=0, head=0)
+    points = pair[".points .point"]
+    sync_api.expect(points).to_have_count(8)
+    colours = points.evaluate_all("all => all.map((one) => one.style.getPropertyValue('--kind'))")
+    assert len({*colours}) == 4
+    assert [colours[i] for i in (0, 1, 2, 3)] == [colours[i] for i in (5, 4, 7, 6)]
+    pair[".points .point >> nth=3"].dispatch_event("click")
+    sync_api.expect(pair[".panel h2 >> nth=0"]).to_contain_text("L1H1")

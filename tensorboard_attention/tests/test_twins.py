@@ -97,7 +97,8 @@ def test_the_tab_follows_the_twin_in_another_run(logs: Path, open_tab: Callable[
     sync_api.expect(titles.nth(1)).to_have_text("L1H0 · two, step 6")
     sync_api.expect(titles.nth(2)).to_have_text("L0H1 · one, step 6 minus L1H0 · two, step 6")
     sync_api.expect(told).to_have_text(
-        "L0H1 here is L1H0 there (1.00 of the attention is the same)."
+        "Its twin, the head of the other view with the most similar attention, is L1H0: "
+        "100% of the attention is the same."
     )
     tab["label:has-text('Twins') input"].uncheck()
     sync_api.expect(titles.nth(1)).to_have_text("L0H1 · two, step 6")

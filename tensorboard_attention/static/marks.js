@@ -1,0 +1,69 @@
+// Which cells of a map earn a head its name: those of its pattern, as scores.py marks them.
+
+import { roleOf } from "./naming.js";
+
+const EARNING = 0.1; // weight of a cell that is outlined
+const NEARBY = 8;
+const PART = 40; // tokens of a longer text that are seen first
+const LONG_TEXT = 64;
+
+const countLetters = (token) => token.match(/\p{L}/gu)?.length ?? 0;
+const hasWord = (token) => countLetters(token) >= 3;
+const hasMark = (token) => token.trim() !== "" && !/[\p{L}\p{N}]/u.test(token);
+
+// By score: whether the pattern marks a key for a query, of a causal map of these tokens.
+export const PATTERNS = {
+  copy: (tokens, query, key) => tokens[query + 1] === tokens[key],
+  induction: (tokens, query, key) => key > 0 && tokens[key - 1] === tokens[query],
+  "duplicate token": (tokens, query, key) => key < query && tokens[key] === tokens[query],
+  "previous token": (_, query, key) => key === query - 1,
+  "same token": (_, query, key) => key === query,
+  "first token": (_, query, key) => query > 0 && key === 0,
+  nearby: (_, query, key) => query > 2 * NEARBY && query - key <= NEARBY,
+  "last word": (tokens, query, key) =>
+    key < query && hasWord(tokens[key]) && !tokens.slice(key + 1, query).some(hasWord),
+  punctuation: (tokens, _, key) => hasMark(tokens[key]),
+};
+
+// [query, key, weight] of the marked cells of a head; none if its name is not that of a pattern.
+export function earned(maps, layer, head, least = EARNING) {
+  const [role, score] = roleOf(maps, layer, head);
+  const one = role.match(/'(.+)'/)?.[1];
+  const pattern = score === "one token" ? (tokens, _, key) => tokens[key].trim() === one : PATTERNS[score];
+  if (!pattern || maps.cross) return [];
+  // Without evidence, only words count as copied.
+  const counts = (query) => score !== "copy" || maps.evidence || hasWord(maps.tokens[query + 1] ?? "");
+  const index = maps.headIndex(layer, head);
+  const found = [];
+  for (let query = 0; query < maps.n; query++) {
+    const length = counts(query) ? Math.min(query + 1, maps.row(index, query)[1]) : 0;
+    for (let key = 0; key < length; key++) {
+      const weight = maps.weight(index, query, key);
+      if (weight >= least && pattern(maps.tokens, query, key)) found.push([query, key, weight]);
+    }
+  }
+  return found;
+}
+
+// [zoom, x, y] of the part of a long map with the most of these cells and the row of a token;
+// undefined for the whole map.
+export function firstPart({ n, m }, cells, token) {
+  if (n !== m || n <= LONG_TEXT || !cells.length) return undefined;
+  const starts = Array.from({ length: n - PART + 1 }, (_, start) => start);
+  const rows = starts.filter((start) => token < 0 || (start <= token && token < start + PART));
+  const inside = (start, place) => start <= place && place < start + PART;
+  // The largest value, and the start that has it; of several, the middle.
+  const best = (all, value) => {
+    const sums = all.map(value);
+    const most = Math.max(...sums);
+    const having = all.filter((_, i) => sums[i] === most);
+    return [most, having[having.length >> 1]];
+  };
+  const across = (row) => {
+    const within = cells.filter(([query]) => inside(row, query));
+    return best(starts.filter((start) => start <= row), (start) =>
+      within.reduce((sum, [, key, weight]) => sum + (inside(start, key) ? weight : 0), 0));
+  };
+  const [, row] = best(rows, (start) => across(start)[0]);
+  return [n / PART, across(row)[1] / n, row / n];
+}
