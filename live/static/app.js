@@ -94,7 +94,7 @@ export class LivePage extends Inspector {
     if ("step" in part || "off" in part) this.author.stop();
     this.change(part);
     const reads = ["text", "ids", "step", "off", "view"].some((name) => name in part);
-    return reads ? this.read() : this.show();
+    return reads || !this.reading ? this.read() : this.show();
   }
 
   // Reads the text and shows the state.
@@ -144,6 +144,7 @@ export class LivePage extends Inspector {
       if (!isNew()) return;
       this.next.show(rows, instead);
       await this.understanding.show(state, reading, isNew);
+      if (isNew()) await this.tour.show(isNew);
     } catch (error) {
       if (isNew()) this.say(error.message);
     }

@@ -74,11 +74,6 @@ class FollowingPage extends LivePage {
     return true;
   }
 
-  // While the model writes into the text, and during the tour, nothing changes.
-  get isBusy() {
-    return this.author.busy || !this.tour.node.hidden;
-  }
-
   // Whether something was measured part by part: it is of this step, and would be gone with another.
   get hasMeasured() {
     const { heads, streams } = this.understanding.patches;
@@ -96,7 +91,8 @@ class FollowingPage extends LivePage {
     const settle = () => (this.box.checked = this.state.step === this.newest);
     settle();
     addEventListener("hashchange", settle);
-    setInterval(() => document.hidden || this.isBusy || this.#look(), LOOK_EVERY);
+    // While the model writes into the text, nothing changes.
+    setInterval(() => document.hidden || this.author.busy || this.#look(), LOOK_EVERY);
   }
 
   set(part) {
@@ -121,7 +117,7 @@ class FollowingPage extends LivePage {
   async #look() {
     const versions = await fetched("steps").then((answer) => answer.json()).catch(() => ({}));
     const isSame = JSON.stringify(versions) === JSON.stringify(this.data.versions);
-    if (isSame || this.isBusy || !Object.keys(versions).length) return;
+    if (isSame || this.author.busy || !Object.keys(versions).length) return;
     this.goingOn.forget(await this.study.change(versions));
     this.runs = { ".": { "": this.data.steps } };
     this.say("");

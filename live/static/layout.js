@@ -91,7 +91,6 @@ export function arrange(app) {
     ),
     app.understanding.node,
     el("footer", {}, ...foot(app.data)),
-    app.tour.node,
   );
 }
 

@@ -1,5 +1,6 @@
 // A tour of twenty seconds: what comes next, the head that writes most of it, and the text without that
-// head. It starts by itself on the first visit.
+// head. It starts by itself on the first visit. It tells of what the page shows, and stops nothing: the
+// text, the step and the head can change meanwhile.
 
 import { percent } from "./bars.js";
 import { el, tokenLabel } from "./dom.js";
@@ -9,13 +10,15 @@ import { changeOf } from "./next.js";
 const TOURED = "glassgpt-toured"; // of the browser's storage
 
 export class Tour {
+  #stops = [() => this.#guess(), (isNew) => this.#head(isNew), () => this.#without(), () => this.#yours()];
+
   constructor(app) {
     this.app = app;
     this.isLinked = location.hash !== ""; // before the page writes it
     this.text = el("p", { role: "status" });
-    this.further = el("button", { type: "button", class: "further", onclick: () => this.#next() }, "Next");
-    const skip = () => this.end();
-    this.skip = el("button", { type: "button", class: "plain", onclick: skip }, "Skip");
+    const further = () => this.#enter(this.stop + 1);
+    this.further = el("button", { type: "button", class: "further", onclick: further });
+    this.skip = el("button", { type: "button", class: "plain", onclick: () => this.end() }, "Skip");
     const buttons = el("div", { class: "line centred" }, this.further, this.skip);
     this.node = el("aside", { class: "tour", "aria-label": "Tour", hidden: true }, this.text, buttons);
   }
@@ -32,82 +35,96 @@ export class Tour {
     }
   }
 
-  async start() {
-    const { app } = this;
-    this.stops = [() => this.#guess(), () => this.#head(), () => this.#without(), () => this.#yours()];
-    app.author.stop();
+  start() {
+    this.before = this.app.state.off;
     this.node.hidden = false;
-    this.before = app.state.off;
-    await app.set({ place: null, off: this.#on });
-    await this.#next();
+    return this.#enter(0);
   }
 
-  // What was off before it began is off again.
+  // What was off before it began is off again, unless other parts were switched off meanwhile.
   end() {
+    const { app } = this;
     this.node.hidden = true;
-    this.#point(null);
-    return this.app.set({ off: this.before });
+    this.pointed?.classList.remove("toured");
+    return app.state.off === this.off ? app.set({ off: this.before }) : null;
   }
 
-  get #on() {
-    return nothingOff(this.before.by);
+  #enter(stop) {
+    if (stop === this.#stops.length) return this.end();
+    const { by } = this.before;
+    Object.assign(this, { stop, reading: null, isEntered: true });
+    this.off = stop === 2 ? { ...nothingOff(by), heads: [this.head] } : nothingOff(by);
+    const isSame = JSON.stringify(this.app.state.off) === JSON.stringify(this.off);
+    if (isSame) this.off = this.app.state.off;
+    return this.app.set(isSame ? { place: null } : { place: null, off: this.off });
   }
 
-  async #next() {
-    const stop = this.stops.shift();
-    if (!stop) return this.end();
-    this.further.disabled = true;
-    const [text, node] = await stop();
-    this.further.disabled = false;
-    if (this.node.hidden) return; // it was skipped meanwhile
-    if (!text) return this.end();
+  // The page shows something new. isNew(): whether it still does.
+  async show(isNew) {
+    if (this.node.hidden) return;
+    const found = await this.#stops[this.stop](isNew);
+    if (!found || !isNew() || this.node.hidden) return;
+    const [text, node, place] = found;
     this.text.textContent = text;
-    this.#point(node);
-    this.further.textContent = this.stops.length ? "Next" : "Done";
-    this.skip.hidden = this.stops.length === 0;
+    const isLast = this.stop === this.#stops.length - 1;
+    this.further.textContent = isLast ? "Done" : "Next";
+    this.skip.hidden = isLast;
+    if (this.isEntered) this.#point(node, place);
+    this.isEntered = false;
   }
 
-  #point(node) {
+  // The bubble stands "before" or "after" what it is about, and covers nothing.
+  #point(node, place) {
     this.pointed?.classList.remove("toured");
     this.pointed = node;
-    node?.classList.add("toured");
-    node?.scrollIntoView({ block: "nearest" });
+    node.classList.add("toured");
+    const hadFocus = this.node.contains(document.activeElement);
+    node[place](this.node);
+    if (hadFocus) this.further.focus({ preventScroll: true });
+    this.node.scrollIntoView({ block: place === "before" ? "start" : "nearest" });
   }
 
-  #guess() {
-    const { token, now } = this.app.next.rows[0];
-    return [
-      `The model has read this text. Its best guess of what comes next is ${tokenLabel(token)}: ${percent(now)}.`,
-      this.app.next.node,
-    ];
+  async #rows() {
+    return this.app.study.probabilities({ place: null }, this.app.reading);
+  }
+
+  async #guess() {
+    const [{ token, now }] = await this.#rows();
+    const guess = `Its best guess of what comes next is ${tokenLabel(token)}: ${percent(now)}.`;
+    return [`The model has read this text. ${guess}`, this.app.next.node, "after"];
   }
 
   // The head that adds most to the logit of the best guess, where the last token is selected.
-  async #head() {
+  async #head(isNew) {
     const { app } = this;
-    const found = await app.study.attribution({ place: null }, app.reading, null);
-    if (!found) return []; // a newer text is read
-    const heads = found.parts.filter(([name]) => /^L\d+H\d+$/.test(name));
-    const [name] = heads.reduce((most, each) => (each[1] > most[1] ? each : most));
-    this.head = name.match(/\d+/g).map(Number);
-    const [layer, head] = this.head;
-    await app.set({ layer, head, token: app.reading.ids.length - 1 });
-    return [
-      `Which head writes most of that guess? ${name}. Lines in its text lead from the last token to those that it looks at.`,
-      app.panels[0].node,
-    ];
+    const { reading } = app;
+    if (this.reading !== reading) {
+      const found = await app.study.attribution({ place: null }, reading, null);
+      if (!found || !isNew()) return null;
+      const heads = found.parts.filter(([name]) => /^L\d+H\d+$/.test(name));
+      const [name] = heads.reduce((most, each) => (each[1] > most[1] ? each : most));
+      Object.assign(this, { reading, head: name.match(/\d+/g).map(Number) });
+      const [layer, head] = this.head;
+      await app.set({ layer, head, token: reading.ids.length - 1 }); // and shows it
+      return null;
+    }
+    const lines = "Lines in its text lead from the last token to those that it looks at.";
+    return [`Which head writes most of that guess? ${this.#name}. ${lines}`, app.panels[0].node, "before"];
+  }
+
+  get #name() {
+    return `L${this.head.join("H")}`;
   }
 
   async #without() {
-    const { app } = this;
-    await app.set({ off: { ...this.#on, heads: [this.head] } });
-    const name = `L${this.head.join("H")}`;
-    return [`${name} is switched off now: ${changeOf(app.next.rows)}.`, app.next.node];
+    const rows = await this.#rows();
+    const isOff = rows.some(({ before }) => before !== undefined);
+    const change = isOff ? `is switched off now: ${changeOf(rows)}` : "is on again";
+    return [`${this.#name} ${change}.`, this.app.next.node, "after"];
   }
 
-  async #yours() {
-    const { app } = this;
-    await app.set({ off: this.#on });
-    return ["It is on again. Type a text of your own, and use the switch beside any head.", app.input];
+  #yours() {
+    const text = "Every part is on. Type a text of your own, and use the switch beside any head.";
+    return [text, this.app.input, "after"];
   }
 }

@@ -73,6 +73,7 @@ class Live:
         url: str,
         width: int = 1280,
         tours: bool = False,
+        waits: bool = True,
         **options: object,
     ):
         self.errors: list[str] = []
@@ -85,8 +86,9 @@ class Live:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda message: self.errors.append(message.text))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(url)
-        self.settled()
+        self.page.goto(url, wait_until="load" if waits else "commit")
+        if waits:
+            self.settled()
 
     def __getitem__(self, selector: str) -> sync_api.Locator:
         return self.page.locator(selector)
@@ -139,5 +141,5 @@ class Live:
     def close(self) -> None:
         """Without errors, and without a request but for the page and what it made itself."""
         self.page.context.close()
-        assert self.errors == []
+        assert self.errors == [], self.errors
         assert {each for each in self.asked if not each.startswith("blob:")} == {self.url}

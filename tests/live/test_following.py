@@ -155,10 +155,15 @@ def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> Non
     page.type(TEXT)
     page.off("L")
     off = page[".offlist"].inner_text()
+    page["button:has-text('Tour')"].click()
+    page[".tour:has-text('best guess')"].wait_for()
     write(live / "3.bin", later["3.bin"])
     shows(page, "3 (2 of 2)")
     page[".goingon li:has-text('Step 3')"].wait_for()
     assert page[".goingon li button"].all_inner_texts() == ["Step 3", "Step 0"]
+    assert "best guess" in page[".tour"].inner_text(), "a tour does not stop it"
+    page[".tour button:has-text('Skip')"].click()
+    page.settled()
     assert page["textarea"].input_value() == TEXT
     assert off and page[".offlist"].inner_text() == off
     assert box.is_checked() and "step=last" in page.page.evaluate("location.hash")

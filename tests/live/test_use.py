@@ -167,7 +167,7 @@ def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser) -> None
     assert live[".panel h2 >> nth=0"].inner_text() in tour.inner_text()
     further("off now: .* → ")
     assert live[".offlist li"].count() == 1
-    further("on again")
+    further("Every part is on")
     assert live[".offlist"].is_hidden()
     tour.locator("button >> nth=0").click()
     assert tour.is_hidden()
@@ -179,6 +179,41 @@ def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser) -> None
     further(r"L\dH\d\.")
     further("off now")
     tour.locator("button:has-text('Skip')").click()
+    live.settled()
+    assert tour.is_hidden() and live[".offlist"].is_hidden()
+    live.close()
+
+
+OVERLAP = """() => {
+    document.querySelector(".tour").scrollIntoView({ block: "nearest" });
+    const [one, two] = [".tour", ".toured"].map((name) =>
+        document.querySelector(name).getBoundingClientRect());
+    const isBeside = one.right <= two.left || two.right <= one.left;
+    return !isBeside && one.bottom > two.top && two.bottom > one.top;
+}"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_tour_covers_nothing_and_stops_nothing(
+    site: str, browser: sync_api.Browser, width: int
+) -> None:
+    """A text is typed as fast as keys come, from the moment at which there is a place for it."""
+    live = Live(browser, site, width=width, tours=True, waits=False)
+    live["textarea"].focus()
+    live.page.keyboard.type(HOSTILE + " Once there was a lamb.")
+    live.settled()
+    assert HOSTILE in live["textarea"].input_value() and live["img"].count() == 0
+    tour = live[".tour"]
+    for text in ("best guess", r"L\dH\d\.", "off now: .* → ", "Every part is on"):
+        sync_api.expect(tour).to_contain_text(re.compile(text))
+        live.page.keyboard.press("End")
+        live["textarea"].press_sequentially(" Ben <b>")
+        live.settled()
+        assert not live.page.evaluate(OVERLAP)
+        best, share = live[f"{BARS} button >> nth=0"].inner_text().split("\n")
+        if "guess" in text:
+            assert f"{best}: {share}" in tour.inner_text(), "it tells of the text at hand"
+        tour.locator("button >> nth=0").click()
     live.settled()
     assert tour.is_hidden() and live[".offlist"].is_hidden()
     live.close()
