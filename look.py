@@ -27,7 +27,10 @@ from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
-from common.errors import UserError, check_choice, check_folder, pluralize, print, printable
+import numpy as np
+from jaxtyping import UInt
+
+from common.errors import UserError, check_choice, check_folder, print, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from configs.cli import run_script
@@ -38,8 +41,8 @@ from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from inference.results import EVIDENCE, open_log
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
-from live.page import check_model, describe, live_page
-from live.texts import first_prompt, name_groups, reference_text, spare_corpus
+from live.page import about_run, check_model, describe, live_page
+from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
@@ -120,7 +123,8 @@ def main(values: Values) -> None:
         entries = look_at(config.text, opened, config)
     if page_file:
         name = name_of(opened, config)
-        page(page_file, entries, f"Attention of {name}", about(opened), name)
+        *_, figures = about(opened).splitlines()
+        page(page_file, entries, f"Attention of {name}", figures, name)
         print(f"Wrote {page_file}")
 
 
@@ -131,19 +135,15 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     check_tokenizer(tokenizer)
     check_size(opened.model.n_parameters, 1, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
-    corpus = load_text(opened, config.cache_dir)
     packed: dict[int, str] = {}
     for step, model in models:
         check_size(model.n_parameters, len(packed) + 1, weights)
         packed[step] = pack(values_of(model), weights)
-    names = name_groups(corpus)
-    length, corpus = opened.config.model.context_length, corpus or spare_corpus()
+    corpus, tokens = load_text(opened, config.cache_dir)
     run: dict[str, Any] = {
         "name": name_of(opened, config),
         "about": about(opened),
-        "prompt": first_prompt(corpus, tokenizer, length),
-        "reference": reference_text(corpus, tokenizer, length),
-        "names": names,
+        **page_texts(corpus, tokens, tokenizer, opened.config.model.context_length),
     }
     data = describe(opened.model, [*packed], weights, tokenizer, run)
     try:
@@ -185,21 +185,23 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
         yield checkpoint.step, checkpoint.model
 
 
-def load_text(opened: OpenRun, cache_dir: str) -> Corpus | None:
-    """The text of the run; None, with a note on standard error, if it is not at hand, or no longer
-    the one that the run was trained on."""
+def load_text(
+    opened: OpenRun, cache_dir: str
+) -> tuple[Corpus, UInt[np.ndarray, " token"]] | tuple[None, None]:
+    """The text of the run, and the tokens of its validation split; None, with a note on standard
+    error, if it is not at hand, or no longer the one that the run was trained on."""
     data = corpus_of(opened.run)
     if data is None:
-        return None
+        return None, None
     try:
         corpus, dataset = load_dataset(
             data, opened.tokenizer, cache_dir, 1, ("val",), trusted=False
         )
         opened.run.check_tokens(dataset.sha256, "run")
-        return corpus
+        return corpus, dataset.val
     except UserError as error:
         print(f"note: the page begins with a tale: {error}", file=sys.stderr)
-        return None
+        return None, None
 
 
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
@@ -258,18 +260,13 @@ def logged_maps(folder: Path) -> Entries:
 
 def name_of(opened: OpenRun, config: LookConfig) -> str:
     """The title of a page."""
-    return printable(config.name or opened.config.name or Path(config.html or "").stem)
+    return printable(config.name or opened.config.name or real_path(opened.run.path).name)
 
 
 def about(opened: OpenRun) -> str:
-    """A line on the run: its model, data, loss and date, as far as they are known."""
-    model = opened.config.model
-    parts = [
-        f"{pluralize(model.n_layers, 'layer')} of {pluralize(model.n_heads, 'head')}, "
-        f"{opened.model.n_parameters:,} parameters",
-    ]
-    if data := corpus_of(opened.run):
-        parts.append(f"data: {data.name}")
+    """A sentence on a run, and a line with its model, data, loss and date, as far as they are
+    known."""
+    data, parts = corpus_of(opened.run), []
     try:
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))
@@ -285,7 +282,7 @@ def about(opened: OpenRun) -> str:
             parts.append(f"trained on {date.fromisoformat(file.read(10).decode())}")
     except (OSError, ValueError):
         pass
-    return "; ".join(parts)
+    return about_run(opened.model, data and data.name, parts)
 
 
 def new_page(html: str, opened: OpenRun) -> Path:

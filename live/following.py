@@ -36,6 +36,7 @@ TOKENIZER = {
 }
 RUN = {
     **dict.fromkeys(("name", "about", "prompt", "reference"), str),
+    "examples": {str: str},
     "names": [[str]],
 }
 

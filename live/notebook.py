@@ -11,8 +11,8 @@ from common.files import real_path
 from inference.opening import OpenRun
 from live.models import values_of
 from live.pack import check_size, pack
-from live.page import check_model, describe, live_page
-from live.texts import reference_text, spare_corpus
+from live.page import about_run, check_model, describe, live_page
+from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import record_attention, wiring_matrices
 from tensorboard_attention import show
@@ -56,9 +56,10 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
     check_size(model.n_parameters, 1, WEIGHTS)
     run: dict[str, Any] = {
         "name": _name(opened),
-        "about": f"step {opened.step:,}",
+        "about": about_run(model, None, [f"step {opened.step:,}"]),
+        **page_texts(None, None, tokenizer, model.config.context_length),
         "prompt": text,
-        "reference": reference_text(spare_corpus(), tokenizer, model.config.context_length),
+        "examples": {},
     }
     data = describe(model, [opened.step], WEIGHTS, tokenizer, run)
     packed = [pack(values_of(model), WEIGHTS)]

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError
+from common.errors import UserError, pluralize
 from live.pack import check_size
 from live.patterns import pattern_table
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
@@ -38,6 +38,7 @@ PAGE = (
     *("circuit", "reasons", "second", "sweep", "streams", "patches", "understanding", "foot"),
     *("tour", "layout", "author", "app"),
 )
+WRITERS = {"tales": "A storyteller", "shakespeare": "A playwright"}  # by what they were trained on
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "
     "img-src blob: data:"
@@ -55,7 +56,7 @@ def describe(
     """What a page needs to know of a model and its run, as plain values for JSON.
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
-    run: its name and texts, as look.py finds them, and `names` of `name_groups`, if it has tales.
+    run: its name, what `about_run` says of it, and what `page_texts` returns.
     """
     return {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},
@@ -67,6 +68,19 @@ def describe(
         "tokenizer": tokenizer_data(tokenizer),
         "run": run,
     }
+
+
+def about_run(model: GPT, data: str | None, more: Sequence[str] = ()) -> str:
+    """A sentence on a model, and a line of figures. data: the name of what it was trained on."""
+    count = model.n_parameters
+    size = f"{count / 1e6:.1f} million" if count > 95_000 else f"{count:,}"
+    config = model.config
+    figures = [
+        f"{pluralize(config.n_layers, 'layer')} of {pluralize(config.n_heads, 'head')}",
+        f"{count:,} parameters",
+    ]
+    line = "; ".join([", ".join(figures), *([f"data: {data}"] if data else []), *more])
+    return f"{WRITERS.get(data, 'A writer')} of {size} parameters; it runs in this tab.\n{line}"
 
 
 def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +114,7 @@ def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about
 
     data: what `describe` returns.
     weights: what `pack` returns for each of its steps.
-    title, about: the heading and the line below it, as plain text.
+    title, about: the heading and the lines below it, as plain text.
     """
     elements = {"model": as_json(with_tables(data))}
     elements |= {f"weights-{place}": text for place, text in enumerate(weights)}

@@ -1,21 +1,34 @@
-"""The texts of a page: one to begin with, and one for means; and the names of tales.
+"""The texts of a page: one to begin with, examples, and one for means; and the names of tales.
 
-Promises: the model was not trained on any of them.
+Promises: the model was not trained on any of them. Each begins where a document does, or in a text
+that is not divided, a paragraph, a line or a sentence; and none ends within a word.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt
 
-from data.corpus import Corpus, text_of
+from data.corpus import Corpus
 from data.tales import Tale, Tales, TalesConfig
 from data.tales_grammar import GIRLS, WORDS
 from data.tokenizer import Tokenizer
 
-N_TALES = 100  # that are searched for a beginning
+N_TEXTS = 100  # tales, or contexts of another corpus, in which texts are looked for
+PER_TOKEN = 16  # characters at most, of what is encoded
+SENTENCE = r"[.!?][\"'\u201d\u2019)]*\s+"
+STARTS = (r"\n\s*\n", r"\n", SENTENCE, r"\s+")  # what is before a passage
+ENDS = (rf"{SENTENCE}|\n", r"\s+")  # what is after a text that is cut
+FEW = 3  # places to begin at; with fewer, a text is divided at smaller parts
+WORD = re.compile(r"[^\W\d_]{2,}")
+MIN_MENTIONS, MIN_WORDS = 2, 3  # of a name, in a passage
+ENOUGH_MENTIONS, ENOUGH_WORDS = 4, 5  # of texts with more, the shortest is taken
 
 
 def spare_corpus() -> Corpus:
@@ -23,15 +36,40 @@ def spare_corpus() -> Corpus:
     return Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
 
 
-def first_prompt(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
-    """The start of the validation text, at most half a context; of tales, the shortest one up to a
-    name that comes next, when two were mentioned twice or more."""
-    most = max(1, context_length // 2)
-    tales = islice(corpus.tales("val"), N_TALES) if isinstance(corpus, Tales) else ()
-    found = [words for tale in tales if len(tokenizer.encode(words := _before_name(tale))) <= most]
-    if words := min(filter(None, found), key=len, default=""):
-        return words
-    return _beginning(next(text_of(corpus, "val"), ""), tokenizer, most)
+def page_texts(
+    corpus: Corpus | None,
+    tokens: UInt[np.ndarray, " token"] | None,
+    tokenizer: Tokenizer,
+    context_length: int,
+) -> dict[str, Any]:
+    """What a page has of the text of a run, as plain values for JSON.
+
+    corpus, tokens: of its validation split. None if they are not at hand: then the texts are tales.
+
+    prompt: what the page begins with: at most half a context, of tales the shortest one up to a
+        name that comes next, when two were mentioned twice or more.
+    examples: by name, a document with a repeated name, and one with a repeated passage.
+    reference: another text, for means. names: those of `name_groups`.
+    """
+    found = _Finder(tokenizer, context_length)
+    source = spare_corpus() if tokens is None else corpus
+    prompts: list[str] = []
+    if isinstance(source, Tales):  # whose names are known
+        tales = [*islice(source.tales("val"), N_TEXTS)]
+        texts = found.whole([tale.text for tale in tales])
+        prompts = [text for tale in tales if found.fits(text := _before_name(tale))]
+    else:
+        assert tokens is not None
+        texts = found.documents(tokens[: N_TEXTS * context_length])
+    *texts, reference = texts if len(texts) > 1 else texts * 2
+    examples = found.examples(texts)
+    prompt = min(filter(None, prompts), key=len, default="")
+    return {
+        "prompt": prompt or found.prompt(examples.get("a repeated name", texts[0])),
+        "examples": examples,
+        "reference": reference,
+        "names": name_groups(corpus),
+    }
 
 
 def _before_name(tale: Tale) -> str:
@@ -56,35 +94,112 @@ def name_groups(corpus: Corpus | None) -> list[list[str]]:
     ]
 
 
-def reference_text(corpus: Corpus, tokenizer: Tokenizer, context_length: int) -> str:
-    """Another validation text, of at most a context: a later tale, or a line in the middle and
-    those after it."""
-    if isinstance(corpus, Tales):
-        *_, text = islice(text_of(corpus, "val"), N_TALES)
-    else:
-        text = next(text_of(corpus, "val"), "")
-        text = text[text.find("\n", len(text) // 2) + 1 :].strip() or text
-    return _beginning(text, tokenizer, context_length)
+class _Finder:
+    """Finds texts that fit the context of a model."""
+
+    def __init__(self, tokenizer: Tokenizer, context_length: int) -> None:
+        self.tokenizer, self.most = tokenizer, context_length
+
+    def fits(self, text: str, most: int | None = None) -> bool:
+        """Whether a text has at most so many tokens, by default half a context."""
+        most = most or max(1, self.most // 2)
+        return len(text) <= PER_TOKEN * most and self._count(text) <= most
+
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer.encode_document(text))
+
+    def beginning(self, text: str, most: int) -> str:
+        """A text, or as many of its first sentences and lines, or else words, as fit."""
+        text = text.strip()
+        if self.fits(text, most):
+            return text
+        ids = self.tokenizer.encode(text[: PER_TOKEN * most])[:most]
+        short = self.tokenizer.decode_bytes(ids).decode(errors="ignore")
+        for end in ENDS:
+            for match in reversed([*re.finditer(end, short)]):
+                kept = short[: match.end()].strip()
+                if kept and self.fits(kept, most):
+                    return kept
+        while not self.fits(short, most) and len(short) > 1:  # without spaces
+            short = short[:-1]
+        return short
+
+    def whole(self, texts: Sequence[str]) -> list[str]:
+        """The texts that fit a context; if they are fewer than two, the beginnings of all."""
+        fitting = [text.strip() for text in texts if self.fits(text.strip(), self.most)]
+        return fitting if len(fitting) > 1 else [self.beginning(text, self.most) for text in texts]
+
+    def documents(self, tokens: UInt[np.ndarray, " token"]) -> list[str]:
+        """The documents, or passages of a text that is not divided."""
+        tokenizer = self.tokenizer
+        ends = np.isin(tokens, tokenizer.eos_ids)
+        parts = np.split(tokens[~ends], np.flatnonzero(ends) - np.arange(ends.sum()))
+        texts = [tokenizer.decode_bytes(part.tolist()).decode(errors="ignore") for part in parts]
+        if tokenizer.document_end:
+            texts = [text for part in texts for text in part.split(tokenizer.document_end)]
+        texts = [text for text in texts if text.strip()]
+        if len(texts) > 1:
+            return self.whole(texts[:-1])  # the last is cut
+        passages = [*self._passages(texts[0])]
+        return passages[:-1] or passages
+
+    def _passages(self, text: str) -> Iterator[str]:
+        starts = [[match.end() for match in re.finditer(start, text)] for start in STARTS]
+        places = next((some for some in starts if len(some) >= FEW), [0])
+        at = 0
+        for place in places:
+            if at <= place < len(text):
+                passage = self.beginning(text[place : place + 2 * PER_TOKEN * self.most], self.most)
+                at = place + len(passage)
+                yield passage
+
+    def examples(self, texts: Sequence[str]) -> dict[str, str]:
+        """The texts with a repeated name and with a repeated passage, if there are any."""
+        found: dict[str, str] = {}
+        kinds: dict[str, tuple[Callable[[str], int], int, int]] = {
+            "a repeated name": (lambda text: _name(text)[1], MIN_MENTIONS, ENOUGH_MENTIONS),
+            "a repeated passage": (_repeated, MIN_WORDS, ENOUGH_WORDS),
+        }
+        for kind, (count, least, enough) in kinds.items():
+            others = [text for text in texts if text not in found.values()]
+            ranked = [(min(enough, count(text)), -len(text), text) for text in others]
+            if ranked and max(ranked)[0] >= least:
+                found[kind] = max(ranked)[2]
+        return found
+
+    def prompt(self, text: str) -> str:
+        """A text up to a name that comes next, when it was mentioned twice or more; or else its
+        beginning."""
+        name, _ = _name(text)
+        mentions = [match.start() for match in WORD.finditer(text) if match[0] == name]
+        cut = [text[:place].rstrip() for place in mentions[MIN_MENTIONS:]]
+        fitting = [*filter(self.fits, cut)]
+        return fitting[-1] if fitting else self.beginning(text, max(1, self.most // 2))
 
 
-def texts_of_tokens(
-    tokens: UInt[np.ndarray, " token"], tokenizer: Tokenizer, context_length: int
-) -> tuple[str, str]:
-    """Both texts, from the tokens of a validation split: its start, at most half a context, and at
-    most a context from its middle on."""
-    most, middle = max(1, context_length // 2), len(tokens) // 2
-
-    def text(start: int, count: int) -> str:
-        chosen = tokens[start : start + count].tolist()
-        return _beginning(tokenizer.decode_bytes(chosen).decode(errors="ignore"), tokenizer, count)
-
-    return text(0, most), text(middle, context_length)
+def _repeated(text: str) -> int:
+    """The length in words of the longest passage that comes again after its end."""
+    words = re.findall(r"\w+", text)
+    longest = 0
+    for start in range(len(words)):
+        while _comes_again(words, start, longest + 1):
+            longest += 1
+    return longest
 
 
-def _beginning(text: str, tokenizer: Tokenizer, most: int) -> str:
-    """At most `most` tokens of a text, in whole characters."""
-    text = text.strip()[: 64 * most]
-    text = tokenizer.decode_bytes(tokenizer.encode(text)[:most]).decode(errors="ignore")
-    while len(tokenizer.encode(text)) > most:  # the tokens at a new end can be shorter
-        text = text[:-1]
-    return text
+def _comes_again(words: Sequence[str], start: int, length: int) -> bool:
+    end = start + length
+    places = range(end, len(words) - length + 1)
+    return any(words[at : at + length] == words[start:end] for at in places)
+
+
+def _name(text: str) -> tuple[str, int]:
+    """The name that is mentioned most, and how often: a word with a capital within a sentence."""
+    words = [*WORD.finditer(text)]
+    known = {
+        word[0]
+        for word in words
+        if word[0].istitle() and re.search(r"[^\W\d_A-Z],? $", text[: word.start()])
+    }
+    counts = Counter(word[0] for word in words if word[0] in known)
+    return counts.most_common(1)[0] if counts else ("", 0)

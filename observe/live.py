@@ -16,13 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, pluralize, printable
+from common.errors import UserError, printable
 from common.files import real_path, replace_lines, replace_text
-from data.tales import Tales
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
-from live.page import describe
-from live.texts import first_prompt, name_groups, reference_text, texts_of_tokens
+from live.page import about_run, describe
+from live.texts import page_texts
 from observe.context import RunContext
 from training.callback import Callback
 
@@ -80,20 +79,11 @@ class LiveWeights(Callback):
 
 def described(context: RunContext) -> dict[str, Any]:
     """What a page with weights of the run needs to know of it."""
-    model, tokenizer = context.model, context.dataset.tokenizer
-    length = model.config.context_length
-    if isinstance(context.corpus, Tales):
-        prompt = first_prompt(context.corpus, tokenizer, length)
-        reference = reference_text(context.corpus, tokenizer, length)
-    else:  # reading a large corpus up to its validation split can take long
-        prompt, reference = texts_of_tokens(context.dataset.val, tokenizer, length)
+    model, dataset = context.model, context.dataset
+    texts = page_texts(context.corpus, dataset.val, dataset.tokenizer, model.config.context_length)
     run: dict[str, Any] = {
         "name": printable(context.config.name or real_path(context.folder).name),
-        "about": f"{pluralize(model.config.n_layers, 'layer')} of "
-        f"{pluralize(model.config.n_heads, 'head')}, "
-        f"{model.n_parameters:,} parameters; data: {context.config.data.name}",
-        "prompt": prompt,
-        "reference": reference,
-        "names": name_groups(context.corpus),
+        "about": about_run(model, context.config.data.name),
+        **texts,
     }
-    return describe(model, [], WEIGHTS, tokenizer, run)
+    return describe(model, [], WEIGHTS, dataset.tokenizer, run)

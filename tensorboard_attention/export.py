@@ -113,12 +113,12 @@ def document(
 ) -> str:
     """An HTML page with the script `code`, compressed.
 
-    title, about: the heading and the line below it, as plain text.
+    title, about: the heading and the lines below it, as plain text.
     needs: what is shown without JavaScript.
     elements: the texts of script elements by their ids: JSON from `as_json`, or base64.
     """
     packed = base64.b64encode(zlib.compress(code.encode(), 9)).decode()
-    line = f"\n<p>{html.escape(about)}</p>" if about else ""
+    lines = "".join(f"\n<p>{html.escape(line)}</p>" for line in about.splitlines())
     embedded = "\n".join(
         f'<script type="text/plain" id="{name}">{text}</script>'
         for name, text in {**elements, "packed": packed}.items()
@@ -133,7 +133,7 @@ def document(
 <style>{style}</style>
 <body>
 <div class="about">
-<h1>{html.escape(title)}</h1>{line}
+<h1>{html.escape(title)}</h1>{lines}
 <noscript>{needs}</noscript>
 </div>
 {embedded}

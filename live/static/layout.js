@@ -47,7 +47,7 @@ function textParts(app) {
     rows: 3,
     spellcheck: "false",
     "aria-label": "Text",
-    placeholder: "Type a text, such as: Once there was a jolly deer named Ben. Or let the model write one.",
+    placeholder: "Type a text, or let the model write one.",
     oninput: () => author.typed(input.value),
     onkeydown: (event) => {
       if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -122,10 +122,8 @@ function typing(app) {
 
 // Texts to begin with: none of them is from the text that the model was trained on.
 function examples(app) {
-  const { prompt, reference } = app.data.run;
-  const words = reference.trim().split(/\s+/).slice(0, 8).join(" ");
-  const half = reference.slice(0, Math.max(1, reference.length >> 1));
-  const texts = { "a beginning": prompt, "the same words twice": `${words} ${words}`, "a longer text": half };
+  const { prompt, examples: found } = app.data.run;
+  const texts = { "a beginning": prompt, ...found };
   const buttons = Object.entries(texts).map(([name, text]) =>
     el("button", { type: "button", class: "plain", onclick: () => app.author.replace(text) }, name),
   );

@@ -29,7 +29,8 @@ def stored(run: Path, step: int) -> dict[str, np.ndarray]:
 
 
 def test_the_page_describes_the_model_and_its_tokenizer(run: Path) -> None:
-    data = data_in(page(run))
+    file = page(run)
+    data = data_in(file)
     opened = open_run(run, "last")
     config = data["config"]
     assert config.pop("vocab_size") == opened.model.vocab_size
@@ -38,6 +39,11 @@ def test_the_page_describes_the_model_and_its_tokenizer(run: Path) -> None:
     assert {name: tuple(shape) for name, shape in data["parameters"]} == {
         name: tuple(each.shape) for name, each in opened.model.named_parameters()
     }
+    assert data["run"]["name"] == run.name and f"<title>{run.name}</title>" in file.read_text()
+    count = opened.model.n_parameters
+    greeting, figures = data["run"]["about"].splitlines()
+    assert greeting == f"A storyteller of {count:,} parameters; it runs in this tab."
+    assert figures.startswith(f"2 layers of 2 heads, {count:,} parameters; data: tales; ")
     tokenizer = data["tokenizer"]
     assert tokenizer["name"] == "bpe" and tokenizer["document_end"] == "\n\n"
     assert len(tokenizer["tokens"]) == opened.tokenizer.vocab_size
@@ -79,9 +85,9 @@ def test_the_texts_were_not_trained_on(run: Path) -> None:
     assert data is not None
     corpus = open_corpus(data)
     trained, held_out = ("".join(text_of(corpus, split)) for split in ("train", "val"))
-    for name in ("prompt", "reference"):
-        text = metadata[name]
-        assert text in held_out and text not in trained
+    assert metadata["reference"] not in trained
+    for text in (metadata["prompt"], metadata["reference"], *metadata["examples"].values()):
+        assert f"\n\n{text}" in f"\n\n{held_out}", "it begins with a tale"
         assert 0 < len(opened.tokenizer.encode(text)) <= opened.config.model.context_length
 
 

@@ -15,7 +15,7 @@ from configs.schema import preset
 from live.models import initial_model, values_of
 from live.pack import MAX_BYTES, check_size, pack
 from live.page import describe, is_possible, live_page
-from live.texts import first_prompt, spare_corpus
+from live.texts import page_texts
 from model import GPT
 from tensorboard_attention.tests.conftest import HOSTILE
 from tests.conftest import TINY, small_config, succeed
@@ -113,7 +113,7 @@ def size_of_page(model: GPT, steps: int) -> int:
     }
     replace_values(model, values)
     packed = [pack(values_of(model), "float16")] * steps
-    run = {"prompt": first_prompt(spare_corpus(), tokenizer, 64)}
+    run = page_texts(None, None, tokenizer, 64)
     data = describe(model, range(steps), "float16", tokenizer, run)
     return len(live_page(data, packed, "a run", "about it").encode())
 

@@ -1,0 +1,87 @@
+"""The texts of a page: whole documents of the validation split, or passages that begin with one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from data.corpus import text_of
+from data.tales import Tales, TalesConfig
+from live.texts import N_TEXTS, page_texts
+from tests.data.strings import trained
+
+LENGTH = 1000
+
+
+def repeats(words: Sequence[str]) -> int:
+    """The length of the longest run of words that comes again after its end."""
+    n = len(words)
+    return max(
+        size
+        for one in range(n)
+        for two in range(one + 1, n)
+        for size in range(min(two - one, n - two) + 1)
+        if words[one : one + size] == words[two : two + size]
+    )
+
+
+def test_examples_are_whole_tales_that_repeat_a_name_and_a_passage() -> None:
+    corpus = Tales(TalesConfig("tales", n_bytes=60_000, seed=3, val_fraction=0.3))
+    held_out = "".join(text_of(corpus, "val")).strip().split("\n\n")[:N_TEXTS]
+    found = page_texts(corpus, np.zeros(1, np.uint16), trained(), LENGTH)
+    named, repeating = found["examples"].values()
+    assert [*found["examples"]] == ["a repeated name", "a repeated passage"]
+    assert {named, repeating, found["reference"]} <= {*held_out}
+    names = {name for names in found["names"] for name in names}
+    assert max(len(re.findall(rf"\b{name}\b", named)) for name in names) >= 4
+    assert repeats(re.findall(r"\w+", repeating)) >= 5
+    tale = next(tale for tale in held_out if tale.startswith(found["prompt"]))
+    following = tale[len(found["prompt"]) :].split()[0].strip(".,!'s")
+    assert len(re.findall(following, found["prompt"])) >= 2, "a name comes next"
+
+
+LINES = "of a verse, in which Anna and the old boatman Karl met the other Anna again, {i} times;\n"
+PROSE = "On day {i} they saw Anna, and then Anna again. Was it she? On the hill Anna slept. "
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ("ne is cut.\n\n" + (LINES * 3 + "\n") * 20, "\n\n"),
+        ("ne is cut.\n" + LINES * 90, "\n"),
+        ("ntence is cut. " + PROSE * 90, r"[.?] "),
+        ("rd is cut " + "and Anna met Anna and " * 90, " "),
+    ],
+)
+def test_passages_of_a_text_begin_with_a_part_of_it(text: str, before: str) -> None:
+    numbers = iter(range(1000))
+    text = re.sub(re.escape("{i}"), lambda _: str(next(numbers)), text)
+    tokenizer = trained()
+    tokenizer.document_end = None
+    tokens = np.array(tokenizer.encode(text), np.uint16)
+    found = page_texts(None, tokens, tokenizer, 120)
+    assert found["names"] == []
+    for part in (found["prompt"], found["reference"], *found["examples"].values()):
+        starts = [match.end() for match in re.finditer(before, text)]
+        places = [at for at in starts if text.startswith(part, at)]
+        assert part and places, part
+        after = text[places[0] + len(part)]
+        assert not (part[-1].isalnum() and after.isalnum()), "it ends with a word"
+        assert len(tokenizer.encode(part)) <= 120
+    assert "Anna" in found["examples"]["a repeated name"]
+    assert len(tokenizer.encode(found["prompt"])) <= 60
+
+
+def test_documents_are_cut_at_their_ends_alone() -> None:
+    tokenizer = trained().with_eos()
+    tokenizer.document_end = None
+    (end,) = tokenizer.eos_ids
+    documents = [f"Document {i} is about Anna{', and about Anna' * i}." for i in range(9)]
+    tokens = [id for text in documents for id in (*tokenizer.encode(text), end)]
+    found = page_texts(None, np.array(tokens[:-9], np.uint16), tokenizer, 90)
+    assert found["reference"] in documents and found["reference"] != documents[-1]
+    assert {*found["examples"].values()} <= {*documents}
+    assert any(text.startswith(found["prompt"]) for text in documents)
