@@ -6,7 +6,7 @@ import { options } from "./controls.js";
 import { el } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { arrange, buildParts } from "./layout.js";
-import { anyOff, readFragment, writeFragment } from "./link.js";
+import { NEWEST, anyOff, readFragment, writeFragment } from "./link.js";
 import { Opening } from "./opening.js";
 import { fileName } from "./save.js";
 import { Study } from "./study.js";
@@ -115,6 +115,10 @@ export class LivePage extends Inspector {
     this.maps = this.reading.maps;
     const last = this.reading.ids.length - 1;
     if (state.place > last) state.place = null;
+    if (state.token === NEWEST) {
+      state.token = last;
+      this.viewport.reveal(this.maps, last);
+    }
     if (!anyOff(state.off) && state.view === "change") state.view = "weights";
     this.ranking.follow(state, this.reading.ids);
     await this.show();
@@ -166,7 +170,7 @@ export class LivePage extends Inspector {
     this.scores.show([{ maps, layer, head, step: state.step, steps: 1, curves: null }]);
     const { losses, before, tokens } = reading;
     const worst = Math.log(this.data.config.vocab_size);
-    this.surprise.show(tokens, losses, before?.losses, worst, state.place);
+    this.surprise.show(tokens, losses, before?.losses, worst, state.place, this.author.wroteBroken);
     this.grow();
     const all = reading.from + tokens.length;
     const cut = `The model sees the last ${tokens.length} of ${all} tokens: at most ${this.data.config.context_length} fit its context.`;

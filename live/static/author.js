@@ -1,5 +1,7 @@
 // What changes the text: typing, choosing a token, and the model that writes on.
 
+import { NEWEST, anyOff } from "./link.js";
+
 const PAUSE_BETWEEN = 100; // milliseconds in which it only writes
 
 export class Author {
@@ -10,17 +12,18 @@ export class Author {
     this.app = app;
   }
 
-  typed(typed) {
+  // token: the selected one.
+  typed(typed, token = NEWEST) {
     if (!this.app.state) return; // the model is not there yet, and reads it later
     this.#leave();
     const text = typed.replace(/\p{Surrogate}/gu, "\ufffd"); // halves of a character
-    return this.app.set({ text, ids: null, place: null });
+    return this.app.set({ text, ids: null, place: null, token });
   }
 
-  // Begins with another text.
+  // Begins with another text, of which the head chooses a token.
   replace(text) {
     this.app.input.value = text;
-    return this.typed(text);
+    return this.typed(text, null);
   }
 
   // Goes on with a token: after the text, or in the place that is looked at.
@@ -38,7 +41,7 @@ export class Author {
     const text = vocabulary.decode(ids);
     const same = vocabulary.encode(text).join() === ids.join();
     if (this.app.input.value !== text) this.app.input.value = text;
-    return this.app.set({ text, ids: same ? null : ids, place: null });
+    return this.app.set({ text, ids: same ? null : ids, place: null, token: NEWEST });
   }
 
   toggle() {
@@ -50,7 +53,12 @@ export class Author {
     const { text, ids } = this.before;
     this.#leave();
     this.app.input.value = text;
-    return this.app.set({ text, ids, place: null });
+    return this.app.set({ text, ids, place: null, token: NEWEST });
+  }
+
+  // Whether a part was off when the model wrote the end of the text.
+  get wroteBroken() {
+    return Boolean(this.before) && anyOff(this.before.off);
   }
 
   // What was written until now stays.
@@ -72,7 +80,7 @@ export class Author {
     const { app } = this;
     const { state, writing } = app;
     const { length } = state.text;
-    this.before = { text: state.text, ids: state.ids };
+    this.before = { text: state.text, ids: state.ids, off: state.off };
     const mine = (this.turn = {});
     let [ids, shown, frame] = [null, null, 0];
     const show = () => {

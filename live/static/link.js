@@ -19,6 +19,8 @@ import { fragment, readLink, readZoom, zoomText } from "./state.js";
 
 export const SAMPLING = { temperature: 0.8, topK: 0, topP: 0.95, seed: 1, length: 200 }; // of sample.py
 
+export const NEWEST = -2; // as `token`, until the text is read: the last one
+
 export function nothingOff(by = "mean") {
   return { by, heads: [], mlps: [] };
 }

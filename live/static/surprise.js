@@ -1,6 +1,5 @@
 // The text again, token by token: how much each one surprised the model is its background.
 
-import { signedText } from "./bars.js";
 import { el } from "./dom.js";
 import { TokenText } from "./text.js";
 
@@ -23,22 +22,18 @@ export class Surprise {
     );
   }
 
-  // losses, before: nats by token, NaN for the first; before is null if nothing is off. worst: the
-  // loss of a guess among all tokens. place: the token that was picked, or null.
-  show(tokens, losses, before, worst, place) {
+  // losses, before: nats by token, NaN for the first; before, with all parts on, is null if nothing is off.
+  // worst: the loss of a guess among all tokens. place: the token that was picked, or null. wroteBroken:
+  // whether the model wrote the end of the text with parts off.
+  show(tokens, losses, before, worst, place, wroteBroken) {
     const now = meanLoss(losses);
-    const change = before ? now - meanLoss(before) : 0;
-    this.sum.replaceChildren(
-      ...(Number.isNaN(now)
-        ? [tokens.length < 2 ? "The loss is known from the second token on." : "The loss is not finite."]
-        : before
-          ? [
-              `Loss ${meanLoss(before).toFixed(3)} → `,
-              el("b", {}, now.toFixed(3)),
-              ` nats a token: ${signedText(change)} since parts are off`,
-            ]
-          : ["Loss ", el("b", {}, now.toFixed(3)), " nats a token, of this text"]),
-    );
+    const unknown = tokens.length < 2 ? "The loss is known from the second token on." : "The loss is not finite.";
+    const written = wroteBroken ? ", whose end it wrote with parts off" : "";
+    const about = before
+      ? ` nats a token with parts off, ${meanLoss(before).toFixed(3)} with all on, of the same text${written}`
+      : " nats a token, of this text";
+    const known = ["Loss ", el("b", {}, now.toFixed(3)), about];
+    this.sum.replaceChildren(...(Number.isNaN(now) ? [unknown] : known));
     this.most.textContent = `${worst.toFixed(1)} nats: a blind guess`;
     this.text.write(tokens);
     this.text.mark(place, tokens.length - 1);

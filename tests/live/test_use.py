@@ -131,7 +131,8 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     found = live.probabilities()
     assert found[:10] == pytest.approx([100 * each for each in next_tokens], abs=0.1)
     text = live[".next .sum"].inner_text()
-    assert f"{before:.3f} → " in text and "since parts are off" in text
+    assert f"with parts off, {before:.3f} with all on, of the same text" in text
+    assert "it wrote" not in text
     assert live[".track .was"].count() == len(found) <= 11
     assert "off" in live[".grid .head >> nth=1"].inner_text()
     assert live[".offlist li"].all_inner_texts() == ["L0H1 ✕"]
@@ -149,6 +150,39 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     live.page.keyboard.press("x")
     live.settled()
     assert live[".offlist li"].count() == 1
+
+
+def test_what_a_broken_model_writes_is_told(live: Live, tiny_run: Path) -> None:
+    """The loss of its own text is low: the comparison is with the intact model on that text."""
+    live.type(TEXT)
+    live[".by select"].select_option("zero")
+    live.off("All heads of layer 0")
+    live[".write"].click()
+    live[".write:has-text('Let it write')"].wait_for()
+    live.settled()
+    text = live["textarea"].input_value()
+    told = live[".next .sum"].inner_text()
+    assert text != TEXT and told.endswith("of the same text, whose end it wrote with parts off")
+    live["button:has-text('All on')"].click()
+    live.settled()
+    assert (
+        f"{live.mean_loss():.3f} with all on" in told
+        and "it wrote" not in live[".next .sum"].inner_text()
+    )
+
+
+def test_the_selection_follows_typing(live: Live) -> None:
+    live.type(TEXT)
+    live[".words .token >> nth=2"].click()
+    live.settled()
+    live.type("")
+    live["textarea"].press_sequentially("Once there was")
+    live.settled()
+    last = live[".losses .token"].count() - 1
+    (place,) = live[".words .text .focus"].evaluate_all(
+        "all => all.map((each) => each.dataset.place)"
+    )
+    assert int(place) == last > 3
 
 
 def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser) -> None:
