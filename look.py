@@ -145,7 +145,8 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
         "about": about(opened),
         **page_texts(corpus, tokens, tokenizer, opened.config.model.context_length),
     }
-    data = describe(opened.model, [*packed], weights, tokenizer, run)
+    evidence = opened.evidence() if (opened.run.path / EVIDENCE).exists() else None
+    data = describe(opened.model, [*packed], weights, tokenizer, run, evidence)
     try:
         with new_file(file) as temporary:
             text = live_page(data, [*packed.values()], run["name"], run["about"])

@@ -8,7 +8,7 @@ import torch
 
 from common.errors import printable
 from common.files import real_path
-from inference.opening import OpenRun
+from inference.opening import EVIDENCE, OpenRun
 from live.models import values_of
 from live.pack import check_size, pack
 from live.page import about_run, check_model, describe, live_page
@@ -61,7 +61,8 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
         "prompt": text,
         "examples": {},
     }
-    data = describe(model, [opened.step], WEIGHTS, tokenizer, run)
+    evidence = opened.evidence() if (opened.run.path / EVIDENCE).exists() else None
+    data = describe(model, [opened.step], WEIGHTS, tokenizer, run, evidence)
     packed = [pack(values_of(model), WEIGHTS)]
     return Viewer(live_page(data, packed, run["name"], run["about"]))
 

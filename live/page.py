@@ -18,6 +18,7 @@ from live.patterns import pattern_table
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
+from tensorboard_attention.header import fits
 
 if TYPE_CHECKING:  # TensorBoard, which serves pages too, does without torch
     from data.tokenizer import Tokenizer
@@ -52,11 +53,13 @@ def describe(
     weights: str,
     tokenizer: Tokenizer,
     run: dict[str, Any],
+    evidence: Any = None,
 ) -> dict[str, Any]:
     """What a page needs to know of a model and its run, as plain values for JSON.
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
     run: its name, what `about_run` says of it, and what `page_texts` returns.
+    evidence: what `OpenRun.evidence` returns; None if the run has none.
     """
     return {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},
@@ -67,7 +70,24 @@ def describe(
         ],
         "tokenizer": tokenizer_data(tokenizer),
         "run": run,
+        "evidence": named_heads(evidence),
     }
+
+
+def named_heads(evidence: Any) -> dict[str, Any] | None:
+    """Of evidence.json, the step and for each head its role and the sentence behind it; None if
+    these are not there."""
+    try:
+        heads = {
+            name: {"role": head["role"], "says": head["says"]}
+            for name, head in evidence["heads"].items()
+        }
+        step = evidence["step"]
+    except (AttributeError, LookupError, TypeError):
+        return None
+    kinds = {"role": (str, str), "says": str}
+    fit = all(fits(head[key], kind) for head in heads.values() for key, kind in kinds.items())
+    return {"step": step, "heads": heads} if fit and fits(step, int) else None
 
 
 def about_run(model: GPT, data: str | None, more: Sequence[str] = ()) -> str:

@@ -1,6 +1,6 @@
 """The weights of a run at the steps of its maps, in live/ of its folder, for the live page.
 
-model.json   what `live.page.describe` returns
+model.json   what `live.page.describe` returns, from the end of the run on with the roles of heads
 STEP.bin     the weights after this step, as `live.pack` lays out float16, not compressed
 
 Each file is written whole or not at all. The steps are those of the files that are there: a resume
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError, printable
-from common.files import real_path, replace_lines, replace_text
+from common.files import read_json, real_path, replace_lines, replace_text
+from inference.opening import EVIDENCE, MAX_EVIDENCE
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
 from live.page import about_run, describe
@@ -50,9 +51,17 @@ class LiveWeights(Callback):
             return
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
-        replace_text(self.folder / "model.json", json.dumps(described(self.context)) + "\n")
+        self._describe()
         if trainer.state.step == 0:
             self.on_step(trainer)
+
+    def _describe(self, evidence: Any = None) -> None:
+        found = described(self.context, evidence)
+        replace_text(self.folder / "model.json", json.dumps(found) + "\n")
+
+    def on_finish(self, trainer: Trainer) -> None:
+        if self.size <= MAX_BYTES:
+            self._describe(read_json(self.context.folder / EVIDENCE, MAX_EVIDENCE))
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
@@ -77,7 +86,7 @@ class LiveWeights(Callback):
             self._file(step).unlink(missing_ok=True)
 
 
-def described(context: RunContext) -> dict[str, Any]:
+def described(context: RunContext, evidence: Any = None) -> dict[str, Any]:
     """What a page with weights of the run needs to know of it."""
     model, dataset = context.model, context.dataset
     texts = page_texts(context.corpus, dataset.val, dataset.tokenizer, model.config.context_length)
@@ -86,4 +95,4 @@ def described(context: RunContext) -> dict[str, Any]:
         "about": about_run(model, context.config.data.name),
         **texts,
     }
-    return describe(model, [], WEIGHTS, dataset.tokenizer, run)
+    return describe(model, [], WEIGHTS, dataset.tokenizer, run, evidence)

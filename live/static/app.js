@@ -189,7 +189,10 @@ export class LivePage extends Inspector {
     const { layer, head, token, view, step } = this.state;
     const { focus, cell } = this.choice.marked(token);
     this.buttons.show(this.viewport);
-    this.panels[0].show(this.maps, layer, head, focus, cell, this.palette);
+    const [panel] = this.panels;
+    panel.show(this.maps, layer, head, focus, cell, this.palette);
+    const { here } = this.maps.header;
+    if (here) panel.note.textContent = `${here[layer][head]} ${panel.note.textContent}`;
     this.difference.node.hidden = view !== "change";
     if (view !== "change") return;
     const two = [this.maps, this.reading.before.maps];

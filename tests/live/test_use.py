@@ -185,6 +185,25 @@ def test_the_selection_follows_typing(live: Live) -> None:
     assert int(place) == last > 3
 
 
+def test_a_head_has_the_name_that_the_run_gave_it(live: Live, tiny_run: Path) -> None:
+    """Of the last step. Beside it stands what the head does on this text."""
+    heads = open_run(tiny_run, "last").evidence()["heads"]
+    roles = [head["role"][0] for head in heads.values()]
+    live.type(TEXT)
+    assert live[".grid .role"].all_inner_texts() == roles
+    for i, head in enumerate(heads.values()):
+        live[f".grid .head >> nth={i}"].click()
+        live.settled()
+        assert live[".panel .sentence"].first.inner_text() == head["says"]
+        assert live[".panel .note"].first.inner_text().startswith("On this text: ")
+    live[".stepper input"].focus()
+    live.press("Home")
+    assert live[".panel .sentence"].first.inner_text() not in [
+        head["says"] for head in heads.values()
+    ]
+    assert live[".panel .note"].first.inner_text() == ""
+
+
 def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser) -> None:
     """It names a head, switches it off, and on again; on the next visit it waits to be asked."""
     live = Live(browser, site, tours=True)

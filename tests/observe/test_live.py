@@ -47,7 +47,13 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     assert (tmp_path / "live/0.bin").read_bytes() == zlib.decompress(base64.b64decode(text))
     found = json.loads((tmp_path / "live/model.json").read_text())
     assert found == json.loads(json.dumps(describe(model, [], "float16", tokenizer, found["run"])))
-    assert found["run"]["name"] == "a hen"
+    assert found["run"]["name"] == "a hen" and found["evidence"] is None
+    heads = {"L0H0": {"role": ["nearby 80%", "nearby"], "says": "Looks nearby"}}
+    evidence = {"step": 1, "heads": {"L0H0": {**heads["L0H0"], "passages": []}}, "neurons": []}
+    (tmp_path / "evidence.json").write_text(json.dumps(evidence))
+    observer.on_finish(trainer_at(observer.context, 1))
+    found = json.loads((tmp_path / "live/model.json").read_text())
+    assert found["evidence"] == {"step": 1, "heads": heads}
 
 
 def test_steps_are_those_of_the_maps(tmp_path: Path) -> None:
