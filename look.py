@@ -283,7 +283,7 @@ def about(opened: OpenRun) -> str:
             parts.append(f"trained on {date.fromisoformat(file.read(10).decode())}")
     except (OSError, ValueError):
         pass
-    return about_run(opened.model, data and data.name, parts)
+    return about_run(opened.model, data.name if data else None, parts)
 
 
 def new_page(html: str, opened: OpenRun) -> Path:

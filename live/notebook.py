@@ -8,7 +8,8 @@ import torch
 
 from common.errors import printable
 from common.files import real_path
-from inference.opening import EVIDENCE, OpenRun
+from inference.opening import OpenRun
+from inference.results import EVIDENCE
 from live.models import values_of
 from live.pack import check_size, pack
 from live.page import about_run, check_model, describe, live_page

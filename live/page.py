@@ -100,7 +100,9 @@ def about_run(model: GPT, data: str | None, more: Sequence[str] = ()) -> str:
         f"{count:,} parameters",
     ]
     line = "; ".join([", ".join(figures), *([f"data: {data}"] if data else []), *more])
-    return f"{WRITERS.get(data, 'A writer')} of {size} parameters; it runs in this tab.\n{line}"
+    return (
+        f"{WRITERS.get(data or '', 'A writer')} of {size} parameters; it runs in this tab.\n{line}"
+    )
 
 
 def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError, printable
-from common.files import read_json, real_path, replace_lines, replace_text
-from inference.opening import EVIDENCE, MAX_EVIDENCE
+from common.files import real_path, replace_lines, replace_text
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
 from live.page import about_run, describe
 from live.texts import page_texts
 from observe.context import RunContext
+from tensorboard_attention.evidence import read_evidence
 from training.callback import Callback
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class LiveWeights(Callback):
 
     def on_finish(self, trainer: Trainer) -> None:
         if self.size <= MAX_BYTES:
-            self._describe(read_json(self.context.folder / EVIDENCE, MAX_EVIDENCE))
+            self._describe(read_evidence(self.context.folder))
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps

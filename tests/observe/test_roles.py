@@ -89,7 +89,7 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
     file.on_start(trainer_at(context, 0))
     for step in (10, 20):
         file.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60, 0.5))
-    found = json.loads(read_losses(tmp_path))
+    found = read_losses(tmp_path)
     texts, bits = measured.scored_texts, measured.target_bits(20)
     assert [*found["steps"]] == ["10", "20"]
     assert found["unit"] == f"bits per tale above the floor (mean of {N_TALES} tales)"
@@ -107,7 +107,7 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
     resumed = LossesFile(context, measured)
     resumed.on_start(trainer_at(context, 10))
     resumed.on_eval(trainer_at(context, 15), EvalMetrics(1.5, 0.55, 60, 0.5))
-    assert [*json.loads(read_losses(tmp_path))["steps"]] == ["10", "15"]
+    assert [*read_losses(tmp_path)["steps"]] == ["10", "15"]
     resumed.path.write_text("damaged")
     resumed = LossesFile(context, measured)
     resumed.on_start(trainer_at(context, 15))
