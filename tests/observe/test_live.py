@@ -49,7 +49,9 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     assert found == json.loads(json.dumps(describe(model, [], "float16", tokenizer, found["run"])))
     assert found["run"]["name"] == "a hen" and found["evidence"] is None
     heads = {"L0H0": {"role": ["nearby 80%", "nearby"], "says": "Looks nearby"}}
-    evidence = {"step": 1, "heads": {"L0H0": {**heads["L0H0"], "passages": []}}, "neurons": []}
+    judged = {"L0H0": {**heads["L0H0"], "patterns": {}, "passages": []}}
+    text = {"n_tokens": 1, "windows": [1], "ids": [0], "spelled": ["a"]}
+    evidence = {"step": 1, **text, "heads": judged, "neurons": []}
     (tmp_path / "evidence.json").write_text(json.dumps(evidence))
     observer.on_finish(trainer_at(observer.context, 1))
     found = json.loads((tmp_path / "live/model.json").read_text())
