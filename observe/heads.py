@@ -165,7 +165,7 @@ def score_texts(context: RunContext) -> tuple[list[Texts], dict[str, str]]:
             inputs["tokens"] = (
                 np.where(tales.songs, tales.tokens, -1 - np.arange(tales.tokens.shape[1])),
             )
-            where["tokens"] = f"the songs of {N_TEXTS} tales, where they say what comes next"
+            where["tokens"] = f"the songs of {N_TEXTS} tales"
         texts.append(Texts(torch.from_numpy(tales.tokens), inputs, tales.recalled))
     if "tokens" not in where:
         own = repeated_tokens(context.validation_tokens(N_COUNTED), half)

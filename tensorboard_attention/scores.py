@@ -161,7 +161,7 @@ RULES = (
         "share of attention on earlier mentions of the next word, over the tokens whose next word "
         "was mentioned before",
         needs="targets",
-        counted=" from tokens before such a word",
+        counted=" where the next word was mentioned before",
         also=", which comes next",
     ),
     # Olsson et al. 2022, "In-context Learning and Induction Heads". Most meaningful on a repeated
@@ -176,7 +176,7 @@ RULES = (
         "share of attention on tokens that followed earlier occurrences of the same token, from "
         "tokens that occurred before",
         needs="tokens",
-        counted=" from tokens that occurred before",
+        counted=" where the token occurred before",
     ),
     # Wang et al. 2022, "Interpretability in the Wild", section 3.
     Rule(
@@ -189,7 +189,7 @@ RULES = (
         "share of attention on earlier occurrences of the same token, from tokens that occurred "
         "before",
         needs="tokens",
-        counted=" from tokens that occurred before",
+        counted=" where the token occurred before",
     ),
     # Clark et al. 2019, "What Does BERT Look At?", section 3.1.
     Rule(
@@ -234,7 +234,7 @@ RULES = (
         f"share of attention on tokens at most {NEAR} away, over the tokens that are more than "
         f"{2 * NEAR} after the first",
         least=MOSTLY,
-        counted=f" from tokens at more than {2 * NEAR} from the first",
+        counted=f" beyond the first {2 * NEAR} tokens",
     ),
 )
 MENTIONS, INDUCTION, DUPLICATE = (rule.marks for rule in RULES[:3])

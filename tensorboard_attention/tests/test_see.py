@@ -95,7 +95,7 @@ def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
     sentence = tab[".sentence >> nth=0"].inner_text()
     assert sentence.startswith(
         "Mostly looks back at earlier mentions of the word that comes next: 0.95 of its attention "
-        "from tokens before such a word, on 4 tales (here from "
+        "where the next word was mentioned before, on 4 tales (here from "
     )
     query = focus(tab)
     best, weight = max(tab.listed("to").items(), key=lambda each: each[1])

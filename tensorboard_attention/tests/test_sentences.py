@@ -44,12 +44,12 @@ DUPLICATE = [*[0] * (N // 2), *(query - N // 2 for query in range(N // 2, N))]
         (
             INDUCTION,
             "Mostly looks at what followed earlier occurrences of the same token: 1.00 of its "
-            "attention from tokens that occurred before (from ",
+            "attention where the token occurred before (from ",
         ),
         (
             DUPLICATE,
             "Mostly looks back at earlier occurrences of the same token: 1.00 of its attention "
-            "from tokens that occurred before (from ",
+            "where the token occurred before (from ",
         ),
     ],
 )

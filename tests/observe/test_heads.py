@@ -92,7 +92,7 @@ def test_a_perfect_head_has_a_score_of_one_on_songs(tmp_path: Path) -> None:
     gpt = GPT(small_config(1, 1, 4, 1024), 256)
     tales = Tales(preset("data", "tales", n_bytes=10_000))
     texts, where = score_texts(replace(run_context(tmp_path, model=gpt), corpus=tales))
-    assert where["tokens"] == "the songs of 4 tales, where they say what comes next"
+    assert where["tokens"] == "the songs of 4 tales"
     (songs,) = [each for each in texts if "tokens" in each.inputs]
     (ids,) = songs.inputs["tokens"]
     n = songs.tokens.shape[1]
