@@ -72,8 +72,8 @@ def test_a_head_without_another_pattern_that_looks_nearby() -> None:
     found = told(near, even, tokens=tokens)
     text, (query, key), tells = found[0]
     assert text.startswith(
-        "Mostly looks nearby, at most 8 tokens away: 0.96 of its attention from tokens at more "
-        "than 16 from the first ("
+        "Mostly looks nearby, at most 8 tokens away: 0.96 of its attention beyond the first 16 "
+        "tokens ("
     )
     assert query - key == away[query] and 0 < tells < 0.25
     assert found[1][0].startswith("Spreads its attention almost evenly")
@@ -156,8 +156,8 @@ def test_a_given_score_says_where_it_was_measured() -> None:
     scores = {"copy": [[0.56, 0.02]], "induction": [[0.1, 0.1]]}
     first, second = told(*heads, scores=scores, measured={"copy": "4 tales"})
     assert first[0].startswith(
-        "Looks back at earlier mentions of the word that comes next: 0.56 of its attention from "
-        "tokens before such a word, on 4 tales (here from '"
+        "Looks back at earlier mentions of the word that comes next: 0.56 of its attention "
+        "where the next word was mentioned before, on 4 tales (here from '"
     )
     query, key = first[1]
     assert TOKENS[key] == TOKENS[query + 1] and key < query
