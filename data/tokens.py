@@ -139,12 +139,12 @@ def _make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
 
 
 def default_vocab_size(n_bytes: int) -> int:
-    """How many tokens suit a text: of the powers of two from 512 to 4096, the one next to 2.5 times
+    """How many tokens suit a text: of the powers of two from 1024 to 4096, the one next to 4/3 of
     the square root of its bytes; 4096 if that number is not known. A larger vocabulary learns a
     text in fewer steps, and memorizes a small one sooner (benchmarks/NOTES.md)."""
     if n_bytes == 0:
         return 4096
-    return min(max(2 ** round(math.log2(2.5 * math.sqrt(n_bytes))), 512), 4096)
+    return min(max(2 ** round(math.log2(4 / 3 * math.sqrt(n_bytes))), 1024), 4096)
 
 
 def document_starts(

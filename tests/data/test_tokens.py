@@ -136,8 +136,8 @@ def test_a_vocabulary_over_65536_uses_four_bytes_per_token(tmp_path: Path) -> No
 
 
 def test_the_default_vocabulary_grows_with_the_text() -> None:
-    sizes = [default_vocab_size(n) for n in (1000, 100_000, 300_000, 1_100_000, 3_000_000, 10**9)]
-    assert sizes == [512, 1024, 1024, 2048, 4096, 4096] and default_vocab_size(0) == 4096
+    sizes = [default_vocab_size(n) for n in (1000, 300_000, 1_100_000, 3_000_000, 10**7, 10**9)]
+    assert sizes == [1024, 1024, 1024, 2048, 4096, 4096] and default_vocab_size(0) == 4096
     assert open_corpus(preset("data", "tales")).vocab_size == 2048
 
 
