@@ -112,26 +112,41 @@ class Index:
     def scores(self, run: str, tag: str) -> tuple[dict[str, Any], bytes]:
         """All scores of all heads: their names, the steps, for each step the same number for the
         same text, and the number of heads per layer; and float32 values (step, score, head), heads
-        layer by layer, NaN for missing scores, and for those measured on another text than that of
-        the last step. Raises KeyError if there are none. Of more than MEMORY_BYTES, only every
-        second (third, ...) step is returned."""
+        layer by layer, NaN for missing scores, and for those measured on another text than at the
+        last step that has them. Raises KeyError if there are none. Of more than MEMORY_BYTES, only
+        every second (third, ...) step is returned."""
         steps = sorted(self._logged(run, tag).items())
-        last = steps[-1][1].header
-        stride = max(1, -(-len(steps) * len(last.scores) // MEMORY_BYTES))
+        columns = _all_columns([logged.header.columns for _, logged in steps])
+        stride = max(1, -(-len(steps) * _size(columns) // MEMORY_BYTES))
         steps = steps[(len(steps) - 1) % stride :: stride]  # with the last one
-        values = b"".join(_row(logged.header, last.columns) for _, logged in steps)
+        values = b"".join(_row(logged.header, columns) for _, logged in steps)
         texts: dict[int, int] = {}
         found = {
-            "names": last.columns.names,
+            "names": columns.names,
             "steps": [step for step, _ in steps],
             "texts": [texts.setdefault(logged.header.text, len(texts)) for _, logged in steps],
-            "heads": last.columns.heads,
+            "heads": columns.heads,
         }
         return found, values
 
     def _logged(self, run: str, tag: str) -> dict[int, LoggedStep]:
         with self._lock:
             return dict(self._runs[run].tags[tag])
+
+
+def _all_columns(steps: Sequence[Columns]) -> Columns:
+    """The scores of the last step, and those that only earlier ones with as many heads have."""
+    last = steps[-1]
+    places = dict(zip(last.names, last.measured, strict=True))
+    for columns in dict.fromkeys(reversed(steps)):
+        if columns.heads == last.heads:
+            places = {**places, **dict(zip(columns.names, columns.measured, strict=True)), **places}
+    return Columns((*places,), (*places.values(),), last.heads)
+
+
+def _size(columns: Columns) -> int:
+    """Bytes of a row."""
+    return 4 * len(columns.names) * sum(columns.heads)
 
 
 def _row(header: Header, wanted: Columns) -> bytes:

@@ -124,7 +124,7 @@ export class DifferencePanel {
     this.scale = el("div", { class: "scale small" });
     this.shown = el("div", {}, this.picture.node, this.scale, this.more);
     this.save = new SaveButtons(this.picture, name).node;
-    this.view = el("div", { class: "view" }, el("div", { class: "apart" }, this.title, this.save), this.note, this.shown);
+    this.view = el("div", { class: "view" }, el("div", { class: "heading apart" }, this.title, this.save), this.note, this.shown);
     this.node = el("section", { class: "panel difference" }, this.view);
   }
 

@@ -39,9 +39,10 @@ export function spokenToken(token) {
   return names[token] ?? tokenLabel(token.trim() || token);
 }
 
-// Scrolls to a part of the page unless all of it is on the screen.
-export function bring(part) {
-  const { top, bottom } = part.getBoundingClientRect();
+// Scrolls to a part of the page unless all from it to the last part is on the screen.
+export function bring(part, last = part) {
+  const { top } = part.getBoundingClientRect();
+  const { bottom } = last.getBoundingClientRect();
   if (top < 0 || bottom > innerHeight) part.scrollIntoView();
 }
 

@@ -98,7 +98,8 @@ export class Inspector {
     const last = this.first.header.heads.length - 1;
     await this.set({ layer: Math.min(last, Math.max(0, layer)), head });
     this.grid.focus(this.state);
-    bring((this.main.classList.contains("differing") ? this.difference : this.panels[0]).view);
+    const { view, picture } = this.main.classList.contains("differing") ? this.difference : this.panels[0];
+    bring(view, picture.node);
   }
 
   // Sort the heads, and choose the first of them.

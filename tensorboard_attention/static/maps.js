@@ -7,8 +7,10 @@ import { TICKS, tickText } from "./colours.js";
 const MOST_WEIGHTS = 512e6; // of one step; more than that would be too much for a page
 
 export class Maps {
-  // What the heads of this model do over many texts (evidence.py), if that is known.
+  // What the heads of this model do over many texts (evidence.py), if that is known; or those of the
+  // same run at another step.
   evidence = null;
+  otherEvidence = null;
 
   // bytes: count * size of them, set once they are inflated.
   constructor(header) {
@@ -65,22 +67,14 @@ export class Maps {
     return this.header.scores[name]?.[layer]?.[head] ?? NaN;
   }
 
-  // Adds the scores that are not measured at every step: their last values up to this step.
-  // last: the header of the last step; curves: the scores of all steps.
-  carry(last, { names, steps, heads, values }, step) {
-    const all = {};
-    const own = this.header.scores;
-    for (const name of Object.keys(last.scores)) {
-      const place = names.indexOf(name);
-      const row = (i) => values.subarray((i * names.length + place) * this.count, (i * names.length + place + 1) * this.count);
-      const known = (i) => steps[i] <= step && row(i).some(Number.isFinite);
-      const i = Object.hasOwn(own, name) || place < 0 ? -1 : steps.findLastIndex((_, at) => known(at));
-      if (i >= 0) all[name] = heads.map((count, layer) => [...row(i)].slice(this.headIndex(layer, 0), this.headIndex(layer, 0) + count));
-      else if (Object.hasOwn(own, name)) all[name] = own[name];
+  // Adds a score that is not measured at every step, as an earlier step has it.
+  carry({ heads, ...earlier }, name) {
+    if (`${heads}` !== `${this.header.heads}`) return;
+    for (const field of ["scores", "meanings", "units", "measured", "counts"]) {
+      const own = { ...earlier[field], ...this.header[field] }; // in one order at every step
+      const names = Object.keys(own).filter((each) => each === name || Object.hasOwn(this.header[field], each));
+      this.header[field] = Object.fromEntries(names.map((each) => [each, own[each]]));
     }
-    this.header.scores = { ...all, ...own };
-    for (const field of ["meanings", "units", "measured", "counts"])
-      this.header[field] = { ...last[field], ...this.header[field] };
   }
 
   // What a score means, if the log says so.

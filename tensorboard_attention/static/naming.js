@@ -25,12 +25,20 @@ export function verdictOf(maps, layer, head) {
   const { header, evidence } = maps;
   const [sentence = ""] = header.sentences[layer]?.[head] ?? []; // of two models, one can lack the head
   const found = evidence?.heads[`L${layer}H${head}`];
-  if (!found) return { verdict, score, how: sentence, here: sentence };
+  if (!found) return { verdict, score, how: sentence, here: sentence + later(maps, layer, head) };
   const [label, name] = header.roles[layer]?.[head] ?? ["", ""];
   const place = Object.hasOwn(header.measured, name) ? header.measured[name] : "this text";
   const example = sentence.match(/\((?:here |for example, )?(from '.*)\)$/s)?.[1];
   const how = `${found.says}. Measured over ${evidence.n_tokens.toLocaleString("en")} tokens of many texts.`;
   return { verdict, score, how, here: `On ${place}: ${label}${example ? `, ${example}` : ""}` };
+}
+
+// What the head is called at the step at which it was measured over many texts, of which this is not
+// the model.
+function later({ otherEvidence }, layer, head) {
+  if (!otherEvidence) return "";
+  const [role] = otherEvidence.heads[`L${layer}H${head}`].role;
+  return `. At step ${otherEvidence.step.toLocaleString("en")}, over many texts: ${role}.`;
 }
 
 // What all heads do, and which of them the loss depends on most, where that was measured.
@@ -48,5 +56,6 @@ function tallyOf(maps) {
   const names = maps.heads().map((each) => roleOf(maps, ...each)[0].replace(/ \d+%$/, "").replace(/'.*'$/, "…"));
   const count = (name) => names.filter((each) => each === name).length;
   const parts = [...new Set(names)].sort((one, other) => count(other) - count(one));
-  return `Of ${names.length} heads: ${parts.map((name) => `${count(name)} ${name}`).join(", ")}`;
+  const times = (name) => (count(name) > 1 ? ` (${count(name)})` : "");
+  return `${names.length} heads: ${parts.map((name) => name + times(name)).join(", ")}`;
 }

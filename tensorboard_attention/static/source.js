@@ -78,12 +78,13 @@ export class Embedded {
 
   async scores(run, tag) {
     const entries = this.entries.filter((each) => each.tag === tag).sort((a, b) => a.step - b.step);
-    const last = entries.at(-1).header;
-    const { heads } = last;
-    const names = Object.keys(last.scores);
+    const { heads } = entries.at(-1).header;
+    const same = entries.filter(({ header }) => `${header.heads}` === `${heads}`).reverse();
+    const names = [...new Set(same.flatMap(({ header }) => Object.keys(header.scores)))];
+    const places = new Map(names.map((name) => [name, same.find(({ header }) => Object.hasOwn(header.scores, name)).header.measured[name]]));
     const values = entries.flatMap(({ header }) =>
       names.flatMap((name) => {
-        const scores = header.measured[name] === last.measured[name] ? header.scores[name] : [];
+        const scores = header.measured[name] === places.get(name) ? header.scores[name] : [];
         return heads.flatMap((count, layer) =>
           Array.from({ length: count }, (_, head) => scores?.[layer]?.[head] ?? NaN),
         );
@@ -163,10 +164,15 @@ export class Store {
     const evidence = await this.beside("evidence", view.run).catch(() => null);
     const apart = (step) => Math.abs(step - evidence.step);
     const isOf = evidence && steps.every((step) => apart(view.step) <= apart(step));
-    maps.evidence = isOf && maps.heads().every(([l, h]) => evidence.heads[`L${l}H${h}`]) ? evidence : null;
-    if (view.step === steps.at(-1)) return maps;
-    const [last, curves] = await Promise.all([this.maps({ ...view, step: steps.at(-1) }), this.scores(view, steps)]);
-    if (`${last.header.heads}` === `${maps.header.heads}`) maps.carry(last.header, curves, view.step);
+    const fits = evidence && maps.heads().every(([l, h]) => Object.hasOwn(evidence.heads, `L${l}H${h}`));
+    maps.evidence = isOf && fits ? evidence : null;
+    maps.otherEvidence = !isOf && fits ? evidence : null;
+    const curves = await this.scores(view, steps).catch(() => null);
+    const missing = (curves?.names ?? []).filter((name) => !Object.hasOwn(maps.header.scores, name));
+    for (const name of missing) {
+      const step = lastMeasured(curves, name, view.step);
+      if (step !== undefined) maps.carry((await this.maps({ ...view, step })).header, name);
+    }
     return maps;
   }
 
@@ -178,6 +184,13 @@ export class Store {
       this.#bytes -= (await answer.catch(() => null))?.bytes.length ?? 0;
     }
   }
+}
+
+// The last step up to this one at which a score was measured; undefined if there is none.
+function lastMeasured({ names, steps, heads, values }, name, step) {
+  const count = heads.reduce((sum, each) => sum + each, 0);
+  const start = (i) => (i * names.length + names.indexOf(name)) * count;
+  return steps.findLast((each, i) => each <= step && values.subarray(start(i), start(i) + count).some(Number.isFinite));
 }
 
 // The server is down or cannot be reached.

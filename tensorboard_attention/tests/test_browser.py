@@ -88,6 +88,8 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
 @pytest.mark.long
 def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag="long", token=256)
+    sync_api.expect(tab["canvas.picture >> nth=0"]).to_have_class("picture zoomed")
+    tab["[aria-label^='Whole map']"].click()
     assert tab[".panel .note >> nth=0"].inner_text() == (
         "Only the first 512 of 600 tokens are shown; scores use all."
     )

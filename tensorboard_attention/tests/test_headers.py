@@ -91,6 +91,27 @@ def test_curves_contain_only_what_was_measured_on_the_same_text(tmp_path: Path) 
     )
 
 
+def test_curves_have_scores_that_only_earlier_steps_have(tmp_path: Path) -> None:
+    """Unless these have other heads."""
+    steps = [{"a": [[1, 2]], "b": [[3, 4]]}, {"a": [[5]], "c": [[6]]}, {"a": [[7, 8]]}]
+    headers = [
+        HEADER
+        | {"scores": scores, "heads": [*map(len, scores["a"])]}
+        | {name: [HEADER[name][0][:1] * len(scores["a"][0])] for name in ("sentences", "roles")}
+        for scores in steps
+    ]
+    write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
+    index = Index(str(tmp_path))
+    index.refresh()
+    found, values = index.scores(".", "probe")
+    none = np.nan
+    assert found["names"] == ("a", "b")
+    np.testing.assert_array_equal(
+        np.frombuffer(values, "<f4").reshape(3, 4),
+        [[1, 2, 3, 4], [none] * 4, [7, 8, none, none]],
+    )
+
+
 def test_it_opens_on_the_longest_run_of_the_newest_day(tmp_path: Path) -> None:
     """Of equal ones, on that with the lowest loss at its last step, or on the newest."""
 

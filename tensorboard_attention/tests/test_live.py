@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention
+from tensorboard_attention import add_attention, encode
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log, shown_byte
 
 REFRESH = 10_000  # milliseconds between checks for new steps
@@ -50,9 +51,31 @@ def test_scores_and_curves_are_those_that_were_logged(
     assert tab["[data-score='mean distance'] b"].inner_text() == "0.750"
 
 
+def test_a_score_that_is_measured_rarely_stays(
+    logs: Path, open_tab: Callable[..., Tab], open_page: Callable[..., Tab]
+) -> None:
+    """With its last value, in TensorBoard and in a page."""
+    tokens, where = [f"t{i}" for i in range(8)], {"measured": {"mine": "tales"}}
+    entries = []
+    with SummaryWriter(str(logs / "rare")) as writer:
+        for step, mine in ((0, 0.25), (5, None), (10, 0.75), (15, None)):
+            given = {} if mine is None else {"scores": {"mine": [[mine, 0.5]] * 2}, **where}
+            add_attention(writer, "probe", causal_maps(step, n=8), tokens, step, **given)
+            entries.append(("probe", step, encode(causal_maps(step, n=8), tokens, **given)))
+    for tab, run in ((open_tab(run="rare", layer=0, head=0), "rare"), (open_page(entries), ".")):
+        tab[".head >> nth=0"].click()
+        tab[".sorting select"].select_option("mine")
+        score = tab["[data-score=mine]"]
+        for step, value in ((15, "0.750"), (10, "0.750"), (5, "0.250"), (0, "0.250")):
+            tab.shown([run, "probe", step])
+            sync_api.expect(score.locator("b")).to_have_text(value)
+            sync_api.expect(score.locator(".measured")).to_have_text("on tales")
+            assert tab[".headcurves h3"].inner_text() == "mine, all heads"
+            tab.page.keyboard.press(",")
+
+
 @pytest.mark.long
 def test_a_curve_is_cut_where_the_text_changes(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    """And a rise there is named only of a score that was measured on one text throughout."""
     with SummaryWriter(str(logs / "two texts")) as writer:
         for step in (0, 5, 10, 15, 20):
             text, value = ("abcabcabcabc", 0.1) if step < 10 else ("xyzxyzxy", 0.7)
@@ -70,6 +93,3 @@ def test_a_curve_is_cut_where_the_text_changes(logs: Path, open_tab: Callable[..
         assert pieces == lengths
         cut = ["cut at step 10, where the text changes"] * (len(lengths) - 1)
         assert card.locator(".differs").all_inner_texts() == cut
-    assert tab[".sudden"].all_inner_texts() == [
-        "elsewhere rose from 0.10 to 0.70 between steps 5 and 10"
-    ]
