@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,9 @@ def test_a_score_that_is_measured_rarely_stays(
     entries = []
     with SummaryWriter(str(logs / "rare")) as writer:
         for step, mine in ((0, 0.25), (5, None), (10, 0.75), (15, None)):
-            given = {} if mine is None else {"scores": {"mine": [[mine, 0.5]] * 2}, **where}
+            given: dict[str, Any] = (
+                {} if mine is None else {"scores": {"mine": [[mine, 0.5]] * 2}, **where}
+            )
             add_attention(writer, "probe", causal_maps(step, n=8), tokens, step, **given)
             entries.append(("probe", step, encode(causal_maps(step, n=8), tokens, **given)))
     for tab, run in ((open_tab(run="rare", layer=0, head=0), "rare"), (open_page(entries), ".")):

@@ -105,6 +105,22 @@ def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
     )
 
 
+def test_text_and_map_are_seen_at_once(see: Callable[..., Tab]) -> None:
+    """Side by side, with the controls that few need behind a button."""
+    tab = see(width=1400, height=900)
+    text, picture = tab[".page >> nth=0"], tab["canvas.picture >> nth=0"]
+    assert in_view(text) and in_view(picture) and in_view(tab[".verdict >> nth=0"])
+    left, right = text.bounding_box(), picture.bounding_box()
+    assert left and right and left["x"] + left["width"] < right["x"]
+    extra = [".sorting", ".save >> nth=0", "button:has-text('Compare')"]
+    assert all(tab[each].is_visible() for each in extra)
+    tab["button.more"].click()
+    assert not any(tab[each].is_visible() for each in extra)
+    assert tab[".picker select >> nth=0"].is_visible() and tab[".play >> nth=0"].is_visible()
+    tab.page.keyboard.press("c")
+    sync_api.expect(tab["button:has-text('Difference')"]).to_be_visible()
+
+
 def test_the_grid_says_what_each_head_does_and_three_scores_lead(see: Callable[..., Tab]) -> None:
     tab = see()
     assert tab[".head .role"].all_inner_texts()[2:] == ["copies words 95%", "first token 92%"]
