@@ -88,6 +88,14 @@ class Index:
         with self._lock:
             return {name: run.folder for name, run in self._runs.items() if run.tags}
 
+    def folder(self, run: str) -> Path:
+        """The folder of a run that has steps. Reads the log until the run is found, as nothing may
+        have been read yet. Raises KeyError if there is no such run."""
+        while run not in (folders := self.folders()):
+            if self.refresh():
+                return self.folders()[run]
+        return folders[run]
+
     def notes(self, others: Sequence[str] = ()) -> list[str]:
         """What is not shown, and why: folders, files and steps, and `others`."""
         notes = [*self._unsearched, *self._problems, *others]

@@ -145,15 +145,15 @@ class AttentionPlugin(TBPlugin):
         return _json(request, rows)
 
     def _follow(self, request: Request) -> Response:
-        page = follow_page(self._index.folders()[request.args["run"]])
+        page = follow_page(self._index.folder(request.args["run"]))
         # Its own policy is in it, as `Respond` would add TensorBoard's.
         return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
 
     def _steps(self, request: Request) -> Response:
-        return _json(request, steps(self._index.folders()[request.args["run"]]))
+        return _json(request, steps(self._index.folder(request.args["run"])))
 
     def _weights(self, request: Request) -> Response:
-        folder = self._index.folders()[request.args["run"]]
+        folder = self._index.folder(request.args["run"])
         data = read_weights(folder, int(request.args["step"]))
         return Respond(request, data, "application/octet-stream")
 

@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
 
 from tensorboard_attention.limits import RECORD_BYTES
+from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import Get, log, served
 
 
@@ -44,6 +47,16 @@ def test_steps_and_their_weights(live: Path, get: Get) -> None:
     assert after["0"] == before["0"] and after["100"] != before["100"]
     (live / "0.bin").unlink()
     assert [*steps(get)] == ["100"]
+
+
+def test_a_run_is_found_when_nothing_was_read_before(live: Path) -> None:
+    """TensorBoard was started again, and only the page asks, not the tab."""
+    logs = live.parents[1]
+    for route, query in (("steps", {}), ("weights", {"step": "100"})):
+        routes = AttentionPlugin(TBContext(logdir=str(logs))).get_plugin_apps()
+        asked = Client(routes[f"/follow/{route}"])
+        assert asked.get(query_string={"run": "run", **query}).status_code == 200
+        assert asked.get(query_string={"run": "other", **query}).status_code == 404
 
 
 def test_only_weights_of_a_known_run_are_served(live: Path, get: Get) -> None:
