@@ -36,7 +36,17 @@ SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
     *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
-    *("circuit", "reasons", "second", "sweep", "streams", "patches", "understanding", "foot"),
+    *(
+        "circuit",
+        "neurons",
+        "reasons",
+        "second",
+        "sweep",
+        "streams",
+        "patches",
+        "understanding",
+        "foot",
+    ),
     *("tour", "layout", "author", "app"),
 )
 WRITERS = {"tales": "A storyteller", "shakespeare": "A playwright"}  # by what they were trained on

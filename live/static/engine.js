@@ -64,7 +64,7 @@ class Block {
     this.keyNorm = config.qk_norm ? headNorm("key_norm") : null;
     this.rotate = buildRotary(config);
     this.mlpNorm = norm("mlp_norm");
-    this.mlp = buildMlp(config, linear);
+    Object.assign(this, buildMlp(config, linear));
   }
 }
 
@@ -76,14 +76,15 @@ function buildNorm({ norm, bias, norm_eps }, take) {
   throw new Error(`norm: ${norm} is not implemented`);
 }
 
-// Twin of build_mlp, GeluMLP and SwiGLU: rows of the normed stream -> rows to add to the stream.
+// Twin of build_mlp, GeluMLP and SwiGLU. neurons: rows of the normed stream -> outputs of the neurons. down:
+// the matrix that makes of these what is added to the stream.
 function buildMlp({ mlp, d_model, d_mlp }, linear) {
   const up = linear("mlp.up", d_model, d_mlp);
   const down = linear("mlp.down", d_mlp, d_model);
-  if (mlp === "gelu") return (x, y) => down.of(gelu(up.of(x)), y);
+  if (mlp === "gelu") return { neurons: (x) => gelu(up.of(x)), down };
   if (mlp !== "swiglu") throw new Error(`mlp: ${mlp} is not implemented`);
   const gate = linear("mlp.gate", d_model, d_mlp);
-  return (x, y) => down.of(swiglu(gate.of(x), up.of(x)), y);
+  return { neurons: (x) => swiglu(gate.of(x), up.of(x)), down };
 }
 
 // Twin of build_position and Rotary: rotates all heads of rows from position `start` on, in place.

@@ -98,6 +98,27 @@ export function circuit(reading, layer, head, i, k) {
   return { promoted: largest(centred, k), suppressed: suppressed.map(([id, value]) => [id, -value]) };
 }
 
+// The k neurons of all layers whose outputs are largest in size at token i, as {layer, neuron, value}.
+export function strongest(reading, i, k) {
+  const all = reading.layers.flatMap((_, layer) =>
+    Array.from(reading.neurons(layer, i, i + 1), (value, neuron) => ({ layer, neuron, value })),
+  );
+  return all.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, k);
+}
+
+// A neuron in the text: its outputs by token, and the k tokens whose logits it raises and lowers most where
+// its output is largest in size, by the direct path.
+export function neuronInText(reading, layer, neuron, k) {
+  const { finalNorm, unembedding, blocks } = reading.model;
+  const { down } = blocks[layer];
+  const values = reading.neurons(layer, 0, reading.length).filter((_, at) => at % down.inputs === neuron);
+  const place = values.reduce((most, each, i) => (Math.abs(each) > Math.abs(values[most]) ? i : most), 0);
+  const written = down.columns(neuron, 1).weight.map((each) => each * values[place]);
+  const logits = unembedding.of(finalNorm.part(written, reading.residual(reading.layers.length, place)));
+  const ids = (some) => largest(some, k).map(([id]) => id);
+  return { layer, neuron, values, raised: ids(logits), lowered: ids(logits.map((each) => -each)) };
+}
+
 // Twin of losses in observe/importance.py: yields {layer, head, rise} for each head, how much the mean
 // loss of `ids` rises without it; and undefined between pieces of work. by: "zero", or "mean" over the
 // text `reference`.

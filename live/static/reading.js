@@ -122,11 +122,11 @@ export class Reading {
 
   // Twin of Block.forward.
   #block(layer, from, to) {
-    const { mlp, mlpNorm } = this.model.blocks[layer];
+    const { neurons, down, mlpNorm } = this.model.blocks[layer];
     const x = this.#stream(layer + 1, from, to);
     x.set(this.#stream(layer, from, to));
     add(x, 0, this.#attention(layer, from, to), 0, x.length);
-    const written = mlp(mlpNorm.of(x), this.layers[layer].rows("mlp", from, to));
+    const written = down.of(neurons(mlpNorm.of(x)), this.layers[layer].rows("mlp", from, to));
     this.#ablate(layer, "mlps", written, this.model.config.d_model);
     this.#patch("mlp", layer, from, to);
     add(x, 0, written, 0, x.length);
@@ -244,6 +244,14 @@ export class Reading {
 
   mlpOutput(layer, i) {
     return this.layers[layer].rows("mlp", i, i + 1);
+  }
+
+  // The outputs of the neurons of an MLP at tokens [from, to), which its last matrix reads.
+  neurons(layer, from, to) {
+    const { neurons, mlpNorm, output } = this.model.blocks[layer];
+    const x = output.of(this.layers[layer].rows("context", from, to));
+    add(x, 0, this.#stream(layer, from, to), 0, x.length);
+    return neurons(mlpNorm.of(x));
   }
 
   // [i]: the loss of token i after those before it, in nats; [0] is NaN.

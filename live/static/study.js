@@ -113,6 +113,16 @@ export class Study {
     return answer && { promoted: named(answer.promoted), suppressed: named(answer.suppressed) };
   }
 
+  // The neurons with the largest outputs at token i, and one of them in the text.
+  async neurons({ asked }, i, chosen) {
+    const answer = await this.asking.ask("neurons", { ...asked, i, chosen, k: SHOWN });
+    if (!answer) return null;
+    const named = (ids) => ids.map((id) => this.labels[id]);
+    const { shown } = answer;
+    Object.assign(shown, { raised: named(shown.raised), lowered: named(shown.lowered) });
+    return answer;
+  }
+
   // Why a head looks from token i to token j: the terms of the score.
   async score({ layer, head }, { asked }, i, j) {
     return (await this.asking.ask("score", { ...asked, layer, head, i, j }))?.terms;

@@ -1,10 +1,11 @@
-// Five looks inside, each behind its heading: why the selected head looks where it looks, what every
-// layer would say, which parts write the next token, what the selected head writes, and which parts carry
-// the answer of a second text.
+// Six looks inside, each behind its heading: why the selected head looks where it looks, what every
+// layer would say, which parts write the next token, what the selected head writes, which neurons are
+// active, and which parts carry the answer of a second text.
 
 import { CircuitLists } from "./circuit.js";
 import { el } from "./dom.js";
 import { LensTable } from "./lens.js";
+import { Neurons } from "./neurons.js";
 import { Patches } from "./patches.js";
 import { Reasons } from "./reasons.js";
 import { Writers } from "./writers.js";
@@ -22,6 +23,7 @@ export class Understanding {
     this.lens = new LensTable();
     this.writers = new Writers(explain);
     this.circuit = new CircuitLists();
+    this.neurons = new Neurons(again, (token) => set({ token }));
     this.patches = new Patches(study, set, say);
     const look = (title, part) => {
       const summary = el("summary", {}, el("h2", {}, title));
@@ -32,6 +34,7 @@ export class Understanding {
       look("What each layer would say", this.lens),
       look("Which parts write the next token", this.writers),
       look("What this head writes", this.circuit),
+      look("Which neurons are active", this.neurons),
       look("What carries the answer", this.patches),
     ];
     this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...this.looks);
@@ -39,12 +42,13 @@ export class Understanding {
 
   // A link with a second text shows what comes of it.
   restore({ other }) {
-    if (other !== null) this.looks[4].open = true;
+    if (other !== null) this.looks.at(-1).open = true;
   }
 
   // Asks for what is open. isNew(): whether this is still what is shown.
   async show(state, reading, isNew) {
-    const shown = [this.#showReasons, this.#showLens, this.#showWriters, this.#showCircuit, this.#showPatches];
+    const shown = [this.#showReasons, this.#showLens, this.#showWriters, this.#showCircuit];
+    shown.push(this.#showNeurons, this.#showPatches);
     for (const [i, show] of shown.entries())
       if (this.looks[i].open && isNew()) await show.call(this, state, reading, isNew);
   }
@@ -75,6 +79,12 @@ export class Understanding {
     const found = await this.study.circuit(state, reading, place);
     if (!found || !isNew()) return;
     this.circuit.show(reading.tokens[place], layer, head, found.promoted, found.suppressed);
+  }
+
+  async #showNeurons({ token }, reading, isNew) {
+    const place = token < 0 ? reading.ids.length - 1 : token;
+    const found = await this.study.neurons(reading, place, this.neurons.chosen);
+    if (found && isNew()) this.neurons.show(reading.tokens, place, found.strongest, found.shown);
   }
 
   async #showPatches(state, reading, isNew) {

@@ -8,7 +8,7 @@
 import { softmax } from "./arithmetic.js";
 import { NOTHING_OFF, changed, means } from "./edits.js";
 import { Model } from "./engine.js";
-import { attribution, circuit, lens, rank, scoreTerms } from "./insight.js";
+import { attribution, circuit, lens, neuronInText, rank, scoreTerms, strongest } from "./insight.js";
 import { TextPair } from "./patching.js";
 import { Reading } from "./reading.js";
 import { generate, largest } from "./sampling.js";
@@ -81,6 +81,15 @@ const ANSWERS = {
     inTurn(async () => {
       const { layer, head, i, k } = question;
       return circuit(await readingOf(question), layer, head, i, k);
+    }),
+
+  // chosen: the neuron that is shown in the text; null for the strongest one.
+  neurons: (question) =>
+    inTurn(async () => {
+      const reading = await readingOf(question);
+      const found = strongest(reading, question.i, question.k);
+      const { layer, neuron } = question.chosen ?? found[0];
+      return { strongest: found, shown: neuronInText(reading, layer, neuron, question.k) };
     }),
 
   score: (question) =>

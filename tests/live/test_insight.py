@@ -15,6 +15,7 @@ from torch import Tensor
 
 from configs.schema import preset
 from model import GPT, ablate, explain_score, record_attention
+from observe.evidence import record_neurons
 from observe.importance import token_losses
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
@@ -44,6 +45,7 @@ class Inside:
         with (
             ablate(model, [(layer, head) for layer, head in off["heads"]], off["by"], off["mlps"]),
             record_attention(model, keep="value") as values,
+            record_neurons(model) as (neurons, _),
         ):
             for block in blocks(model):  # after those of the ablation
                 hooks.append(block.mlp.register_forward_hook(lambda _, x, y: written.append(y[0])))
@@ -56,6 +58,7 @@ class Inside:
         self.mlps = [each.double() for each in written]
         self.contexts = [each.double() for each in joined]
         self.values = [each[0].double() for each in values]
+        self.neurons = [each[0].double() for each in neurons]
         self.streams = [self.start]
         for layer, block in enumerate(blocks(model)):
             output = block.attention.output
@@ -203,6 +206,38 @@ def test_circuit_and_what_is_moved(engine: Call, case: Case, data: st.DataObject
     effect -= effect.mean()
     check_largest(found["promoted"], effect, 1e-3)
     check_largest([[index, -each] for index, each in found["suppressed"]], -effect, 1e-3)
+
+
+@DRAWN
+@given(case=cases(), data=st.data())
+def test_neurons(engine: Call, case: Case, data: st.DataObject) -> None:
+    """Their outputs, and the logits that one changes most; also with parts switched off."""
+    model, ids = case
+    config, off = model.config, data.draw(either(model.config))
+    i = data.draw(st.integers(0, len(ids) - 1))
+    layer = data.draw(st.integers(0, config.n_layers - 1))
+    neuron = data.draw(st.integers(0, config.d_mlp - 1))
+    code = f"""async (x) => {{
+        const reading = await ({READING})(x);
+        const found = neuronInText(reading, x.layer, x.neuron, 5);
+        return {{ ...found, values: [...found.values], strongest: strongest(reading, x.i, 5) }};
+    }}"""
+    place = {"layer": layer, "neuron": neuron, "i": i}
+    found = engine(code, {"packed": packed(model), "ids": ids, "off": off, **place})
+    inside = Inside(model, ids, off or NOTHING)
+    largest = torch.stack(inside.neurons)[:, i].abs()
+    rows = [
+        [each["layer"] * config.d_mlp + each["neuron"], abs(each["value"])]
+        for each in found["strongest"]
+    ]
+    check_largest(rows, largest.flatten(), 1e-4)
+    values = inside.neurons[layer][:, neuron]
+    np.testing.assert_allclose(found["values"], values, atol=1e-4)
+    most = int(np.abs(found["values"]).argmax())
+    down = blocks(model)[layer].mlp.down.weight[:, neuron].double()
+    effect = inside.effect(values[most] * down, most)
+    check_largest([[token, effect[token]] for token in found["raised"]], effect, 1e-4)
+    check_largest([[token, -effect[token]] for token in found["lowered"]], -effect, 1e-4)
 
 
 RANK = """async ({ packed, ids, by, reference }) =>

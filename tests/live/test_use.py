@@ -15,6 +15,7 @@ from playwright import sync_api
 
 from inference.opening import open_run
 from model import ablate, record_attention
+from observe.evidence import record_neurons
 from tests.live.pages import BARS, Live
 
 TEXT = "Once there was a hen. The hen"
@@ -321,6 +322,31 @@ def test_looks_inside(live: Live) -> None:
     live.settled()
     circuit = live.open("What this head writes")
     assert circuit.locator(".bars li").count() == 10
+
+
+def test_a_neuron_colours_the_text(live: Live, tiny_run: Path) -> None:
+    live.type(TEXT)
+    look = live.open("Which neurons are active")
+    look.locator(".bars button >> nth=3").click()
+    live.settled()
+    name = look.locator(".bars [aria-current] .name").inner_text()
+    assert name in look.locator("h4").inner_text()
+    layer, neuron = map(int, re.findall(r"\d+", name))
+    opened = open_run(tiny_run, "last")
+    with torch.no_grad(), record_neurons(opened.model) as (outputs, _):
+        opened.model(opened.tokens(TEXT)[None])
+    titles = look.locator(".output .token").evaluate_all("all => all.map(({ title }) => title)")
+    shown = [float(title.split()[-1].replace("\N{MINUS SIGN}", "-")) for title in titles]
+    values = outputs[layer][0, :, neuron]
+    assert shown == pytest.approx(values.tolist(), abs=1e-3)
+    above = look.locator(".output .token").evaluate_all(
+        "all => all.map(each => each.classList.contains('above'))"
+    )
+    assert all(
+        value > -1e-3 if each else value < 1e-3 for each, value in zip(above, shown, strict=True)
+    )
+    assert any(above)
+    assert look.locator("p:has-text('probable')").count() == 2
 
 
 @pytest.mark.long
