@@ -234,10 +234,11 @@ def test_neurons(engine: Call, case: Case, data: st.DataObject) -> None:
     values = inside.neurons[layer][:, neuron]
     np.testing.assert_allclose(found["values"], values, atol=1e-4)
     most = int(np.abs(found["values"]).argmax())
-    down = blocks(model)[layer].mlp.down.weight[:, neuron].double()
+    mlp: Any = blocks(model)[layer].mlp
+    down = mlp.down.weight[:, neuron].double()
     effect = inside.effect(values[most] * down, most)
-    check_largest([[token, effect[token]] for token in found["raised"]], effect, 1e-4)
-    check_largest([[token, -effect[token]] for token in found["lowered"]], -effect, 1e-4)
+    check_largest([[token, effect[token].item()] for token in found["raised"]], effect, 1e-4)
+    check_largest([[token, -effect[token].item()] for token in found["lowered"]], -effect, 1e-4)
 
 
 RANK = """async ({ packed, ids, by, reference }) =>

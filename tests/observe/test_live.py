@@ -50,8 +50,8 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     assert found["run"]["name"] == "a hen" and found["evidence"] is None
     heads = {"L0H0": {"role": ["nearby 80%", "nearby"], "says": "Looks nearby"}}
     judged = {"L0H0": {**heads["L0H0"], "patterns": {}, "passages": []}}
-    text = {"n_tokens": 1, "windows": [1], "ids": [0], "spelled": ["a"]}
-    evidence = {"step": 1, **text, "heads": judged, "neurons": []}
+    read = {"n_tokens": 1, "windows": [1], "ids": [0], "spelled": ["a"]}
+    evidence = {"step": 1, **read, "heads": judged, "neurons": []}
     (tmp_path / "evidence.json").write_text(json.dumps(evidence))
     observer.on_finish(trainer_at(observer.context, 1))
     found = json.loads((tmp_path / "live/model.json").read_text())
