@@ -30,7 +30,7 @@ export function verdictOf(maps, layer, head) {
   const place = Object.hasOwn(header.measured, name) ? header.measured[name] : "this text";
   const example = sentence.match(/\((?:here |for example, )?(from '.*)\)$/s)?.[1];
   const how = `${found.says}. Measured over ${evidence.n_tokens.toLocaleString("en")} tokens of many texts.`;
-  return { verdict, score, how, here: `On ${place}: ${label}${example ? `, ${example}` : ""}` };
+  return { verdict, score, how, here: `On ${place}: ${[label === "mixed" && example ? "" : label, example].filter(Boolean).join(", ")}` };
 }
 
 // What the head is called at the step at which it was measured over many texts, of which this is not

@@ -113,6 +113,13 @@ def test_a_head_has_the_name_that_many_texts_gave_it(
     sync_api.expect(verdict).not_to_have_text("Copies 56%")
     assert here.inner_text().endswith(". At step 5, over many texts: copies 56%.")
     assert tab[".matters >> nth=0"].is_hidden()
+    tab.page.keyboard.press(".")
+    tab[".head >> nth=1"].click()
+    chart = tab[".headcurves h3"]
+    sync_api.expect(chart).to_have_text("previous token, all heads")
+    tab.page.keyboard.press(",")
+    sync_api.expect(verdict).not_to_have_text("Previous token 70%")
+    assert chart.inner_text() == "previous token, all heads", "while one scrubs"
     (logs / "judged" / NAME).write_text("{")
     tab.page.clock.run_for(REFRESH)
     sync_api.expect(tab[".notice"]).to_have_text(
