@@ -36,18 +36,8 @@ SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
     *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
-    *(
-        "circuit",
-        "neurons",
-        "reasons",
-        "second",
-        "sweep",
-        "streams",
-        "patches",
-        "understanding",
-        "foot",
-    ),
-    *("tour", "layout", "author", "app"),
+    *("circuit", "activity", "reasons", "second", "sweep", "streams", "patches", "understanding"),
+    *("foot", "tour", "layout", "author", "app"),
 )
 WRITERS = {"tales": "A storyteller", "shakespeare": "A playwright"}  # by what they were trained on
 POLICY = (
@@ -85,19 +75,18 @@ def describe(
 
 
 def named_heads(evidence: Any) -> dict[str, Any] | None:
-    """Of evidence.json, the step and for each head its role and the sentence behind it; None if
-    these are not there."""
+    """What evidence.json says of heads, without passages; None if it is not that."""
     try:
         heads = {
-            name: {"role": head["role"], "says": head["says"]}
+            name: {"role": head["role"], "says": head["says"], "passages": []}
             for name, head in evidence["heads"].items()
         }
-        step = evidence["step"]
+        counts = {name: evidence[name] for name in ("step", "n_tokens")}
     except (AttributeError, LookupError, TypeError):
         return None
     kinds = {"role": (str, str), "says": str}
     fit = all(fits(head[key], kind) for head in heads.values() for key, kind in kinds.items())
-    return {"step": step, "heads": heads} if fit and fits(step, int) else None
+    return {**counts, "heads": heads} if fit and fits([*counts.values()], [int]) else None
 
 
 def about_run(model: GPT, data: str | None, more: Sequence[str] = ()) -> str:

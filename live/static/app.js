@@ -20,7 +20,7 @@ const CHANGE = [
 // Page, Reader: what the page is, and its questions to the worker.
 export function start(workerSource, Page = LivePage, Reader = Study) {
   const data = JSON.parse(document.getElementById("model").textContent);
-  const main = el("main", { class: "attention live" });
+  const main = el("main", { class: "attention live all" });
   document.body.append(main);
   return new Page(data, new Reader(data, workerSource), main).begin();
 }
@@ -189,10 +189,7 @@ export class LivePage extends Inspector {
     const { layer, head, token, view, step } = this.state;
     const { focus, cell } = this.choice.marked(token);
     this.buttons.show(this.viewport);
-    const [panel] = this.panels;
-    panel.show(this.maps, layer, head, focus, cell, this.palette);
-    const { here } = this.maps.header;
-    if (here) panel.note.textContent = `${here[layer][head]} ${panel.note.textContent}`;
+    this.panels[0].show(this.maps, layer, head, focus, cell, this.palette);
     this.difference.node.hidden = view !== "change";
     if (view !== "change") return;
     const two = [this.maps, this.reading.before.maps];

@@ -155,30 +155,15 @@ class TextRead {
     const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };
     const weights = joined(maps);
     Object.assign(header, describeHeads(data.patterns, this.tokens, heads, weights));
-    if (data.evidence?.step === asked.step) nameHeads(header, data.evidence.heads);
     this.maps = new LiveMaps(header, view === "weights" ? weights : joined(shown), view);
     if (before) this.before = { ...before, maps: new LiveMaps(header, joined(before.maps)) };
+    const { evidence } = data;
+    if (evidence?.step === asked.step) this.maps.evidence = evidence;
   }
 
   token(place) {
     return { place, token: this.tokens[place], id: this.ids[place] };
   }
-}
-
-// A head is called by what it does over the validation split. What it does in this text is said beside it:
-// here[layer][head].
-function nameHeads(header, named) {
-  const here = (text) => `On this text: ${text[0].toLowerCase()}${text.slice(1)}`;
-  header.here = header.sentences.map((layer) => layer.map(([text]) => here(text)));
-  header.overview = here(header.overview);
-  header.roles.forEach((layer, l) =>
-    layer.forEach((_, h) => {
-      const { role, says } = named[`L${l}H${h}`] ?? {};
-      if (!role) return;
-      layer[h] = role;
-      header.sentences[l][h][0] = says;
-    }),
-  );
 }
 
 // What is given head by head, one after the other.

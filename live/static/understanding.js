@@ -5,7 +5,7 @@
 import { CircuitLists } from "./circuit.js";
 import { el } from "./dom.js";
 import { LensTable } from "./lens.js";
-import { Neurons } from "./neurons.js";
+import { Activity } from "./activity.js";
 import { Patches } from "./patches.js";
 import { Reasons } from "./reasons.js";
 import { Writers } from "./writers.js";
@@ -23,7 +23,7 @@ export class Understanding {
     this.lens = new LensTable();
     this.writers = new Writers(explain);
     this.circuit = new CircuitLists();
-    this.neurons = new Neurons(again, (token) => set({ token }));
+    this.neurons = new Activity(again, (token) => set({ token }));
     this.patches = new Patches(study, set, say);
     const look = (title, part) => {
       const summary = el("summary", {}, el("h2", {}, title));

@@ -235,10 +235,10 @@ def test_neurons(engine: Call, case: Case, data: st.DataObject) -> None:
     np.testing.assert_allclose(found["values"], values, atol=1e-4)
     most = int(np.abs(found["values"]).argmax())
     mlp: Any = blocks(model)[layer].mlp
-    down = mlp.down.weight[:, neuron].double()
-    effect = inside.effect(values[most] * down, most)
-    check_largest([[token, effect[token].item()] for token in found["raised"]], effect, 1e-4)
-    check_largest([[token, -effect[token].item()] for token in found["lowered"]], -effect, 1e-4)
+    effect = inside.effect(values[most] * mlp.down.weight[:, neuron].double(), most)
+    for sign, tokens in ((1, found["raised"]), (-1, found["lowered"])):
+        rows = [[token, sign * effect[token].item()] for token in tokens]
+        check_largest(rows, sign * effect, 1e-4)
 
 
 RANK = """async ({ packed, ids, by, reference }) =>

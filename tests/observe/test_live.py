@@ -48,14 +48,14 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "live/model.json").read_text())
     assert found == json.loads(json.dumps(describe(model, [], "float16", tokenizer, found["run"])))
     assert found["run"]["name"] == "a hen" and found["evidence"] is None
-    heads = {"L0H0": {"role": ["nearby 80%", "nearby"], "says": "Looks nearby"}}
-    judged = {"L0H0": {**heads["L0H0"], "patterns": {}, "passages": []}}
+    head = {"role": ["nearby 80%", "nearby"], "says": "Looks nearby", "passages": []}
+    judged = {"L0H0": {**head, "patterns": {}}}
     read = {"n_tokens": 1, "windows": [1], "ids": [0], "spelled": ["a"]}
     evidence = {"step": 1, **read, "heads": judged, "neurons": []}
     (tmp_path / "evidence.json").write_text(json.dumps(evidence))
     observer.on_finish(trainer_at(observer.context, 1))
     found = json.loads((tmp_path / "live/model.json").read_text())
-    assert found["evidence"] == {"step": 1, "heads": heads}
+    assert found["evidence"] == {"step": 1, "n_tokens": 1, "heads": {"L0H0": head}}
 
 
 def test_steps_are_those_of_the_maps(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import { bars, contributions, signedScale, signedText } from "./bars.js";
 import { el, tokenLabel } from "./dom.js";
 import { TokenText } from "./text.js";
 
-export class Neurons {
+export class Activity {
   chosen = null; // {layer, neuron}; null for the strongest one
 
   // again(): another neuron is to be shown. pick(place): another token.
