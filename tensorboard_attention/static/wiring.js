@@ -9,7 +9,7 @@ const LOGGED = 5; // percent, from which on shares are logged
 const SHOWN = 15; // and are drawn, until one asks for more
 const MOST = 200; // edges; more would be a tangle
 const DIAGRAM = 400;
-const ABOUT = "How much of what a head reads was written by an earlier head or MLP: an edge from the writer up to the reader. Measured on";
+const ABOUT = "How much of what a head reads was written by an earlier head or MLP: an edge goes from the part that wrote to the head that reads. Measured on";
 const SIDE = 26; // left and right, of the names of layers and of MLPs
 const ROOM = 38; // of the whole name of a head
 
