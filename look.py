@@ -20,6 +20,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -38,7 +39,7 @@ from data.corpora import load_dataset
 from data.corpus import Corpus
 from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
-from inference.results import EVIDENCE, open_log
+from inference.results import open_log
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
 from live.page import about_run, check_model, describe, live_page
@@ -49,6 +50,7 @@ from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, validation_windows, write_evidence
 from observe.tensorboard import open_events
 from tensorboard_attention import encode, page
+from tensorboard_attention.evidence import NAME
 from training.device import choose_device
 from training.run import is_latest
 from training.stored import read_settings
@@ -145,7 +147,9 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
         "about": about(opened),
         **page_texts(corpus, tokens, tokenizer, opened.config.model.context_length),
     }
-    evidence = opened.evidence() if (opened.run.path / EVIDENCE).exists() else None
+    evidence = None
+    with suppress(UserError):  # the run may have none
+        evidence = opened.evidence()
     data = describe(opened.model, [*packed], weights, tokenizer, run, evidence)
     try:
         with new_file(file) as temporary:
@@ -170,7 +174,7 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     write_evidence(opened.run.path, found)
     for name, head in found["heads"].items():
         print(printable(f"{name}  {head['role'][0]:24} {head['says']}"))
-    print(f"Wrote {opened.run.path / EVIDENCE}, over {found['n_tokens']:,} tokens")
+    print(f"Wrote {opened.run.path / NAME}, over {found['n_tokens']:,} tokens")
 
 
 def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:

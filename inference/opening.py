@@ -19,7 +19,7 @@ from common.errors import UserError, check_choice
 from common.settings import build
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
-from inference.results import read_evidence
+from inference.results import evidence_of
 from inference.writer import Writer
 from model import GPT, ModelConfig, record_attention
 from training.run import Run
@@ -105,7 +105,7 @@ class OpenRun:
     def evidence(self) -> dict[str, Any]:
         """What every head and neuron does over the validation split: the content of evidence.json,
         which observe/evidence.py describes. Raises UserError if the run has none."""
-        return read_evidence(self.run)
+        return evidence_of(self.run)
 
     def sample(
         self,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tensorboard_attention.index import Index
 
 MAX_METRICS = 1 << 27  # bytes of metrics.jsonl
-EVIDENCE, MAX_EVIDENCE = "evidence.json", 1 << 28  # its name, and bytes
 # What is compared: of summary.json, and of an evaluation.
 COMPARED, POINT = ("val_bpb", "seconds", "tokens", "parameters"), ("step", "val_bpb")
 TAG = "attention"  # of the run's own probe
@@ -115,7 +114,7 @@ def read_row(folder: Path) -> Row | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"runs: {run.path}: cannot be read ({error}); leave it out") from error
     with suppress(UserError):
-        roles = {name: head["role"][0] for name, head in read_evidence(run)["heads"].items()}
+        roles = {name: head["role"][0] for name, head in evidence_of(run)["heads"].items()}
         summary = {**summary, "heads": roles}
     return {"run": str(run.path), **settings, **summary, "curve": curve}
 
@@ -161,12 +160,14 @@ def logged_scores(folder: Path, name: str) -> LoggedScores | None:
     return LoggedScores(metadata["steps"], heads, values[:, metadata["names"].index(name)])
 
 
-def read_evidence(run: Run) -> dict[str, Any]:
+def evidence_of(run: Run) -> dict[str, Any]:
     """The content of evidence.json. Raises UserError if the run has none."""
+    from tensorboard_attention.evidence import NAME, read_evidence  # as in `open_log`
+
     try:
-        return dict(read_json(run.path / EVIDENCE, MAX_EVIDENCE))
-    except (OSError, ValueError, TypeError) as error:
+        return read_evidence(run.path)
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"run: {run.path} has no {EVIDENCE} ({error}); write it with "
+            f"run: {run.path} has no {NAME} ({error}); write it with "
             f"python look.py run={as_argument(str(run.path))} evidence=true"
         ) from error

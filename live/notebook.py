@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
 
-from common.errors import printable
+from common.errors import UserError, printable
 from common.files import real_path
 from inference.opening import OpenRun
-from inference.results import EVIDENCE
 from live.models import values_of
 from live.pack import check_size, pack
 from live.page import about_run, check_model, describe, live_page
@@ -62,7 +62,9 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
         "prompt": text,
         "examples": {},
     }
-    evidence = opened.evidence() if (opened.run.path / EVIDENCE).exists() else None
+    evidence = None
+    with suppress(UserError):  # the run may have none
+        evidence = opened.evidence()
     data = describe(model, [opened.step], WEIGHTS, tokenizer, run, evidence)
     packed = [pack(values_of(model), WEIGHTS)]
     return Viewer(live_page(data, packed, run["name"], run["about"]))

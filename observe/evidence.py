@@ -45,6 +45,7 @@ from model import GPT, eval_mode, record_attention
 from model.block import blocks_of
 from observe.context import RunContext
 from observe.importance import token_losses
+from tensorboard_attention.evidence import NAME
 from tensorboard_attention.scores import RULES, Marks, Rule, are_words
 from tensorboard_attention.sentences import UNKNOWN, choose, claim, label
 from tensorboard_attention.tokens import token_texts
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 Tokens = Int64[Tensor, "window query"]
 
-NAME = "evidence.json"
 MAX_TOKENS = 32_768
 TIMED = 1024  # tokens from which the time of more is estimated
 SHARE_OF_RUN = 0.02  # of the time of a run that measuring may take
