@@ -117,6 +117,7 @@ export class LivePage extends Inspector {
     if (state.place > last) state.place = null;
     if (state.token === NEWEST) {
       state.token = last;
+      this.choice.hover(-1, null); // the text under a pointer that rests is another
       this.viewport.reveal(this.maps, last);
     }
     if (!anyOff(state.off) && state.view === "change") state.view = "weights";
