@@ -13,9 +13,9 @@ export class Activity {
     this.title = el("p", { class: "meaning" });
     this.list = el("div");
     this.name = el("h4");
-    this.text = new TokenText("Output of the neuron at every token", pick, { class: "text losses output" });
-    this.raised = el("p", { class: "losses" });
-    this.lowered = el("p", { class: "losses" });
+    this.text = new TokenText("Output of the neuron at every token", pick, { class: "text" });
+    this.raised = el("p");
+    this.lowered = el("p");
     const shown = el("section", { class: "neuron" }, this.name, this.text.node, this.raised, this.lowered);
     const pair = el("div", { class: "pair" }, this.list, shown);
     this.node = el("div", { class: "insight" }, this.title, signedScale("output above 0", "below 0"), pair);

@@ -335,13 +335,12 @@ def test_a_neuron_colours_the_text(live: Live, tiny_run: Path) -> None:
     opened = open_run(tiny_run, "last")
     with torch.no_grad(), record_neurons(opened.model) as (outputs, _):
         opened.model(opened.tokens(TEXT)[None])
-    titles = look.locator(".output .token").evaluate_all("all => all.map(({ title }) => title)")
+    tokens = look.locator(".neuron .text .token")
+    titles = tokens.evaluate_all("all => all.map(({ title }) => title)")
     shown = [float(title.split()[-1].replace("\N{MINUS SIGN}", "-")) for title in titles]
     values = outputs[layer][0, :, neuron]
     assert shown == pytest.approx(values.tolist(), abs=1e-3)
-    above = look.locator(".output .token").evaluate_all(
-        "all => all.map(each => each.classList.contains('above'))"
-    )
+    above = tokens.evaluate_all("all => all.map(each => each.classList.contains('above'))")
     assert all(
         value > -1e-3 if each else value < 1e-3 for each, value in zip(above, shown, strict=True)
     )
