@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
@@ -108,7 +109,8 @@ def child(how: str, settings: list[str]) -> None:
     observe.build_observers = build  # type: ignore[assignment]
     sys.argv[1:] = settings
     began = time.perf_counter()
-    runpy.run_path(TRAIN[1], run_name="__main__")
+    with suppress(SystemExit):  # with which train.py ends
+        runpy.run_path(TRAIN[1], run_name="__main__")
     seconds = time.perf_counter() - began
     # Each watched block relative to the mean of its neighbours, without the first, which is slow
     # for other reasons.
