@@ -30,7 +30,7 @@ MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long f
 # all others are named so that they come after that of the loss. Its Custom Scalars tab combines the
 # tags that begin with these. It draws the charts of runs with other layouts again.
 LAYOUT = {
-    "Loss": {"bits per byte": ["Multiline", ["loss/bpb_train", "loss/bpb_val"]]},
+    "Loss": {"bits per byte": ["Multiline", ["loss/bits_per_byte_train", "loss/bits_per_byte_val"]]},
 }
 
 
@@ -95,7 +95,7 @@ class TensorBoard(Callback):
 def step_scalars(metrics: StepMetrics) -> dict[str, float]:
     """What was measured of a step, by tag."""
     return {
-        "loss/bpb_train": metrics.train_bpb,
+        "loss/bits_per_byte_train": metrics.train_bpb,
         "loss/learning_rate": metrics.lr,
         "training/grad_norm": metrics.grad_norm,
         "training/tokens_per_second": metrics.tokens_per_second,
@@ -104,9 +104,9 @@ def step_scalars(metrics: StepMetrics) -> dict[str, float]:
 
 def eval_scalars(measured: Measured, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
     """What was measured in an evaluation, by tag."""
-    scalars = {"loss/bpb_val": metrics.val_bpb}
+    scalars = {"loss/bits_per_byte_val": metrics.val_bpb}
     if metrics.floor_bpb is not None:
-        scalars["loss/bpb_val_floor"] = metrics.floor_bpb
+        scalars["loss/bits_per_byte_val_floor"] = metrics.floor_bpb
     return {**scalars, **measured.losses(trainer.state.step)}
 
 

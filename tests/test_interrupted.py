@@ -186,7 +186,7 @@ def test_a_signal_stops_after_the_step(tmp_path: Path) -> None:
     )
     assert found, errors
     assert last_step(run) == int(found[1]) == metrics(run)[-1]["step"]
-    assert curves(run)["loss/bpb_train"][-1][0] == last_step(run)
+    assert curves(run)["loss/bits_per_byte_train"][-1][0] == last_step(run)
 
 
 def test_the_end_of_its_reader_ends_a_run_in_one_line(tmp_path: Path) -> None:

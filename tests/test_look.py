@@ -61,7 +61,7 @@ def test_a_text_is_logged_as_another_probe(run: Path) -> None:
     assert {tag, "attention"} <= {*events.Tags()["tensors"]}
     assert [*logged(run, tag)] == [6]
     # The run's own curves are unchanged.
-    assert events.Scalars("loss/bpb_train")[-1].step == 6
+    assert events.Scalars("loss/bits_per_byte_train")[-1].step == 6
 
 
 def test_the_page_contains_what_was_logged(run: Path) -> None:

@@ -73,7 +73,7 @@ export function readFragment(fragment, { config, steps, run }) {
       : steps.at(-1),
     layer: integerIn(link.layer, 0, layers - 1),
     head: integerIn(link.head, 0, heads - 1),
-    token: link.token === "-1" ? -1 : place("token"),
+    token: link.token === "-1" ? -1 : (place("token") ?? NEWEST),
     place: place("place"),
     other: link.other ?? null,
     part: readPart(link.part, layers),

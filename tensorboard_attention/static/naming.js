@@ -28,9 +28,10 @@ export function verdictOf(maps, layer, head) {
   if (!found) return { verdict, score, how: sentence, here: sentence + later(maps, layer, head) };
   const [label, name] = header.roles[layer]?.[head] ?? ["", ""];
   const place = Object.hasOwn(header.measured, name) ? header.measured[name] : "this text";
-  const example = sentence.match(/\((?:here |for example, )?(from '.*)\)$/s)?.[1];
+  const example = sentence.match(/\((?:here |for example, )?from ('.*) to ('.*)\)$/s);
+  const worked = example ? `here, ${example[1]} looks at ${example[2]}` : "";
   const how = `${found.says}. Measured over ${evidence.n_tokens.toLocaleString("en")} tokens of many texts.`;
-  return { verdict, score, how, here: `On ${place}: ${[label === "mixed" && example ? "" : label, example].filter(Boolean).join(", ")}` };
+  return { verdict, score, how, here: `On ${place}: ${[label === "mixed" && example ? "" : label, worked].filter(Boolean).join("; ")}` };
 }
 
 // What the head is called at the step at which it was measured over many texts, of which this is not
@@ -53,7 +54,7 @@ export function overviewOf(maps) {
 
 // How many heads have which name.
 function tallyOf(maps) {
-  const names = maps.heads().map((each) => roleOf(maps, ...each)[0].replace(/ \d+%$/, "").replace(/'.*'$/, "…"));
+  const names = maps.heads().map((each) => roleOf(maps, ...each)[0].replace(/ \d+%$/, "").replace(/'.*'$/, "one token"));
   const count = (name) => names.filter((each) => each === name).length;
   const parts = [...new Set(names)].sort((one, other) => count(other) - count(one));
   const times = (name) => (count(name) > 1 ? ` (${count(name)})` : "");

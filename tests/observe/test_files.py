@@ -82,9 +82,9 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
     own = {tag: value for tag, value in scalars.items() if not tag.startswith("target ")}
     assert {tag: round(value, 4) for tag, value in own.items()} == {
-        "loss/bpb_train": 0.7,
-        "loss/bpb_val": 0.55,
-        "loss/bpb_val_floor": 0.5,
+        "loss/bits_per_byte_train": 0.7,
+        "loss/bits_per_byte_val": 0.55,
+        "loss/bits_per_byte_val_floor": 0.5,
         "loss/learning_rate": 0.01,
         "training/grad_norm": 1.0,
         "training/tokens_per_second": 3200.0,
@@ -99,9 +99,9 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
             assert tag.encode() in layout
         # TensorBoard takes these for regular expressions, of how a tag begins.
         shown.append({tag for tag in scalars if any(re.match(each, tag) for each in chart[1])})
-    assert shown == [{"loss/bpb_train", "loss/bpb_val", "loss/bpb_val_floor"}]
+    assert shown == [{"loss/bits_per_byte_train", "loss/bits_per_byte_val", "loss/bits_per_byte_val_floor"}]
     # TensorBoard sorts groups by name, and opens the first ones of its first page.
-    assert sorted(scalars)[:2] == ["loss/bpb_train", "loss/bpb_val"]
+    assert sorted(scalars)[:2] == ["loss/bits_per_byte_train", "loss/bits_per_byte_val"]
 
 
 def test_the_settings_of_a_resumed_run_are_its_newest(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_run_and_its_continuation_are_one_run_with_the_values_of_tensorboard(
     assert {path.name for path in tmp_path.iterdir()} == {"runs", ".cache", "wandb"}
     events = EventAccumulator(str(tmp_path / "runs/one")).Reload()
     tags, found = events.Tags()["scalars"], rows(tmp_path)
-    assert {"loss/bpb_train", "loss/bpb_val", "result/bpb"} <= {*tags}
+    assert {"loss/bits_per_byte_train", "loss/bits_per_byte_val", "result/bpb"} <= {*tags}
     for tag in tags:
         expected = [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
         assert values(found, tag) == expected, tag
@@ -56,5 +56,5 @@ def test_a_run_and_its_continuation_are_one_run_with_the_values_of_tensorboard(
     first, second = runs(tmp_path)
     assert first["run_id"] == second["run_id"] and first["display_name"] == "one"
     assert (first["project"], second["project"]) == ("glassgpt", "mine")
-    assert [step for step, _ in values(rows(tmp_path), "loss/bpb_train")] == [2, 4, 6, 8]
+    assert [step for step, _ in values(rows(tmp_path), "loss/bits_per_byte_train")] == [2, 4, 6, 8]
     Run.open(str(tmp_path / "runs/one"), "run")  # which has no links
