@@ -30,7 +30,7 @@ MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long f
 # all others are named so that they come after that of the loss. Its Custom Scalars tab combines the
 # tags that begin with these. It draws the charts of runs with other layouts again.
 LAYOUT = {
-    "Loss": {"bits per byte": ["Multiline", ["loss/bits_per_byte_train", "loss/bits_per_byte_val"]]},
+    "Loss": {"bits per byte": ["Multiline", ["loss/bits_per_byte"]]},
 }
 
 

@@ -78,7 +78,10 @@ def test_metrics_and_events_agree(tiny_run: Path) -> None:
     lines = metrics(tiny_run)
     assert [line["step"] for line in lines] == [2, 3, 4, 6, 6]
     events = EventAccumulator(str(tiny_run)).Reload()
-    for tag, name in (("loss/bits_per_byte_train", "train_bpb"), ("loss/bits_per_byte_val", "val_bpb")):
+    for tag, name in (
+        ("loss/bits_per_byte_train", "train_bpb"),
+        ("loss/bits_per_byte_val", "val_bpb"),
+    ):
         logged = [(event.step, event.value) for event in events.Scalars(tag)]
         written = [(line["step"], line[name]) for line in lines if name in line]
         assert logged == [(step, pytest.approx(value)) for step, value in written]

@@ -107,7 +107,11 @@ def test_a_head_has_the_name_that_many_texts_gave_it(
     assert here.inner_text().startswith("On this text: ")
     names = tab[".head .role"].all_inner_texts()
     assert names == [head["role"][0] for head in EVIDENCE["heads"].values()]
-    assert tab[".overview"].inner_text().startswith("4 heads: helps with one token, previous token, nearby")
+    assert (
+        tab[".overview"]
+        .inner_text()
+        .startswith("4 heads: helps with one token, previous token, nearby")
+    )
     tab.page.keyboard.press(",")
     tab.shown(["judged", "probe", 0])
     sync_api.expect(verdict).not_to_have_text("Copies 56%")

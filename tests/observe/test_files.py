@@ -99,7 +99,9 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
             assert tag.encode() in layout
         # TensorBoard takes these for regular expressions, of how a tag begins.
         shown.append({tag for tag in scalars if any(re.match(each, tag) for each in chart[1])})
-    assert shown == [{"loss/bits_per_byte_train", "loss/bits_per_byte_val", "loss/bits_per_byte_val_floor"}]
+    assert shown == [
+        {"loss/bits_per_byte_train", "loss/bits_per_byte_val", "loss/bits_per_byte_val_floor"}
+    ]
     # TensorBoard sorts groups by name, and opens the first ones of its first page.
     assert sorted(scalars)[:2] == ["loss/bits_per_byte_train", "loss/bits_per_byte_val"]
 
