@@ -144,7 +144,8 @@ class Terminal(Callback):
             f"in {duration(summary.seconds)} ({summary.tokens_per_second:,.0f} tokens/s)\n"
             f"Run         {self.context.folder}\n\nSample:\n"
         )
-        self.console.print(self.measured.sample(step).strip("\n"), soft_wrap=False)
+        sample = self.measured.sample(step).strip("\n")
+        self.console.print(sample or "(empty: the model ends the text at once)", soft_wrap=False)
         run = f"run={shlex.quote(str(self.context.folder))}"
         touch = f"  python look.py {run} html=storyteller.html\n"
         self.console.print(
