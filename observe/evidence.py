@@ -25,6 +25,7 @@ neurons    of each layer:
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -54,12 +55,14 @@ from training.callback import Callback
 if TYPE_CHECKING:
     from training.trainer import Trainer
 
+log = logging.getLogger("training")
+
 Tokens = Int64[Tensor, "window query"]
 
 MAX_TOKENS = 32_768
 TIMED = 1024  # tokens from which the time of more is estimated
 SHARE_OF_RUN = 0.02  # of the time of a run that measuring may take
-ROWS = 8  # windows that are read together
+BATCH_TOKENS = 2048  # that are read together: without each head, so many times over
 MIN_QUERIES = 30  # that need a head; a pattern that fewer show may be chance
 NEEDED = 0.3  # nats by which the loss of a token that needs a head rises without it
 N_PASSAGES, N_ATTENDED, N_TOKENS = 8, 3, 6
@@ -363,14 +366,19 @@ class EvidenceFile(Callback):
         model, dataset = context.model, context.dataset
         windows = validation_windows(model, dataset, context.config.data.document_end)
         seconds = SHARE_OF_RUN * state.seconds
-        found = measure_evidence(model, dataset.tokenizer, windows, state.step, seconds)
-        write_evidence(context.folder, found)
+        try:
+            found = measure_evidence(model, dataset.tokenizer, windows, state.step, seconds)
+            write_evidence(context.folder, found)
+        except (RuntimeError, ValueError, MemoryError) as error:
+            # Such as memory that a larger model lacks: the result of the run is still to come.
+            log.warning("the heads were not measured over the validation split: %s", error)
 
 
 def validation_windows(model: GPT, dataset: Dataset, document_end: str | None) -> EvalBatches:
     """The validation split in windows that fit the model, whole documents where there are any."""
     starts = document_starts(dataset.val, dataset.tokenizer, document_end)
-    return EvalBatches(dataset.val, model.config.context_length, ROWS, starts)
+    length = model.config.context_length
+    return EvalBatches(dataset.val, length, max(1, BATCH_TOKENS // length), starts)
 
 
 def write_evidence(folder: Path, evidence: Mapping[str, Any]) -> None:

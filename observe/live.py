@@ -60,8 +60,10 @@ class LiveWeights(Callback):
         replace_text(self.folder / "model.json", json.dumps(found) + "\n")
 
     def on_finish(self, trainer: Trainer) -> None:
-        if self.size <= MAX_BYTES:
-            self._describe(read_evidence(self.context.folder))
+        with suppress(OSError, ValueError):  # a diverged model may have no evidence
+            evidence = read_evidence(self.context.folder)
+            if self.size <= MAX_BYTES:
+                self._describe(evidence)
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps

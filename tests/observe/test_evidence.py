@@ -16,9 +16,17 @@ from data.batches import EvalBatches
 from data.tokenizer import fixed_tokenizer
 from inference.opening import open_run
 from model import GPT, ablate, record_attention
-from observe.evidence import MARKED, N_PASSAGES, NEEDED, is_punctuation, measure_evidence
+from observe.evidence import (
+    MARKED,
+    N_PASSAGES,
+    NEEDED,
+    EvidenceFile,
+    is_punctuation,
+    measure_evidence,
+)
 from tensorboard_attention.evidence import read_evidence
 from tests.conftest import small_config
+from tests.observe.conftest import run_context, trainer_at
 
 TEXT = "Ada fed two red ants. Two ants fed Ada, and Ada fed two more red ants! Red, red ants. " * 2
 TOKENIZER = fixed_tokenizer("byte")
@@ -195,6 +203,14 @@ def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str) -> None:
         logits = model.unembedding(written * model.final_norm.weight)
         assert given["raises"][0] == spelled(int(logits.argmax()))
         assert given["lowers"][0] == spelled(int(logits.argmin()))
+
+
+def test_a_model_that_has_diverged_keeps_its_result(tmp_path: Path) -> None:
+    context = run_context(tmp_path)
+    with torch.no_grad():
+        next(context.model.parameters()).fill_(torch.nan)
+    EvidenceFile(context).on_finish(trainer_at(context, 3))
+    assert not (tmp_path / "evidence.json").exists()
 
 
 def spelled(id: int) -> str:
