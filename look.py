@@ -169,9 +169,12 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
         raise UserError("evidence: the run has no text of its own to measure on; leave it out")
     _, dataset = load_dataset(data, opened.tokenizer, config.cache_dir, 1, ("val",), trusted=False)
     opened.run.check_tokens(dataset.sha256, "run")
-    windows = validation_windows(opened.model, dataset, opened.tokenizer.document_end)
-    found = measure_evidence(opened.model, opened.tokenizer, windows, opened.step)
-    write_evidence(opened.run.path, found)
+    try:
+        windows = validation_windows(opened.model, dataset, opened.tokenizer.document_end)
+        found = measure_evidence(opened.model, opened.tokenizer, windows, opened.step)
+        write_evidence(opened.run.path, found)
+    except ValueError as error:  # also of weights that are not finite
+        raise UserError(f"evidence: {error}; leave it out") from error
     for name, head in found["heads"].items():
         print(printable(f"{name}  {head['role'][0]:24} {head['says']}"))
     print(f"Wrote {opened.run.path / NAME}, over {found['n_tokens']:,} tokens")

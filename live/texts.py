@@ -28,6 +28,7 @@ ENDS = (rf"{SENTENCE}|\n", r"\s+")  # what is after a text that is cut
 FEW = 3  # places to begin at; with fewer, a text is divided at smaller parts
 WORD = re.compile(r"[^\W\d_]{2,}")
 MIN_MENTIONS, MIN_WORDS = 2, 3  # of a name, in a passage
+MAX_WORDS = 300  # of a text, in which a repeated passage is looked for
 ENOUGH_MENTIONS, ENOUGH_WORDS = 4, 5  # of texts with more, the shortest is taken
 
 
@@ -140,7 +141,7 @@ class _Finder:
         texts = [text for text in texts if text.strip()]
         if len(texts) > 1:
             return self.whole(texts[:-1])  # the last is cut
-        passages = [*self._passages(texts[0])]
+        passages = [*self._passages(texts[0])] if texts else [""]
         return passages[:-1] or passages
 
     def _passages(self, text: str) -> Iterator[str]:
@@ -179,7 +180,7 @@ class _Finder:
 
 def _repeated(text: str) -> int:
     """The length in words of the longest passage that comes again after its end."""
-    words = re.findall(r"\w+", text)
+    words = re.findall(r"\w+", text)[:MAX_WORDS]
     longest = 0
     for start in range(len(words)):
         while _comes_again(words, start, longest + 1):
@@ -199,7 +200,8 @@ def _name(text: str) -> tuple[str, int]:
     known = {
         word[0]
         for word in words
-        if word[0].istitle() and re.search(r"[^\W\d_A-Z],? $", text[: word.start()])
+        if word[0].istitle()
+        and re.search(r"[^\W\d_A-Z],? $", text[max(0, word.start() - 3) : word.start()])
     }
     counts = Counter(word[0] for word in words if word[0] in known)
     return counts.most_common(1)[0] if counts else ("", 0)

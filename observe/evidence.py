@@ -60,10 +60,15 @@ log = logging.getLogger("training")
 Tokens = Int64[Tensor, "window query"]
 
 MAX_TOKENS = 32_768
-TIMED = 1024  # tokens from which the time of more is estimated
+TIMED = 512  # tokens from which the time of more is estimated
 SHARE_OF_RUN = 0.02  # of the time of a run that measuring may take
-BATCH_TOKENS = 2048  # that are read together: without each head, so many times over
+ROWS = 8  # windows that are read together, fewer of a larger model: what is kept of a window, its
+MAX_KEPT = 2**29  # maps and the residual stream without each head, has at most so many numbers
 MIN_QUERIES = 30  # that need a head; a pattern that fewer show may be chance
+MIN_PART = (
+    0.25  # of the need for a head, at queries that can show a pattern after which it is named
+)
+MIN_RISE = 0.05  # nats over all targets: less may be rounding
 NEEDED = 0.3  # nats by which the loss of a token that needs a head rises without it
 N_PASSAGES, N_ATTENDED, N_TOKENS = 8, 3, 6
 OFTEN = 0.5  # of the attention of a query
@@ -90,6 +95,7 @@ COPY = RULES[0]._replace(
     meaning="share of attention on earlier mentions of the next token, over the tokens whose next "
     "token was mentioned before",
     role="copies",
+    counted=" where what comes next was mentioned before",
 )
 # Patterns of which only many texts can say how much is chance.
 LAST_WORD = Rule(
@@ -146,6 +152,7 @@ def measure_evidence(
     """The content of evidence.json, from MAX_TOKENS scored tokens of `windows`, or from fewer if
     these would take more than `seconds`, but at least TIMED."""
     texts = token_texts([tokenizer.decode_bytes([id]) for id in range(model.vocab_size)], None)
+    texts = [text or f"<{id}>" for id, text in enumerate(texts)]  # such as the end of a document
 
     def read(n_tokens: int) -> Evidence:
         found = Evidence(model, texts)
@@ -156,9 +163,11 @@ def measure_evidence(
     with torch.no_grad(), eval_mode(model):
         began = time.perf_counter()
         found = read(TIMED)
-        rate = found.n_tokens / (time.perf_counter() - began)
-        n_tokens = int(min(MAX_TOKENS, rate * seconds))
-        if n_tokens > TIMED:
+        taken = time.perf_counter() - began
+        left = found.n_tokens / taken * (seconds - taken)
+        n_tokens = int(min(MAX_TOKENS, windows.n_targets, left))
+        if n_tokens > found.n_tokens:
+            del found
             found = read(n_tokens)
         return found.as_json(step)
 
@@ -287,10 +296,13 @@ class Evidence:
             needed, chance = (
                 total[head] / self.weights[head] for total in (self.needed, self.even)
             )
-        values = np.where(self.n_needed[head] < MIN_QUERIES, np.nan, needed)
+        need = self.weights[head].max()  # of "same token", which every query can show
+        is_rare = (self.n_needed[head] < MIN_QUERIES) | (self.weights[head] < MIN_PART * need)
+        values = np.where(is_rare, np.nan, needed)
         beyond = self.on_token[head] - self.even_on_token[head]
         token, total = int(beyond.argmax()), self.even_on_token[head].sum()
-        values = np.append(values, self.on_token[head, token] / total if total else np.nan)
+        is_known = self.n_needed[head].max() >= MIN_QUERIES
+        values = np.append(values, self.on_token[head, token] / total if is_known else np.nan)
         chance = np.append(chance, self.even_on_token[head, token] / max(total, 1e-9))
         (rule,), _ = choose((*MARKED, ONE_TOKEN), values[:, None], chance[:, None])
         role, says = self._named(head, int(rule), self.texts[token], float(values[rule]))
@@ -300,8 +312,10 @@ class Evidence:
             "says": says,
             "patterns": {
                 rule.score: [*(round(float(value), 4) for value in row[:3]), int(row[3])]
-                for rule, *row in zip(MARKED, shares, often, needed, self.queries, strict=True)
-                if np.isfinite(row).all()
+                for rule, *row in zip(
+                    MARKED, shares, often, np.nan_to_num(needed), self.queries, strict=True
+                )
+                if row[3]
             },
             "passages": [found for found in largest[:N_PASSAGES] if found[1] > 0],
         }
@@ -313,9 +327,10 @@ class Evidence:
             attention.
         """
         rises = self.rise_of[head]
-        first = [label(self.texts[id]) for id in (-rises).argsort()[:3] if rises[id] > 0]
+        largest = [id for id in (-rises).argsort()[:6] if rises[id] > MIN_RISE]
+        first = [*dict.fromkeys(label(self.texts[id]) for id in largest)][:3]
         if not first:
-            return ["no effect", ""], "Without it, the loss does not rise"
+            return ["no effect", ""], "Without it, the loss hardly rises"
         helps = "; without it, the loss rises most for " + ", ".join(f"'{text}'" for text in first)
         if rule < 0:
             return [f"helps with '{first[0]}'", ""], UNKNOWN + helps
@@ -324,9 +339,7 @@ class Evidence:
         if named is ONE_TOKEN:
             role = f"looks at '{label(token)}'"
             phrase = f"{role} wherever it is"
-        says = (
-            claim(named._replace(counted=""), value, phrase) + " where the model needs it" + helps
-        )
+        says = claim(named, value, phrase) + ", among the tokens that need this head" + helps
         return [f"{role} {100 * value:.0f}%", named.score], says
 
     def _neurons(self, layer: int) -> list[dict[str, Any]]:
@@ -364,9 +377,9 @@ class EvidenceFile(Callback):
     def on_finish(self, trainer: Trainer) -> None:
         context, state = self.context, trainer.state
         model, dataset = context.model, context.dataset
-        windows = validation_windows(model, dataset, context.config.data.document_end)
         seconds = SHARE_OF_RUN * state.seconds
         try:
+            windows = validation_windows(model, dataset, context.config.data.document_end)
             found = measure_evidence(model, dataset.tokenizer, windows, state.step, seconds)
             write_evidence(context.folder, found)
         except (RuntimeError, ValueError, MemoryError) as error:
@@ -377,8 +390,12 @@ class EvidenceFile(Callback):
 def validation_windows(model: GPT, dataset: Dataset, document_end: str | None) -> EvalBatches:
     """The validation split in windows that fit the model, whole documents where there are any."""
     starts = document_starts(dataset.val, dataset.tokenizer, document_end)
-    length = model.config.context_length
-    return EvalBatches(dataset.val, length, max(1, BATCH_TOKENS // length), starts)
+    config = model.config
+    length, n_heads = config.context_length, config.n_layers * config.n_heads
+    rows = min(ROWS, MAX_KEPT // (n_heads * length * (length + config.d_model)))
+    if rows == 0:
+        raise ValueError("the model and its context are too large to be read without each head")
+    return EvalBatches(dataset.val, length, rows, starts)
 
 
 def write_evidence(folder: Path, evidence: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ export const PATTERNS = {
 export function earned(maps, layer, head, least = EARNING) {
   const [role, score] = roleOf(maps, layer, head);
   const one = role.match(/'(.+)'/)?.[1];
-  const pattern = score === "one token" ? (tokens, _, key) => tokens[key].trim() === one : PATTERNS[score];
+  const pattern = score === "one token" ? (tokens, _, key) => tokens[key].trim() === one : Object.hasOwn(PATTERNS, score) && PATTERNS[score];
   if (!pattern || maps.cross) return [];
   // Without evidence, only words count as copied.
   const counts = (query) => score !== "copy" || maps.evidence || hasWord(maps.tokens[query + 1] ?? "");
