@@ -20,7 +20,7 @@ from common.errors import UserError, printable
 from common.files import real_path, replace_lines, replace_text
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
-from live.page import about_run, describe
+from live.page import about_run, describe, named_heads
 from live.texts import page_texts
 from observe.context import RunContext
 from tensorboard_attention.evidence import read_evidence
@@ -51,19 +51,22 @@ class LiveWeights(Callback):
             return
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
-        self._describe()
+        self.found = described(self.context)
+        self._write(self.found)
         if trainer.state.step == 0:
             self.on_step(trainer)
 
-    def _describe(self, evidence: Any = None) -> None:
-        found = described(self.context, evidence)
+    def _write(self, found: dict[str, Any]) -> None:
         replace_text(self.folder / "model.json", json.dumps(found) + "\n")
 
     def on_finish(self, trainer: Trainer) -> None:
-        with suppress(OSError, ValueError):  # a diverged model may have no evidence
+        if self.size > MAX_BYTES:
+            return
+        try:
             evidence = read_evidence(self.context.folder)
-            if self.size <= MAX_BYTES:
-                self._describe(evidence)
+        except (OSError, ValueError):  # a model that is too large or has diverged has none
+            return
+        self._write({**self.found, "evidence": named_heads(evidence)})
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
@@ -88,7 +91,7 @@ class LiveWeights(Callback):
             self._file(step).unlink(missing_ok=True)
 
 
-def described(context: RunContext, evidence: Any = None) -> dict[str, Any]:
+def described(context: RunContext) -> dict[str, Any]:
     """What a page with weights of the run needs to know of it."""
     model, dataset = context.model, context.dataset
     texts = page_texts(context.corpus, dataset.val, dataset.tokenizer, model.config.context_length)
@@ -97,4 +100,4 @@ def described(context: RunContext, evidence: Any = None) -> dict[str, Any]:
         "about": about_run(model, context.config.data.name),
         **texts,
     }
-    return describe(model, [], WEIGHTS, dataset.tokenizer, run, evidence)
+    return describe(model, [], WEIGHTS, dataset.tokenizer, run)
