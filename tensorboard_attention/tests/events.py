@@ -25,6 +25,23 @@ NAME = "events.out.tfevents.1"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux counts")
 
 
+def changed(values: Any, *keys: str | int, to: Any) -> Any:
+    """A copy of plain values, with one of them replaced."""
+    found = json.loads(json.dumps(values))
+    part = found
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = to
+    return found
+
+
+def write_json(name: str, folder: Path, found: object) -> Path:
+    """Write a file of JSON into a folder, which may not exist yet; returns the folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(found))
+    return folder
+
+
 def event(step: int = 0, header: Any = HEADER, tag: str = "probe") -> bytes:
     """An event with these maps; a header is written as JSON unless it is bytes."""
     logged = attention_summary(tag, MAPS, TOKENS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
 from tensorboard_attention.evidence import NAME, read_evidence
+from tensorboard_attention.tests import events
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, causal_maps, log, served
 from tensorboard_attention.tests.test_live import REFRESH
 
@@ -45,20 +47,8 @@ EVIDENCE: dict[str, Any] = {
     "neurons": [[neuron(0.5, 2), neuron(0.75, 3)], [neuron(0.25, 7), neuron(0, 8)]],
 }
 
-
-def changed(*keys: str | int, to: Any) -> dict[str, Any]:
-    found = json.loads(json.dumps(EVIDENCE))
-    part = found
-    for key in keys[:-1]:
-        part = part[key]
-    part[keys[-1]] = to
-    return found
-
-
-def write(folder: Path, found: object) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / NAME).write_text(json.dumps(found))
-    return folder
+changed = partial(events.changed, EVIDENCE)
+write = partial(events.write_json, NAME)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from playwright import sync_api
 
 from tensorboard_attention.losses import NAME, read_losses
+from tensorboard_attention.tests import events
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, log, served
 from tensorboard_attention.tests.test_live import REFRESH
 
@@ -35,20 +37,8 @@ LOSSES: dict[str, Any] = {
     },
 }
 
-
-def changed(*keys: str | int, to: Any) -> dict[str, Any]:
-    found = json.loads(json.dumps(LOSSES))
-    part = found
-    for key in keys[:-1]:
-        part = part[key]
-    part[keys[-1]] = to
-    return found
-
-
-def write(folder: Path, found: object) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / NAME).write_text(json.dumps(found))
-    return folder
+changed = partial(events.changed, LOSSES)
+write = partial(events.write_json, NAME)
 
 
 def test_a_file_in_the_format_is_read(tmp_path: Path) -> None:
