@@ -139,7 +139,7 @@ def _make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
 
 
 def default_vocab_size(n_bytes: int) -> int:
-    """How many tokens suit a text: of the powers of two from 1024 to 4096, the one next to 4/3 of
+    """How many tokens suit a text: of the powers of two from 1024 to 4096, the nearest to 4/3 of
     the square root of its bytes; 4096 if that number is not known. A larger vocabulary learns a
     text in fewer steps, and memorizes a small one sooner (benchmarks/NOTES.md)."""
     if n_bytes == 0:

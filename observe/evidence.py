@@ -62,12 +62,12 @@ Tokens = Int64[Tensor, "window query"]
 MAX_TOKENS = 32_768
 TIMED = 512  # tokens from which the time of more is estimated
 SHARE_OF_RUN = 0.02  # of the time of a run that measuring may take
-ROWS = 8  # windows that are read together, fewer of a larger model: what is kept of a window, its
-MAX_KEPT = 2**29  # maps and the residual stream without each head, has at most so many numbers
+# Windows that are read together, and how many numbers their maps and the residual streams without
+# each head may have: of a larger model, fewer windows are read together.
+ROWS, MAX_KEPT = 8, 2**29
 MIN_QUERIES = 30  # that need a head; a pattern that fewer show may be chance
-MIN_PART = (
-    0.25  # of the need for a head, at queries that can show a pattern after which it is named
-)
+# The part of the need for a head that falls on tokens that can show the pattern it is named after.
+MIN_PART = 0.25
 MIN_RISE = 0.05  # nats over all targets: less may be rounding
 NEEDED = 0.3  # nats by which the loss of a token that needs a head rises without it
 N_PASSAGES, N_ATTENDED, N_TOKENS = 8, 3, 6

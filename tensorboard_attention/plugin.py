@@ -122,8 +122,8 @@ class AttentionPlugin(TBPlugin):
         return _json(request, found)
 
     def _first(self, folders: dict[str, Path]) -> str | None:
-        """The run to open on: of those that are trained as long, the one with the lowest loss if
-        that is known, or else the newest. None if there is no run."""
+        """The run to open on: of the longest runs, the one with the lowest known loss; if no loss
+        is known, the newest. None if there are no runs."""
         runs = self._index.longest()
         known, _ = apart(runs[1:] and runs, lambda run: losses.last_loss(folders[run]))
         return min(known, key=known.__getitem__, default=runs[0] if runs else None)

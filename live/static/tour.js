@@ -1,5 +1,5 @@
 // A tour of twenty seconds: what comes next, the head that writes most of it, and the text without that
-// head. It starts by itself on the first visit. It tells of what the page shows, and stops nothing: the
+// head. It starts by itself on the first visit. It describes what the page shows and blocks nothing: the
 // text, the step and the head can change meanwhile.
 
 import { percent } from "./bars.js";

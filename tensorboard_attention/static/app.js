@@ -159,7 +159,7 @@ class App extends Inspector {
     const views = showPickers(this.pickers, this.state, this.runs);
     let maps, twins;
     try {
-      maps = await Promise.all(views.map((view) => this.store.told(view, this.runs[view.run][view.tag])));
+      maps = await Promise.all(views.map((view) => this.store.completed(view, this.runs[view.run][view.tag])));
       twins = await this.compare.find(views, maps);
     } catch (error) {
       if (turn === this.turn) this.#fail(error);

@@ -159,7 +159,7 @@ export class Store {
 
   // The maps of a step, with the evidence if it is of their model, and with the last values of scores
   // that are not measured at every step.
-  async told(view, steps) {
+  async completed(view, steps) {
     const maps = await this.maps(view);
     const evidence = await this.beside("evidence", view.run).catch(() => null);
     const apart = (step) => Math.abs(step - evidence.step);
