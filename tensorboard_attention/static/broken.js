@@ -1,4 +1,4 @@
-// How heads with weights that are not finite are told and marked.
+// How heads with weights that are not finite are named and marked.
 
 import { formatNumber } from "./dom.js";
 
