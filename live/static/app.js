@@ -38,6 +38,7 @@ export class LivePage extends Inspector {
     super();
     Object.assign(this, { data, study, main });
     this.host = window;
+    this.pending = 0; // reads and questions that go on
     this.runs = { ".": { "": data.steps } }; // as the tab's picker knows them
     this.author = new Author(this);
   }
@@ -97,11 +98,34 @@ export class LivePage extends Inspector {
     return reads || !this.reading ? this.read() : this.show();
   }
 
+  // The page is busy until all that was begun has ended, with or without a result.
+  async whileBusy(work) {
+    this.pending += 1;
+    this.main.setAttribute("aria-busy", "true");
+    try {
+      return await work();
+    } finally {
+      this.pending -= 1;
+      if (!this.pending) this.main.setAttribute("aria-busy", "false");
+    }
+  }
+
+  read() {
+    return this.whileBusy(() => this.#read());
+  }
+
+  show() {
+    return this.whileBusy(() => this.#show());
+  }
+
+  again() {
+    return this.whileBusy(() => this.explain());
+  }
+
   // Reads the text and shows the state.
-  async read() {
+  async #read() {
     const turn = ++this.turn;
     const { state } = this;
-    this.main.setAttribute("aria-busy", "true");
     this.steps.show({ run: ".", tag: "", step: state.step }, this.runs);
     this.steps.node.hidden = !this.hasSteps;
     try {
@@ -125,18 +149,15 @@ export class LivePage extends Inspector {
     await this.show();
   }
 
-  async show() {
+  async #show() {
     const { turn, state } = this;
-    this.main.setAttribute("aria-busy", "true");
     this.ranking.addTo(this.maps.header);
     state.one = { run: this.data.run.name, tag: state.text, step: state.step };
     this.opening.settle(state, this.maps);
     this.draw();
     this.address.follow();
     await this.explain();
-    if (turn !== this.turn) return;
-    this.main.setAttribute("aria-busy", "false");
-    this.player.drawn([{ run: ".", tag: "", step: state.step }], this.runs);
+    if (turn === this.turn) this.player.drawn([{ run: ".", tag: "", step: state.step }], this.runs);
   }
 
   // What needs more questions: probabilities in the place of a token, and what is open of the rest.

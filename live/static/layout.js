@@ -31,7 +31,7 @@ export function buildParts(app) {
     ranking: new Ranking(app.study, () => app.ranked(), say),
     switches: new Switches((off) => app.set({ off })),
     understanding: new Understanding(app.study, {
-      again: () => app.explain(),
+      again: () => app.again(),
       cell: () => app.cell(),
       mark: (heads) => app.grid.mark(heads),
       set: (part) => app.set(part),
