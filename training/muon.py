@@ -45,31 +45,39 @@ class Muon:
         lr = self.lr * scale
         decay = torch.where(is_finite, 1 - lr * self.weight_decay, 1.0)
         stacks: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
-        moving = [parameter for parameter in self.state if parameter.grad is not None]
-        for parameter in sorted(moving, key=lambda parameter: parameter.shape, reverse=True):
-            stacks[tuple(sorted(parameter.shape))].append(parameter)
+        for parameter in self.state:
+            if parameter.grad is not None:
+                stacks[tuple(sorted(parameter.shape))].append(parameter)
         for shape, parameters in stacks.items():
-            updates = [self._update(parameter, is_finite) for parameter in parameters]
-            wide = [update if update.shape == shape else update.mT for update in updates]
-            for parameter, result in zip(parameters, orthogonalise(torch.stack(wide)), strict=True):
-                full = result if parameter.shape == shape else result.mT
-                parameter.mul_(decay)
-                parameter.add_(full * is_finite, alpha=-lr * 0.2 * math.sqrt(max(shape)))
+            wide = [_wide(parameter.detach()) for parameter in parameters]
+            momenta = [_wide(self.state[each]["momentum_buffer"]) for each in parameters]
+            gradients = [_wide(each.grad) for each in parameters if each.grad is not None]
+            update, average = self._update(gradients, momenta, is_finite)
+            torch._foreach_copy_(momenta, [*average])
+            full = orthogonalise(update).float() * is_finite
+            torch._foreach_mul_(wide, decay)
+            torch._foreach_add_(wide, [*full], alpha=-lr * 0.2 * math.sqrt(max(shape)))
 
     def _update(
-        self, parameter: nn.Parameter, is_finite: Bool[Tensor, ""]
-    ) -> Float[Tensor, "rows columns"]:
-        """The gradient with Nesterov momentum, in the dtype in which it is orthogonalised, whatever
-        `trainer.precision` is: bfloat16 if the device computes it fast, else float32. (The squares
-        of a gradient can be too small for float16.)"""
-        assert parameter.grad is not None
-        average = self.state[parameter]["momentum_buffer"]
+        self, gradients: list[Tensor], momenta: list[Tensor], is_finite: Bool[Tensor, ""]
+    ) -> tuple[Float[Tensor, "stack rows columns"], Float[Tensor, "stack rows columns"]]:
+        """The gradients with Nesterov momentum, and the new momenta.
+
+        The first are in the dtype in which they are orthogonalised, whatever `trainer.precision`
+        is: bfloat16 if the device computes it fast, else float32. (The squares of a gradient can be
+        too small for float16.)"""
+        average, gradient = torch.stack(momenta), torch.stack(gradients)
         # Without finite gradients, the average stays what it is.
-        gradient = parameter.grad.where(is_finite, average)
-        average.lerp_(gradient, 1 - self.momentum)
-        is_fast = fast_precision(parameter.device).dtype == torch.bfloat16
+        gradient = gradient.where(is_finite, average)
+        average = average.lerp(gradient, 1 - self.momentum)
+        is_fast = fast_precision(gradient.device).dtype == torch.bfloat16
         update = gradient.lerp(average, self.momentum)
-        return update.to(torch.bfloat16 if is_fast else torch.float32)
+        return update.to(torch.bfloat16 if is_fast else torch.float32), average
+
+
+def _wide(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "rows columns"]:
+    """The matrix, or its transpose if that has fewer rows; a view."""
+    return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT
 
 
 def orthogonalise(
