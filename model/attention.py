@@ -228,8 +228,8 @@ class CausalSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
 
-        mask = None  # causal
-        if self.window is not None and self.window < key.shape[2]:
+        mask = None if cache is None else cache.mask  # None: causal
+        if mask is None and self.window is not None and self.window < key.shape[2]:
             mask = window_mask(query.shape[2], key.shape[2], self.window, x.device)
         dropout = self.dropout if self.training else 0.0
         context = self.attend(query, key, value, mask, dropout)

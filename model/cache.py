@@ -6,7 +6,7 @@ Promises: memory for one whole window is allocated at the start; appending copie
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from model.config import ModelConfig
@@ -28,6 +28,8 @@ class LayerCache:
     ) -> None:
         self.key, self.value = key, value
         self.length = 0
+        # Which keys the new tokens attend to; None: all, and of the new ones those up to each.
+        self.mask: Bool[Tensor, "query key"] | None = None
 
     def append(
         self,
@@ -55,8 +57,8 @@ class KVCache:
         shape = (batch, config.context_length, config.n_kv_heads, config.d_head)
         self.layers = [
             LayerCache(
-                torch.empty(shape, device=device, dtype=dtype),
-                torch.empty(shape, device=device, dtype=dtype),
+                torch.zeros(shape, device=device, dtype=dtype),
+                torch.zeros(shape, device=device, dtype=dtype),
             )
             for _ in range(config.n_layers)
         ]

@@ -23,7 +23,7 @@ from model.config import ModelConfig
 from model.dropout import Dropout
 from model.loss import linear_cross_entropy, softcap
 from model.norm import NORMS
-from model.position import POSITIONS, LearnedPosition
+from model.position import POSITIONS, LearnedPosition, Start
 
 # Of token embeddings and learned positions, when training begins.
 EMBEDDING_STD = 0.5
@@ -87,7 +87,7 @@ class GPT(nn.Module):
         synchronisation).
         """
         start = 0 if cache is None else cache.length
-        if start + tokens.shape[1] > self.config.context_length:
+        if isinstance(start, int) and start + tokens.shape[1] > self.config.context_length:
             raise ValueError(
                 f"tokens: {start + tokens.shape[1]} tokens exceed "
                 f"context_length={self.config.context_length}; give fewer"
@@ -98,7 +98,7 @@ class GPT(nn.Module):
         return self.final_norm(x)
 
     def embed(
-        self, tokens: Int[Tensor, "batch query"], start: int = 0
+        self, tokens: Int[Tensor, "batch query"], start: Start = 0
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream before the first block, of tokens from position `start` on; raises as
         `hidden` does for an id."""

@@ -2,6 +2,7 @@
 
 Promises: every class here is called as `position(x, start)`, where the first token of `x` is at
 position `start` of the window (not 0 when earlier tokens are cached), and keeps the shape of `x`.
+The start of a single token can also be a tensor on its device, which the host then does not read.
 """
 
 from __future__ import annotations
@@ -10,16 +11,27 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from model.config import ModelConfig
+
+Start = int | Int[Tensor, ""]
+
+
+def _rows(
+    table: Float[Tensor, "position width"], start: Start, count: int
+) -> Float[Tensor, "token width"]:
+    """Those of `count` tokens from `start` on."""
+    if isinstance(start, Tensor):
+        return table.index_select(0, start.view(1))
+    return table[start : start + count]
 
 
 class NoPosition(nn.Module):
     """Returns `x` unchanged: used where the other kind of position acts."""
 
-    def forward(self, x: Tensor, start: int) -> Tensor:
+    def forward(self, x: Tensor, start: Start) -> Tensor:
         return x
 
 
@@ -31,9 +43,9 @@ class LearnedPosition(nn.Module):
         self.weight = nn.Parameter(torch.empty(context_length, d_model))
 
     def forward(
-        self, x: Float[Tensor, "batch token d_model"], start: int
+        self, x: Float[Tensor, "batch token d_model"], start: Start
     ) -> Float[Tensor, "batch token d_model"]:
-        return x + self.weight[start : start + x.shape[1]]
+        return x + _rows(self.weight, start, x.shape[1])
 
 
 class Rotary(nn.Module):
@@ -58,10 +70,9 @@ class Rotary(nn.Module):
         self.register_buffer("sin", torch.cat((-sin, sin), dim=1), persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "batch head token d_head"], start: int
+        self, x: Float[Tensor, "batch head token d_head"], start: Start
     ) -> Float[Tensor, "batch head token d_head"]:
-        end = start + x.shape[2]
-        cos, sin = self.cos[start:end], self.sin[start:end]
+        cos, sin = (_rows(table, start, x.shape[2]) for table in (self.cos, self.sin))
         # (a, b) becomes (a cos - b sin, b cos + a sin); under autocast, in the tables' float32.
         return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin).to(x.dtype)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from inference.generation import generate, sampling_probabilities, window_start
+from model import record_attention
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -31,9 +32,11 @@ def test_the_oldest_half_is_dropped_when_the_window_is_full(context_length, n_to
         assert window_start(n, context_length) == start
 
 
+@pytest.mark.parametrize("is_static", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_the_cache_changes_no_token(make_model, family, temperature):
-    """The reference reads the whole window again for every token."""
+def test_the_cache_changes_no_token(make_model, family, temperature, is_static, monkeypatch):
+    """The reference reads the whole window again for every token. A GPU reads as `is_static`."""
+    monkeypatch.setattr("inference.generation.uses_graph", lambda device: is_static)
     model = make_model(**family)
     text = torch.randint(13, (2, 3), generator=seeded(1))
     tokens = sampled(model, text, 18, temperature=temperature, generator=seeded())
@@ -49,6 +52,17 @@ def test_the_cache_changes_no_token(make_model, family, temperature):
             expected = logits.argmax(-1)
         assert torch.equal(token, expected)
         text = torch.cat((text, token[:, None]), dim=1)
+
+
+def test_a_recording_sees_every_token(make_model, monkeypatch):
+    """Also where tokens would be read by a graph, and if it is opened between two tokens."""
+    monkeypatch.setattr("inference.generation.uses_graph", lambda device: True)
+    model = make_model()
+    stream = generate(model, torch.tensor([[1, 2, 3]]), 4, temperature=0.0)
+    next(stream), next(stream)
+    with record_attention(model) as maps:
+        shapes = [maps[0].shape[-2:] for _ in stream]
+    assert shapes == [(1, 5), (1, 6)]
 
 
 @pytest.mark.parametrize("n_prompt", [3, 12])
