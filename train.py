@@ -38,7 +38,7 @@ from observe.build import build_observers
 from observe.context import RunContext
 from training.checkpointing import Checkpointing
 from training.data import training_data
-from training.device import choose_device, prepare_cpu
+from training.device import choose_device, keep_freed_memory
 from training.distributed import join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard
@@ -70,6 +70,7 @@ def main(values: Values) -> float | None:
 def train(settings: Settings) -> float | None:
     """Train on every rank, from settings to summary; the main process alone writes to the run."""
     config = settings.config
+    keep_freed_memory()
     with join_ranks(choose_device(config.trainer.device)) as ranks:
         check_machine(config, ranks)
         start = find_start(settings, ranks)  # from here on, a run to resume is locked
@@ -147,6 +148,5 @@ def run_context(
 
 
 if __name__ == "__main__":
-    prepare_cpu()
     with leaving_ranks():
         run_script("train", main, TrainConfig)

@@ -32,7 +32,7 @@ from data.corpora import load_dataset
 from inference.opening import open_run
 from model import GPT
 from training.data import training_data
-from training.device import choose_device, prepare_cpu
+from training.device import choose_device, keep_freed_memory
 from training.distributed import Ranks
 from training.evaluation import Evaluation
 from training.optimizer import Optimizer
@@ -73,7 +73,7 @@ def main() -> None:
 
 def train_student(teachers: list[Path], *settings: str) -> float:
     """The validation loss in bits per byte of a model that learns from the runs `teachers`."""
-    prepare_cpu()
+    keep_freed_memory()
     config = harness.compose(*settings)
     ranks = Ranks(choose_device(config.trainer.device))
     opened = [open_run(run, "last", ranks.device) for run in teachers]

@@ -134,13 +134,13 @@ def our_step(
 
     from data.batches import Batches
     from model import GPT
-    from training.device import prepare_cpu
+    from training.device import keep_freed_memory
     from training.distributed import Ranks
     from training.optimizer import Optimizer
     from training.state import TrainState
     from training.trainer import Trainer
 
-    prepare_cpu()
+    keep_freed_memory()
     shape, batch_size, is_fast = task[:3]
     config = harness.configure(
         shape,

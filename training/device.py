@@ -41,17 +41,12 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
     return torch.device(name)
 
 
-def prepare_cpu() -> None:
-    """Set up this process for fast steps on CPUs; to be called before its first tensor operation.
+def keep_freed_memory() -> None:
+    """Let the C library reuse the memory of freed tensors instead of returning it to the system.
 
-    Numbers below 1.2e-38 count as zero: CPUs compute with them so slowly that the gradient of the
-    loss of a trained model, which thinks most tokens impossible, takes twice as long.
-
-    The C library (glibc) reuses the memory of freed tensors instead of returning it to the system.
     Every step allocates and frees the same large tensors; requesting new pages each time costs up
-    to a fifth of a step.
+    to a fifth of a step. Does nothing without glibc.
     """
-    torch.set_flush_denormal(True)  # for this thread and those that it starts
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
