@@ -47,9 +47,9 @@ def linear_cross_entropy(
 ) -> Float[Tensor, ""]:
     """`cross_entropy` of the logits `softcap(hidden @ weight.T, cap)`.
 
-    Of many logits, it is computed in parts of `PART_BYTES`, together with its gradient, which
-    cannot be differentiated again or by torch.func. Compiled code has no parts: the compiler keeps
-    all logits, in the dtype of the product, and fuses the rest of the loss.
+    It is computed in parts, together with its gradient, which cannot be differentiated again or by
+    torch.func. Compiled code has no parts: the compiler keeps all logits, in the dtype of the
+    product, and fuses the rest of the loss.
 
     `torch.nn.functional.linear_cross_entropy` also has parts. In bfloat16 it rounds the loss to 8
     bits, and takes three times as long on CPUs.
@@ -63,22 +63,19 @@ def linear_cross_entropy(
             f"targets: are {targets.dtype} of shape {tuple(targets.shape)}; give torch.int64 of "
             f"shape {tuple(hidden.shape[:-1])}"
         )
-    rows = max(1, PART_BYTES // (4 * len(weight)))
-    if is_compiling() or targets.numel() <= rows:
+    if is_compiling():
         loss = cross_entropy(softcap(F.linear(hidden, weight), cap), targets, "sum")
     else:
         tokens = hidden.flatten(0, 1), weight, targets.flatten()
-        loss = _InParts.apply(*tokens, cap, rows, torch.is_grad_enabled())
+        loss = _InParts.apply(*tokens, cap, torch.is_grad_enabled())
     return loss if reduction == "sum" else loss / (targets != IGNORED).sum()
 
 
 class _InParts(torch.autograd.Function):
-    """The summed loss of all tokens, from `rows` of them at a time, and its gradients, which
-    autograd computes for each part. Sums over parts are in float32.
+    """The summed loss of all tokens, and its gradients, computed part by part while the logits are
+    there. Sums over parts are in float32.
 
-    The gradients are computed in the forward pass, while the logits of a part are there.
-    `torch.utils.checkpoint` would be shorter, but computes the logits again in the backward pass:
-    four matrix products instead of three, which takes 6% longer for GPT-2 (benchmarks/NOTES.md).
+    With p the softmax of the logits z, the gradient of a token's loss is p, less 1 at its target.
     """
 
     @staticmethod
@@ -88,22 +85,34 @@ class _InParts(torch.autograd.Function):
         weight: Float[Tensor, "vocab d_model"],
         targets: Int[Tensor, " token"],
         cap: float | None,
-        rows: int,
         has_gradients: bool,
     ) -> Float[Tensor, ""]:
-        weight = weight.detach().requires_grad_(has_gradients)
+        device, rows = hidden.device.type, max(1, PART_BYTES // (4 * len(weight)))
+        is_cast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
+        matrix = weight.to(dtype)  # once for all parts
         of_hidden = []
-        of_weight = torch.zeros_like(weight, dtype=torch.float32, requires_grad=False)
+        of_weight = torch.zeros_like(weight, dtype=torch.float32)
         loss = torch.zeros((), device=hidden.device)
-        for x, target in zip(hidden.split(rows), targets.split(rows), strict=True):
-            x = x.detach().requires_grad_(has_gradients)
-            with torch.set_grad_enabled(has_gradients):
-                part = cross_entropy(softcap(F.linear(x, weight), cap), target, "sum")
-            loss += part.detach()
-            if has_gradients:
-                of_x, of_w = torch.autograd.grad(part, (x, weight))
-                of_hidden.append(of_x)
-                of_weight += of_w
+        for part, target in zip(hidden.split(rows), targets.split(rows), strict=True):
+            x = part.to(dtype)
+            logits = softcap(F.linear(x, matrix).float(), cap)
+            if not has_gradients:
+                loss += cross_entropy(logits, target, "sum")
+                continue
+            is_scored = (target != IGNORED)[:, None]
+            column = target[:, None].where(is_scored, 0)
+            likeliest = logits.amax(-1, keepdim=True)
+            p = logits.softmax(-1)
+            # The likeliest logit has the probability 1 / sum(exp(z - likeliest)).
+            nats = likeliest - logits.gather(1, column) - p.amax(-1, keepdim=True).log()
+            loss += nats.where(is_scored, 0).sum()
+            p.scatter_add_(1, column, -torch.ones_like(nats))
+            if cap is not None:
+                p *= 1 - (logits / cap).square()
+            of_logits = p.to(dtype)
+            of_hidden.append((of_logits @ matrix * is_scored).to(hidden.dtype))
+            of_weight += of_logits.T @ (x * is_scored)
         if has_gradients:
             ctx.save_for_backward(torch.cat(of_hidden), of_weight.to(weight.dtype))
         return loss
@@ -112,4 +121,4 @@ class _InParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
         of_hidden, of_weight = (gradient * scale for gradient in ctx.saved_tensors)
-        return of_hidden, of_weight, None, None, None, None
+        return of_hidden, of_weight, None, None, None

@@ -102,10 +102,12 @@ def test_targets_of_which_none_is_scored(parts: bool) -> None:
     assert linear_cross_entropy(hidden, weight, nothing, "sum") == 0
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_loss_of_the_model_is_that_of_its_logits(parts: bool, tied: bool) -> None:
+@pytest.mark.parametrize(("tied", "cap"), [(True, None), (False, None), (True, 0.1)])
+def test_the_loss_of_the_model_is_that_of_its_logits(
+    parts: bool, tied: bool, cap: float | None
+) -> None:
     torch.manual_seed(0)
-    model = GPT(small_config(1, 2, 16, 8, tied_embeddings=tied), 19)
+    model = GPT(small_config(1, 2, 16, 8, tied_embeddings=tied, logit_softcap=cap), 19)
     tokens = torch.randint(19, (2, 9))
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     losses = (model(inputs, targets=targets), cross_entropy(model(inputs), targets))
