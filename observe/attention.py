@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Maps = Float[Tensor, "1 head query key"]
 
 AUTO = "auto"
-PLACES = (0, 0.1, 0.2, 0.5, 1)  # in the whole run, of images, and with auto of importance
+PLACES = (0.1, 0.3, 1)  # in the whole run, of images, and with auto of importance
 # More tokens than this make the labels of an image illegible.
 MAX_IMAGE_TOKENS = 32
 # Without a given probe: how short a document may be, and how much of the validation split is
@@ -183,7 +183,6 @@ class Probe:
             wiring=wiring,
             counts={name: count for name, count in (counts or {}).items() if name in given},
         )
-        self.writer.flush()
         return maps
 
     def draw(self, maps: Sequence[Maps], step: int) -> None:

@@ -63,6 +63,7 @@ class TensorBoard(Callback):
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         # Events up to a checkpoint must also survive a loss of power.
+        self.writer.flush()
         for events in self.context.folder.glob("events.out.tfevents.*"):
             fsync(events)
 

@@ -211,7 +211,7 @@ def test_scores_match_the_recorded_maps() -> None:
 
 
 def test_logged_tags(tmp_path: Path) -> None:
-    context = run_context(tmp_path, model=model())
+    context = run_context(tmp_path, "trainer.max_steps=5", model=model())
     maps = AttentionMaps(
         AttentionConfig("5", "ab"),
         context,
