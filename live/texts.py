@@ -182,16 +182,18 @@ def _repeated(text: str) -> int:
     """The length in words of the longest passage that comes again after its end."""
     words = re.findall(r"\w+", text)[:MAX_WORDS]
     longest = 0
-    for start in range(len(words)):
-        while _comes_again(words, start, longest + 1):
-            longest += 1
+    while _has_repeat(words, longest + 1):
+        longest += 1
     return longest
 
 
-def _comes_again(words: Sequence[str], start: int, length: int) -> bool:
-    end = start + length
-    places = range(end, len(words) - length + 1)
-    return any(words[at : at + length] == words[start:end] for at in places)
+def _has_repeat(words: Sequence[str], length: int) -> bool:
+    """Whether a passage of so many words comes again after its end."""
+    first: dict[tuple[str, ...], int] = {}
+    for at in range(len(words) - length + 1):
+        if first.setdefault(tuple(words[at : at + length]), at) + length <= at:
+            return True
+    return False
 
 
 def _name(text: str) -> tuple[str, int]:
