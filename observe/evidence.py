@@ -61,7 +61,7 @@ Tokens = Int64[Tensor, "window query"]
 
 MAX_TOKENS = 32_768
 TIMED = 512  # tokens from which the time of more is estimated
-SHARE_OF_RUN = 0.02  # of the time of a run that measuring may take
+SHARE_OF_RUN = 0.01  # of the time of a run that measuring may take
 # Windows that are read together, and how many numbers their maps and the residual streams without
 # each head may have: of a larger model, fewer windows are read together.
 ROWS, MAX_KEPT = 8, 2**29
