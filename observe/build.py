@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
-from observe.evidence import EvidenceFile
 from observe.histograms import Histograms, HistogramsConfig
-from observe.live import LiveWeights
-from observe.losses_file import LossesFile
 from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.profile import Profile, ProfileConfig
-from observe.tensorboard import TensorBoard, open_events
 from observe.terminal import Terminal
 from observe.wandb import Wandb
 from training.callback import Callback
@@ -51,6 +47,12 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
     if config.terminal:
         yield Terminal(context, measured)
     if config.tensorboard:
+        # Importing TensorBoard takes a tenth of a second.
+        from observe.evidence import EvidenceFile
+        from observe.live import LiveWeights
+        from observe.losses_file import LossesFile
+        from observe.tensorboard import TensorBoard, open_events
+
         # A killed process may have written steps after its last checkpoint, which come again.
         first_step = context.first_step
         writer = open_events(context.folder, purge_step=first_step + 1 if first_step else 0)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from PIL import Image, ImageDraw, ImageFont
 
 from common.errors import printable
 
@@ -46,6 +45,8 @@ def draw_heads(
     """One heat map per head, below each other, with queries as rows, keys as columns and tokens as
     labels. Keys after their query, which are masked, are grey. Letters that the font lacks are
     boxes."""
+    from PIL import Image, ImageDraw, ImageFont  # not needed before the first picture
+
     font = ImageFont.truetype(str(FONT), SIZE)
     margin = GAP + math.ceil(max(font.getlength(label) for label in labels))
     side = CELL * len(labels)
