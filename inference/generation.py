@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import check_range
-from inference.static import StaticStep
+from inference.static import WORTHWHILE, StaticStep
 from model import GPT, KVCache, eval_mode
 
 MAX_NEW_TOKENS = 10**6
@@ -126,23 +126,26 @@ def _stream(
         # The samples of one prompt share its keys and values.
         last = model.hidden(prompt[:, cached_from:], cache)[:, -1].repeat_interleave(num_samples, 0)
         cache.repeat(num_samples)
-        step = StaticStep(model, cache) if uses_graph(weight.device) else None
+        has_graph = uses_graph(weight.device, max_new_tokens)
+        step = StaticStep(model, cache) if has_graph else None
         for n in range(n_prompt, n_prompt + max_new_tokens):
             start = window_start(n, context_length)
             if start != cached_from:
                 cache.clear()
                 cached_from = start
             if new := n - start - cache.length:
-                is_static = step is not None and new == 1 and step.is_possible
-                read = step if step and is_static else partial(model.hidden, cache=cache)
-                last = read(tokens[:, n - new : n])[:, -1]
+                read = tokens[:, n - new : n]
+                if step is not None and new == 1 and step.is_possible:
+                    last = step(read)[:, -1]
+                else:
+                    last = model.hidden(read, cache)[:, -1]
             tokens[:, n] = choose(model.logits(last).float())
             yield tokens[:, n]
 
 
-def uses_graph(device: torch.device) -> bool:
-    """Whether tokens are read one at a time by a CUDA graph."""
-    return device.type == "cuda"
+def uses_graph(device: torch.device, n_tokens: int) -> bool:
+    """Whether so many tokens are read one at a time by a CUDA graph."""
+    return device.type == "cuda" and n_tokens >= WORTHWHILE
 
 
 def _choose(
@@ -155,9 +158,7 @@ def _choose(
     if temperature == 0:
         return logits.argmax(dim=-1)
     probabilities = sampling_probabilities(logits, temperature, top_k, top_p)
-    # What `torch.multinomial` draws, without its checks, for which the host waits for a GPU.
-    waits = torch.empty_like(probabilities).exponential_(generator=generator)
-    return (probabilities / waits).argmax(dim=-1)
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
 
 
 def sampling_probabilities(

@@ -4,8 +4,8 @@ A small model's step for one token is a hundred short kernels, which a GPU finis
 host can launch them. A graph launches all of them at once. What a graph repeats has fixed shapes
 and addresses: every step attends to the whole cache under a mask, and its position is a tensor.
 
-On a CPU the same step runs without a graph: the tests compare it with the one of `model/`. It takes
-longer there, since it also multiplies keys that are masked.
+Only GPUs are sampled so: the step also multiplies keys that are masked. Without a GPU it runs as
+Python, which is how the tests compare it with the one of `model/`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from model.block import blocks_of
 from model.cache import Keys, LayerCache
 
 WARM_UP = 3  # runs before the capture, in which libraries allocate what they need
+WORTHWHILE = 16  # tokens, fewer of which take less time than the capture
 
 
 class StaticLayer(LayerCache):
-    """Keys and values of one layer, of which those that `mask` hides count as not there.
+    """The whole memory of a layer of a `KVCache`, in which other passes store what they read.
 
-    Shares its memory with the layer of a `KVCache`, in which other passes store what they read.
+    `mask` says which keys are there.
     """
 
     def __init__(self, layer: LayerCache, position: Int[Tensor, ""]) -> None:
@@ -52,7 +53,10 @@ class StaticCache(KVCache):
 
 class StaticStep:
     """Reads one more token of every sequence whose earlier tokens are in `cache`: on a GPU, by a
-    CUDA graph that is captured at the first call."""
+    CUDA graph that is captured at the first call.
+
+    Between two tokens, the weights may change in place, but not be replaced by others.
+    """
 
     def __init__(self, model: GPT, cache: KVCache) -> None:
         self.model, self.cache = model, cache
@@ -68,9 +72,11 @@ class StaticStep:
 
     @property
     def is_possible(self) -> bool:
-        """Whether nobody records or edits what the model computes: Python code is in no graph."""
+        """Whether nobody records or edits what the model computes, as no graph would, and no
+        autocast makes copies of the weights, which a graph would read after it has freed them."""
         return not (
-            any(each.edits or len(each.attends) > 1 for each in self.attentions)
+            torch.is_autocast_enabled(self.tokens.device.type)
+            or any(each.edits or len(each.attends) > 1 for each in self.attentions)
             or any(each._forward_hooks or each._forward_pre_hooks for each in self.modules)
         )
 
@@ -101,13 +107,15 @@ class StaticStep:
 
     def _capture(self) -> None:
         """Record the kernels of a step. All runs store the same keys at the same place."""
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self._run()
-        current.wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        # Other threads, such as that of NCCL, may use the GPU meanwhile.
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.hidden = self._run()
+        with torch.cuda.device(self.tokens.device):
+            # Its own, since what libraries allocate for a stream is freed with the graph.
+            stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP):
+                    self._run()
+            current.wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            # Other threads, such as that of NCCL, may use the GPU meanwhile.
+            with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
+                self.hidden = self._run()

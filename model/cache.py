@@ -28,7 +28,7 @@ class LayerCache:
     ) -> None:
         self.key, self.value = key, value
         self.length = 0
-        # Which keys the new tokens attend to; None: all, and of the new ones those up to each.
+        # Which keys the new tokens attend to; None: the layer decides.
         self.mask: Bool[Tensor, "query key"] | None = None
 
     def append(
