@@ -43,6 +43,7 @@ FIRST_SEED = 64
 TEACHER = (
     *("experiment=shakespeare_best", "model.n_layers=6", "model.context_length=256"),
     *("model.dropout=0.15", "optimizer.lr=8e-3", "optimizer.weight_decay=0.3"),
+    *("optimizer.momentum=0.95", "optimizer.adamw_lr=2e-2"),
     *("trainer.max_steps=4000", "trainer.batch_size=4"),
 )
 STUDENT = (
