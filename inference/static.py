@@ -23,10 +23,7 @@ WORTHWHILE = 16  # tokens, fewer of which take less time than the capture
 
 
 class StaticLayer(LayerCache):
-    """The whole memory of a layer of a `KVCache`, in which other passes store what they read.
-
-    `mask` says which keys are there.
-    """
+    """The memory of a layer of a `KVCache`, all of it; `mask` says which keys are there."""
 
     def __init__(self, layer: LayerCache, position: Int[Tensor, ""]) -> None:
         super().__init__(layer.key, layer.value)
