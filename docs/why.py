@@ -1,7 +1,7 @@
 """Ask runs on tales how they know which name comes next: the figures of docs/why.md.
 
 python docs/why.py RUN [RUN ...]
-python docs/why.py RUN --without L1H0 --step 100
+python docs/why.py RUN --without L1H0 --step 50
 
 The second trains the run again, from its checkpoint of that step on, without that head.
 """
