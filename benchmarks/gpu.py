@@ -42,7 +42,7 @@ def commands(folder: Path, nanogpt: Path, text: Path, rounds: int) -> dict[str, 
     return {
         "smoke": [
             [*TRAIN, f"run_dir={folder}/run", f"trainer.{device}"],
-            [*TRAIN, f"resume={folder}/run", "trainer.max_steps=2100"],
+            [*TRAIN, f"resume={folder}/run", "trainer.max_steps=1100"],
             script("sample", run, device, "num_samples=2"),
             script("evaluate", run, device),
             script("look", run, device, "text=Once there was a jolly deer."),

@@ -144,7 +144,7 @@ def _stream(
 
 
 def uses_graph(device: torch.device, n_tokens: int) -> bool:
-    """Whether so many tokens are read one at a time by a CUDA graph."""
+    """Whether the tokens after the prompt are read by a CUDA graph."""
     return device.type == "cuda" and n_tokens >= WORTHWHILE
 
 

@@ -4,8 +4,8 @@ A small model's step for one token is a hundred short kernels, which a GPU finis
 host can launch them. A graph launches all of them at once. What a graph repeats has fixed shapes
 and addresses: every step attends to the whole cache under a mask, and its position is a tensor.
 
-Only GPUs are sampled so: the step also multiplies keys that are masked. Without a GPU it runs as
-Python, which is how the tests compare it with the one of `model/`.
+This is used on GPUs alone, because a step also multiplies keys that are masked. On a CPU the same
+step runs without a graph, and the tests compare it there with that of `model/`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from model.block import blocks_of
 from model.cache import Keys, LayerCache
 
 WARM_UP = 3  # runs before the capture, in which libraries allocate what they need
-WORTHWHILE = 16  # tokens, fewer of which take less time than the capture
+WORTHWHILE = 16  # new tokens; an estimate: the capture takes longer than it saves for fewer
 
 
 class StaticLayer(LayerCache):

@@ -55,6 +55,7 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         shape = (batch, config.context_length, config.n_kv_heads, config.d_head)
+        # Not empty: a static step also multiplies values that are masked, and 0 times NaN is NaN.
         self.layers = [
             LayerCache(
                 torch.zeros(shape, device=device, dtype=dtype),

@@ -47,9 +47,9 @@ def linear_cross_entropy(
 ) -> Float[Tensor, ""]:
     """`cross_entropy` of the logits `softcap(hidden @ weight.T, cap)`.
 
-    It is computed in parts, together with its gradient, which cannot be differentiated again or by
-    torch.func. Compiled code has no parts: the compiler keeps all logits, in the dtype of the
-    product, and fuses the rest of the loss.
+    The loss and its gradient are computed together, in parts. The gradient cannot be differentiated
+    again, and torch.func does not work. Compiled code has no parts: the compiler keeps all logits,
+    in the dtype of the product, and fuses the rest of the loss.
 
     `torch.nn.functional.linear_cross_entropy` also has parts. In bfloat16 it rounds the loss to 8
     bits, and takes three times as long on CPUs.
@@ -92,7 +92,7 @@ class _InParts(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
         matrix = weight.to(dtype)  # once for all parts
         of_hidden = []
-        of_weight = torch.zeros_like(weight, dtype=torch.float32)
+        of_weight = torch.zeros_like(weight if has_gradients else weight[:0], dtype=torch.float32)
         loss = torch.zeros((), device=hidden.device)
         for part, target in zip(hidden.split(rows), targets.split(rows), strict=True):
             x = part.to(dtype)

@@ -72,7 +72,8 @@ class AttentionConfig:
         if self.every != AUTO:
             return step == last or step % int(self.every) == 0
         later = max(100, last // 20)
-        return step in (10, last) or step % (20 if step <= 200 else later) == 0
+        is_regular = step % (20 if step <= 200 else later) == 0
+        return step == 10 or is_regular or has_images(step, last)
 
     def has_importance(self, step: int, last: int) -> bool:
         """Whether the maps that are logged after `step` steps come with the importance of heads."""

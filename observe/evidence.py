@@ -26,8 +26,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -59,9 +57,8 @@ log = logging.getLogger("training")
 
 Tokens = Int64[Tensor, "window query"]
 
-MAX_TOKENS = 32_768
-TIMED = 512  # tokens from which the time of more is estimated
-SHARE_OF_RUN = 0.01  # of the time of a run that measuring may take
+MIN_TOKENS, MAX_TOKENS = 512, 32_768
+SHARE_OF_RUN = 0.01  # of the products of a run that those of measuring may be
 # Windows that are read together, and how many numbers their maps and the residual streams without
 # each head may have: of a larger model, fewer windows are read together.
 ROWS, MAX_KEPT = 8, 2**29
@@ -147,28 +144,15 @@ def record_neurons(model: GPT) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
 
 
 def measure_evidence(
-    model: GPT, tokenizer: Tokenizer, windows: EvalBatches, step: int, seconds: float = math.inf
+    model: GPT, tokenizer: Tokenizer, windows: EvalBatches, step: int, n_tokens: int = MAX_TOKENS
 ) -> dict[str, Any]:
-    """The content of evidence.json, from MAX_TOKENS scored tokens of `windows`, or from fewer if
-    these would take more than `seconds`, but at least TIMED."""
+    """The content of evidence.json, from about `n_tokens` scored tokens of `windows`."""
     texts = token_texts([tokenizer.decode_bytes([id]) for id in range(model.vocab_size)], None)
     texts = [text or f"<{id}>" for id, text in enumerate(texts)]  # such as the end of a document
-
-    def read(n_tokens: int) -> Evidence:
-        found = Evidence(model, texts)
+    found = Evidence(model, texts)
+    with torch.no_grad(), eval_mode(model):
         for inputs, targets in windows.part(n_tokens):
             found.add(inputs, targets)
-        return found
-
-    with torch.no_grad(), eval_mode(model):
-        began = time.perf_counter()
-        found = read(TIMED)
-        taken = time.perf_counter() - began
-        left = found.n_tokens / taken * (seconds - taken)
-        n_tokens = int(min(MAX_TOKENS, windows.n_targets, left))
-        if n_tokens > found.n_tokens:
-            del found
-            found = read(n_tokens)
         return found.as_json(step)
 
 
@@ -377,10 +361,14 @@ class EvidenceFile(Callback):
     def on_finish(self, trainer: Trainer) -> None:
         context, state = self.context, trainer.state
         model, dataset = context.model, context.dataset
-        seconds = SHARE_OF_RUN * state.seconds
+        # A token is read once, and once more without each head; in training, its gradient takes
+        # two thirds.
+        passes = 1 + model.config.n_layers * model.config.n_heads
+        affordable = int(3 * SHARE_OF_RUN * state.tokens / passes)
+        n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, affordable))
         try:
             windows = validation_windows(model, dataset, context.config.data.document_end)
-            found = measure_evidence(model, dataset.tokenizer, windows, state.step, seconds)
+            found = measure_evidence(model, dataset.tokenizer, windows, state.step, n_tokens)
             write_evidence(context.folder, found)
         except (RuntimeError, ValueError, MemoryError) as error:
             # Such as memory that a larger model lacks: the result of the run is still to come.

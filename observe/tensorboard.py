@@ -54,6 +54,11 @@ class TensorBoard(Callback):
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
+    def on_step(self, trainer: Trainer) -> None:
+        # Maps of this step, too, are written before its checkpoint.
+        if trainer.checkpoint_pending or trainer.is_due(trainer.config.checkpoint_every):
+            self.writer.flush()
+
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
         self._add(eval_scalars(self.measured, trainer, metrics), step)
@@ -63,7 +68,6 @@ class TensorBoard(Callback):
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         # Events up to a checkpoint must also survive a loss of power.
-        self.writer.flush()
         for events in self.context.folder.glob("events.out.tfevents.*"):
             fsync(events)
 

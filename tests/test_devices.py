@@ -59,9 +59,10 @@ def test_logits_and_gradients_are_those_of_the_cpu(device: str, choices: dict[st
 
 
 @on_gpu
-def test_the_cache_changes_no_token(device: str) -> None:
+@pytest.mark.parametrize("how", [{}, {"window": 5, "position": "learned"}])
+def test_the_cache_changes_no_token(device: str, how: dict[str, object]) -> None:
     """The window of 24 tokens moves on."""
-    model = make_model(device)
+    model = make_model(device, **how)
     text = torch.randint(50, (2, 5), generator=torch.Generator().manual_seed(0)).to(device)
     written = torch.stack(list(generate(model, text, 60, temperature=0.0)), dim=1)
     for token in written.T:

@@ -87,12 +87,16 @@ def is_writing(checkpoints: Path) -> bool:
 
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the scalars that TensorBoard shows, except those that depend on wall-clock time."""
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    """Return the scalars that TensorBoard shows, except those that depend on wall-clock time, and
+    the steps of the attention maps."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0}).Reload()
     clock = ("training/tokens_per_second", "result/seconds")
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith(clock)]
     # A set, because an evaluation is repeated if the process is killed before it is recorded.
-    return {tag: sorted({(each.step, each.value) for each in events.Scalars(tag)}) for tag in tags}
+    found = {tag: sorted({(each.step, each.value) for each in events.Scalars(tag)}) for tag in tags}
+    if "attention" in events.Tags()["tensors"]:
+        found["attention"] = sorted({(each.step, 0.0) for each in events.Tensors("attention")})
+    return found
 
 
 def assert_same(run: Path, whole: Path) -> int:

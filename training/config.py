@@ -64,9 +64,10 @@ class TrainerConfig:
     def scored_tokens(self, tokens_per_step: int) -> int | None:
         """How many tokens an evaluation during training scores; None: all.
 
-        `auto` keeps evaluations at about a fortieth of the time of a run. A step over T tokens
-        takes as long as an evaluation of 3 T: a forward pass, and a backward pass twice as long.
-        So E tokens are scored where E / (3 T + E) = 1/40, that is E = 3 T / 39. With
+        `auto` keeps evaluations at about a fortieth of the time of a run, or more where steps are
+        in bfloat16 and evaluations are not. A step over T tokens takes as long as an evaluation of
+        3 T: a forward pass, and a backward pass twice as long. So E tokens are scored where
+        E / (3 T + E) = 1/40, that is E = 3 T / 39. With
         `eval_every`, a run that is extended scores the same tokens as before, so that its `best`
         stays comparable.
         """

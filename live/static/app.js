@@ -38,7 +38,7 @@ export class LivePage extends Inspector {
     super();
     Object.assign(this, { data, study, main });
     this.host = window;
-    this.pending = 0; // reads and questions that go on
+    this.pending = 0; // reads and questions in progress
     this.runs = { ".": { "": data.steps } }; // as the tab's picker knows them
     this.author = new Author(this);
   }
@@ -98,7 +98,7 @@ export class LivePage extends Inspector {
     return reads || !this.reading ? this.read() : this.show();
   }
 
-  // The page is busy until all that was begun has ended, with or without a result.
+  // The page is busy until everything in progress has ended, even with an error.
   async whileBusy(work) {
     this.pending += 1;
     this.main.setAttribute("aria-busy", "true");

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from inference.generation import generate, sampling_probabilities, window_start
-from model import record_attention
+from inference.static import StaticStep
+from model import KVCache, ablate, edit, record_attention
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -63,6 +64,20 @@ def test_a_recording_sees_every_token(make_model, monkeypatch):
     with record_attention(model) as maps:
         shapes = [maps[0].shape[-2:] for _ in stream]
     assert shapes == [(1, 5), (1, 6)]
+
+
+def test_an_edited_model_has_no_graph(make_model):
+    """A graph repeats no Python: neither an edit, nor the hook of one."""
+    model = make_model()
+    step = StaticStep(model, KVCache(model.config, 1))
+    for edited in (
+        lambda: ablate(model, [(0, 0)], "zero"),
+        lambda: ablate(model, [], "zero", mlps=[0]),
+        lambda: edit(model, {"stream 1": lambda x: x}),
+    ):
+        with edited():
+            assert not step.is_possible
+        assert step.is_possible
 
 
 def test_under_autocast_tokens_are_read_without_a_graph(make_model, monkeypatch):

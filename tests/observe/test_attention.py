@@ -24,7 +24,6 @@ from observe.attention import (
     AttentionConfig,
     AttentionMaps,
     default_probe,
-    has_images,
 )
 from observe.context import RunContext
 from observe.tensorboard import open_events
@@ -93,9 +92,14 @@ def test_by_default_maps_are_logged_often_while_heads_form() -> None:
 
     early = [0, 10, *range(20, 201, 20)]
     assert steps(2000) == [*early, *range(300, 2001, 100)]
-    assert steps(250) == [*early, 250]
+    assert steps(250) == sorted([*early, 25, 75, 250])
     assert steps(100_000) == [*early, *range(5000, 100_001, 5000)]
-    assert [s for s in range(2001) if has_images(s, 2000)] == [200, 600, 2000]
+    for last in (50, 250, 1500):
+        assert [s for s in steps(last) if config.has_importance(s, last)] == [
+            last // 10,
+            last * 3 // 10,
+            last,
+        ]
     assert config.is_on and not replace(config, every="0").is_on
 
 
