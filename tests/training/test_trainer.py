@@ -360,6 +360,15 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
 
 
+@pytest.mark.parametrize(("every", "steps"), [(100, 100), (0, 6)])
+def test_automatic_evaluations_score_a_fortieth(every: int, steps: int) -> None:
+    """Of what it could read in the time of the steps: three tokens for each of theirs."""
+    config = replace(CONFIG, eval_tokens="auto", eval_every=every, max_steps=6)
+    scored = config.scored_tokens(2048)
+    assert scored is not None
+    assert scored / (scored + 3 * 2048 * steps) == pytest.approx(1 / 40, rel=1e-3)
+
+
 def test_tales_are_scored_whole_and_to_the_last_byte() -> None:
     """As by a loop that reads each tale alone, after the end of another one."""
     corpus = Tales(preset("data", "tales", n_bytes=20_000))
