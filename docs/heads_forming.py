@@ -1,7 +1,7 @@
 """Draw docs/heads.gif: all attention heads of a run, forming while it trains, on a tale's song.
 
 SONG="Oh, hens, flies hens, storks flies hens, worms storks flies hens!"
-python train.py observe.attention.every=25 trainer.eval_every=25 run_dir=RUN \\
+python train.py observe.attention.every=25 trainer.log_every=25 run_dir=RUN \\
     observe.attention.probe="Once Ida sang: \\"$SONG\\""
 python docs/heads_forming.py RUN
 """
