@@ -16,7 +16,7 @@ export class Scores {
     this.leading = el("div", { class: "scores" });
     this.others = el("div", { class: "scores" });
     const folded = el("details", {}, el("summary", {}, "All scores"), this.others);
-    this.node = el("section", { class: "told", "aria-label": "Scores of the head" }, this.leading, folded);
+    this.node = el("section", { class: "head-scores", "aria-label": "Scores of the head" }, this.leading, folded);
   }
 
   // views: one or two of {maps, layer, head, step, steps, curves}; steps are how many there are, curves

@@ -151,7 +151,9 @@ class Tab:
         self.root = self.page.frame_locator("iframe[src*=attention]") if frame else self.page
         self.shown()
         self["button.more"].evaluate_all("all => all.forEach((one) => one.click())")
-        self["section.told details"].evaluate_all("all => all.forEach((one) => (one.open = true))")
+        self["section.head-scores details"].evaluate_all(
+            "all => all.forEach((one) => (one.open = true))"
+        )
 
     def __getitem__(self, selector: str) -> sync_api.Locator:
         return self.root.locator(selector)

@@ -125,7 +125,7 @@ def test_the_grid_says_what_each_head_does_and_three_scores_lead(see: Callable[.
     tab = see()
     assert tab[".head .role"].all_inner_texts()[2:] == ["copies words 95%", "first token 92%"]
     assert tab[".overview"].inner_text().startswith("1 of 4 heads copies words, ")
-    leading = tab[".told > .scores .score"]
+    leading = tab[".head-scores > .scores .score"]
     names = leading.evaluate_all("all => all.map(({ dataset }) => dataset.score)")
     assert names == ["copy", "entropy"]  # no importance was logged
     measured = leading.locator(".measured")
@@ -182,7 +182,7 @@ def test_many_heads_fit(see: Callable[..., Tab]) -> None:
     sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L23H15")
     assert in_view(picture) and in_view(last)
     tab.page.set_viewport_size({"width": 1280, "height": 500})
-    tab[".told"].evaluate("(node) => node.scrollIntoView({ block: 'end' })")
+    tab[".head-scores"].evaluate("(node) => node.scrollIntoView({ block: 'end' })")
     assert in_view(picture, False) and in_view(tab[".sorting"]), "heads stay while scores are read"
 
 
