@@ -59,6 +59,9 @@ class TensorBoard(Callback):
         if trainer.checkpoint_pending or trainer.is_due(trainer.config.checkpoint_every):
             self.writer.flush()
 
+    def on_stop(self, trainer: Trainer) -> None:
+        self.writer.flush()
+
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
         self._add(eval_scalars(self.measured, trainer, metrics), step)
