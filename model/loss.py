@@ -72,10 +72,11 @@ def linear_cross_entropy(
 
 
 class _InParts(torch.autograd.Function):
-    """The summed loss of all tokens, and its gradients, computed part by part while the logits are
-    there. Sums over parts are in float32.
+    """The summed loss of all tokens, and its gradients.
 
-    With p the softmax of the logits z, the gradient of a token's loss is p, less 1 at its target.
+    The gradients are computed with the loss, while the logits are there; but in float16 in the
+    backward pass, from logits that are computed again: only there is the scale of the loss known,
+    which keeps what is rounded to float16 in its range.
     """
 
     @staticmethod
@@ -87,38 +88,67 @@ class _InParts(torch.autograd.Function):
         cap: float | None,
         has_gradients: bool,
     ) -> Float[Tensor, ""]:
-        device, rows = hidden.device.type, max(1, PART_BYTES // (4 * len(weight)))
+        device = hidden.device.type
         is_cast = torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
-        matrix = weight.to(dtype)  # once for all parts
-        of_hidden = []
-        of_weight = torch.zeros_like(weight if has_gradients else weight[:0], dtype=torch.float32)
-        loss = torch.zeros((), device=hidden.device)
-        for part, target in zip(hidden.split(rows), targets.split(rows), strict=True):
-            x = part.to(dtype)
-            logits = softcap(F.linear(x, matrix).float(), cap)
-            if not has_gradients:
-                loss += cross_entropy(logits, target, "sum")
-                continue
-            is_scored = (target != IGNORED)[:, None]
-            column = target[:, None].where(is_scored, 0)
-            likeliest = logits.amax(-1, keepdim=True)
-            p = logits.softmax(-1)
-            # The likeliest logit has the probability 1 / sum(exp(z - likeliest)).
-            nats = likeliest - logits.gather(1, column) - p.amax(-1, keepdim=True).log()
-            loss += nats.where(is_scored, 0).sum()
-            p.scatter_add_(1, column, -torch.ones_like(nats))
-            if cap is not None:
-                p *= 1 - (logits / cap).square()
-            of_logits = p.to(dtype)
-            of_hidden.append((of_logits @ matrix * is_scored).to(hidden.dtype))
-            of_weight += of_logits.T @ (x * is_scored)
+        ctx.dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
+        ctx.cap, ctx.is_scaled = cap, has_gradients and ctx.dtype == torch.float16
+        is_complete = has_gradients and not ctx.is_scaled
+        loss, gradients = _in_parts(hidden, weight, targets, cap, ctx.dtype, None, is_complete)
         if has_gradients:
-            ctx.save_for_backward(torch.cat(of_hidden), of_weight.to(weight.dtype))
+            ctx.save_for_backward(*((hidden, weight, targets) if ctx.is_scaled else gradients))
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        of_hidden, of_weight = (gradient * scale for gradient in ctx.saved_tensors)
-        return of_hidden, of_weight, None, None, None
+        if ctx.is_scaled:
+            hidden, weight, targets = ctx.saved_tensors
+            _, gradients = _in_parts(hidden, weight, targets, ctx.cap, ctx.dtype, scale, True)
+        else:
+            gradients = [gradient * scale for gradient in ctx.saved_tensors]
+        return *gradients, None, None, None
+
+
+def _in_parts(
+    hidden: Float[Tensor, "token d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    targets: Int[Tensor, " token"],
+    cap: float | None,
+    dtype: torch.dtype,
+    scale: Float[Tensor, ""] | None,
+    has_gradients: bool,
+) -> tuple[Float[Tensor, ""], list[Tensor]]:
+    """The summed loss of all tokens, and if asked for the gradients of hidden states and weight,
+    times `scale` (None: 1). Products are in `dtype`, and sums over parts in float32.
+
+    With p the softmax of the logits z, the gradient of a token's loss is p, less 1 at its target.
+    """
+    rows = max(1, PART_BYTES // (4 * len(weight)))
+    matrix = weight.to(dtype)  # once for all parts
+    of_hidden = []
+    of_weight = torch.zeros_like(weight if has_gradients else weight[:0], dtype=torch.float32)
+    loss = torch.zeros((), device=hidden.device)
+    for part, target in zip(hidden.split(rows), targets.split(rows), strict=True):
+        x = part.to(dtype)
+        logits = softcap(F.linear(x, matrix).float(), cap)
+        if not has_gradients:
+            loss += cross_entropy(logits, target, "sum")
+            continue
+        is_scored = (target != IGNORED)[:, None]
+        column = target[:, None].where(is_scored, 0)
+        likeliest = logits.amax(-1, keepdim=True)
+        p = logits.softmax(-1)
+        # The likeliest logit has the probability 1 / sum(exp(z - likeliest)).
+        nats = likeliest - logits.gather(1, column) - p.amax(-1, keepdim=True).log()
+        loss += nats.where(is_scored, 0).sum()
+        p.scatter_add_(1, column, -torch.ones_like(nats))
+        if cap is not None:
+            p *= 1 - (logits / cap).square()
+        if scale is not None:
+            p *= scale
+        of_logits = p.to(dtype)
+        of_hidden.append((of_logits @ matrix * is_scored).to(hidden.dtype))
+        of_weight += of_logits.T @ (x * is_scored)
+    if not has_gradients:
+        return loss, []
+    return loss, [torch.cat(of_hidden), of_weight.to(weight.dtype)]

@@ -80,6 +80,44 @@ def test_products_in_bfloat16_have_a_loss_in_float32(parts: bool) -> None:
         assert (one - other).norm() <= 1e-2 * other.norm()
 
 
+def fp16_gradient(value: Any, scale: float, *start: torch.Tensor) -> torch.Tensor:
+    """Of the weight, from a loss whose products are in float16, divided by the scale of the
+    loss."""
+    leaves = [each.clone().requires_grad_() for each in start]
+    with torch.autocast("cpu", torch.float16):
+        scaled = value(*leaves) * scale
+    return torch.autograd.grad(scaled, leaves)[1] / scale
+
+
+def test_in_float16_the_scale_of_the_loss_reaches_its_gradient(parts: bool) -> None:
+    """No row of the gradient is 0 where that of the logits is not, and a smaller scale mends what
+    overflows."""
+    hidden, weight, targets = draw(5000)
+    weight *= 2  # the least likely tokens have 1e-12
+    single = torch.zeros(1, 1200, dtype=torch.int64)
+
+    def whole(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(F.linear(x, w), targets)
+
+    def reduced(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return linear_cross_entropy(x, w, targets)
+
+    exact = torch.autograd.grad(
+        whole(hidden.double(), leaf := weight.double().requires_grad_()), leaf
+    )[0]
+    errors = []
+    for value in (whole, reduced):
+        found = fp16_gradient(value, 2.0**16, hidden, weight)
+        assert found.ne(0).any(dim=1).all()
+        errors.append(((found - exact).norm(dim=1) / exact.norm(dim=1)).median().item())
+    assert errors[1] == pytest.approx(errors[0], rel=0.05)
+
+    for scale, is_finite in ((2.0**17, False), (2.0**10, True)):
+        start = torch.full((1, 1200, WIDTH), 60.0), weight[:300] / 1000
+        found = fp16_gradient(lambda x, w: linear_cross_entropy(x, w, single), scale, *start)
+        assert bool(found.isfinite().all()) == (is_finite or parts)
+
+
 def test_what_cannot_be_scored(parts: bool) -> None:
     hidden, weight, targets = draw(19)
     for reduction in ("none", "avg"):
