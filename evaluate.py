@@ -35,8 +35,9 @@ from inference.corpus import corpus_of
 from inference.opening import open_run
 from observe.terminal import against_floor
 from training.config import check_tokens, n_tokens
-from training.device import PRECISIONS, autocast, choose_device
+from training.device import choose_device
 from training.evaluation import measure
+from training.precision import PRECISIONS, autocast, evaluation_dtype
 
 
 @dataclass
@@ -102,7 +103,7 @@ def main(values: Values) -> None:
         show_progress(batches),
         torch.from_numpy(opened.tokenizer.token_bytes),
         device,
-        autocast(device, config.precision),
+        autocast(device, evaluation_dtype(device, config.precision)),
     )
     floor = replace(measured, bits=batches.bits).floor_bpb
     if config.json:

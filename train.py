@@ -39,11 +39,13 @@ from observe.context import RunContext
 from training.checkpointing import Checkpointing
 from training.data import training_data
 from training.device import choose_device, keep_freed_memory
+from training.device_check import check_device
 from training.distributed import join_ranks, leaving_ranks
 from training.evaluation import Evaluation
 from training.guard import Diverged, NonFiniteGuard
 from training.metrics import Metrics
 from training.optimizer import Optimizer, load_optimizer
+from training.precision import training_precision
 from training.run import Run
 from training.signals import StopOnSignal, exit_stopped
 from training.state import TrainState
@@ -78,7 +80,10 @@ def train(settings: Settings) -> float | None:
             return finished_result(settings.resumed, ranks)
         corpus, dataset = load_data(settings, ranks)
         model = build_model(config, dataset, start.weights).to(ranks.device)
-        optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
+        asked = config.trainer.precision
+        precision = training_precision(asked, model, start.state, config.cache_dir, ranks)
+        check_device(ranks.device, precision, config.cache_dir)
+        optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
         if start.weights and start.resumes:
             load_optimizer(optimizer, start.weights)
         run = start_run(settings, dataset, start, ranks)
@@ -99,7 +104,15 @@ def train(settings: Settings) -> float | None:
             ),
         ]
         trainer = Trainer(
-            config.trainer, ranks.wrap(model), optimizer, batches, state, seed, ranks, callbacks
+            config.trainer,
+            ranks.wrap(model),
+            optimizer,
+            batches,
+            state,
+            seed,
+            ranks,
+            callbacks,
+            precision=precision,
         )
         with run.in_place():
             summary = trainer.fit()

@@ -36,6 +36,7 @@ from training.device import choose_device, keep_freed_memory
 from training.distributed import Ranks
 from training.evaluation import Evaluation
 from training.optimizer import Optimizer
+from training.precision import training_precision
 from training.state import TrainState
 from training.trainer import Loss, Trainer
 
@@ -82,17 +83,19 @@ def train_student(teachers: list[Path], *settings: str) -> float:
     _, dataset = load_dataset(config.data, opened[0].tokenizer, config.cache_dir, length)
     torch.manual_seed(config.seed)
     model = GPT(config.model, dataset.tokenizer.vocab_size).to(ranks.device)
-    data = training_data(dataset, config)
+    data, state = training_data(dataset, config), TrainState()
+    precision = training_precision(config.trainer.precision, model, state, config.cache_dir, ranks)
     trainer = Trainer(
         config.trainer,
         model,
-        Optimizer(model, config.optimizer, config.trainer.max_steps),
+        Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast),
         data.batches,
-        TrainState(),
+        state,
         config.seed,
         ranks,
         [Evaluation(data.validation, data.final_validation, data.token_bytes)],
         distillation([teacher.model for teacher in opened]),
+        precision,
     )
     summary = trainer.fit()
     assert summary is not None

@@ -151,7 +151,8 @@ def our_step(
         *settings,
     )
     model = GPT(config.model, shape.vocab_size).to(device)
-    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
+    fast = torch.bfloat16 if is_fast else torch.float32
+    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, fast)
     batches = Batches(tokens, batch_size, shape.context_length, seed=0)
     ranks = Ranks(torch.device(device))
     trainer = Trainer(config.trainer, model, optimizer, batches, TrainState(), seed=0, ranks=ranks)

@@ -37,8 +37,10 @@ from inference.results import logged_scores  # noqa: E402
 from model import GPT, ablate, cross_entropy, edit, record_attention, wiring  # noqa: E402
 from model.explain import WAYS  # noqa: E402
 from training.data import training_data  # noqa: E402
+from training.distributed import Ranks  # noqa: E402
 from training.evaluation import Evaluation  # noqa: E402
 from training.optimizer import Optimizer, load_optimizer  # noqa: E402
+from training.precision import training_precision  # noqa: E402
 from training.state import load_state  # noqa: E402
 from training.stored import read_settings  # noqa: E402
 from training.trainer import Trainer  # noqa: E402
@@ -92,8 +94,10 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
         config.data, opened.tokenizer, ".cache", length, trusted=False, say=print
     )
     data = training_data(dataset, config)
-    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps)
     checkpoint = opened.run.checkpoints.folder / f"step-{step:06d}"
+    state, ranks = load_state(checkpoint), Ranks()
+    precision = training_precision(config.trainer.precision, model, state, ".cache", ranks)
+    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
     load_weights(model, checkpoint)
     load_optimizer(optimizer, checkpoint)
     with torch.no_grad(), record_attention(model, keep="context") as contexts:
@@ -104,9 +108,11 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
         model.train(),
         optimizer,
         data.batches,
-        load_state(checkpoint),
+        state,
         config.seed,
+        ranks,
         callbacks=[Evaluation(data.validation, data.final_validation, data.token_bytes)],
+        precision=precision,
     )
     with ablate(model, heads, constants):
         summary = trainer.fit()

@@ -36,6 +36,10 @@ from configs.cli import run_script
 from configs.schema import preset
 from model import ModelConfig
 
+# What a CPU computes fast is measured: tests that compare runs would depend on it.
+if not torch.cuda.is_available():
+    os.environ["GLASSGPT_NO_BF16"] = "1"
+
 # The first call of a kernel is slow, and no test asserts timings.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from common.errors import UserError, check_choice, check_range
 from model import ModelConfig
 from model.loss import PART_BYTES
-from training.device import PRECISIONS, check_memory
+from training.device import check_memory
 from training.distributed import Ranks
+from training.precision import PRECISIONS
 
 
 @dataclass

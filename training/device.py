@@ -1,23 +1,28 @@
-"""The device of tensors, and the precision of the forward pass."""
+"""The device of tensors, and what is known of it."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import os
+import platform
 import sys
 import sysconfig
 import tempfile
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from common.errors import UserError
+from common.files import new_file, read_json
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-PRECISIONS = ("auto", *DTYPES)
-BF16_WIDTH = 64  # the narrowest model that was measured (benchmarks/NOTES.md)
+# Variables that keep libraries from using a CPU's instructions.
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 
 def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
@@ -74,74 +79,43 @@ def check_memory(needed: int, device: torch.device, what: str, smaller: str) -> 
         )
 
 
-class Precision(NamedTuple):
-    """In which dtype matrix products are computed, and why."""
-
-    dtype: torch.dtype
-    reason: str
-
-    @property
-    def name(self) -> str:
-        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
-
-
-def fast_precision(device: torch.device) -> Precision:
-    """What the device computes fast, and does not emulate.
-
-    bfloat16 on tensor cores from compute capability 8.0 on and with AVX-512 or AMX instructions for
-    it; else float16, which needs a loss scale, on CUDA; else float32. With the environment variable
-    GLASSGPT_NO_BF16, no device has bfloat16; ATEN_CPU_CAPABILITY=avx2 makes a CPU one without it.
-    """
-    is_set = os.environ.get("GLASSGPT_NO_BF16", "") not in ("", "0")
-    no_bf16 = "GLASSGPT_NO_BF16 is set" if is_set else ""
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device. The host does not wait for what a GPU has to do before the copy."""
     if device.type == "cuda":
-        # `torch.cuda.is_bf16_supported` is also true where bfloat16 is emulated.
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def remember(
+    cache_dir: Path, device: torch.device, key: Sequence[str], find: Callable[[], float]
+) -> float:
+    """The number that `find` returns for a key, which it is asked for once on a device with one
+    version of torch: later runs read it from `cache_dir`."""
+    names = [*key, *machine(device)]
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+    file = cache_dir.expanduser() / "machine" / f"{digest[:16]}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return float(read_json(file)["value"])
+    found = find()
+    with suppress(OSError):  # another process has just written it, or the disk refuses
+        file.unlink(missing_ok=True)  # if it is damaged
+        with new_file(file) as temporary:
+            content = {"value": found, "of": names}
+            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def machine(device: torch.device) -> list[str]:
+    """What decides how, and how fast, a device computes: its name, its instructions and torch."""
+    names = [device.type, f"torch {torch.__version__}"]
+    if device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
-        reason = "compute capability {}.{}".format(*capability)
-        if capability >= (8, 0) and not no_bf16:
-            return Precision(torch.bfloat16, reason)
-        return Precision(torch.float16, no_bf16 or f"{reason}, and bf16 needs 8.0")
-    if device.type == "cpu":
-        has = torch.cpu.get_capabilities()
-        found = [name for name in ("avx512_bf16", "amx_bf16") if has.get(name)]
-        is_limited = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
-        if found and not is_limited and not no_bf16:
-            return Precision(torch.bfloat16, f"the CPU has {found[0]} instructions")
-        return Precision(torch.float32, no_bf16 or "the CPU has no bf16 instructions")
-    return Precision(torch.float32, "untested: benchmarks/steps.py compares it with the CPU")
-
-
-def choose_precision(
-    device: torch.device, precision: str, model: nn.Module | None = None
-) -> Precision:
-    """What the setting `precision` means for a `model` in training, or for an evaluation.
-
-    `auto` is what the device computes fast; but on CPUs float32 for evaluations, so that they are
-    exact, and for models narrower than `BF16_WIDTH`, which it makes slower.
-    """
-    fast = fast_precision(device)
-    if precision != "auto":
-        dtype, reason = DTYPES[precision], f"trainer.precision={precision}"
-        emulated = {"cpu": (torch.bfloat16, torch.float16), "cuda": (torch.bfloat16,)}
-        if dtype != fast.dtype and dtype in emulated.get(device.type, ()):
-            reason += ", which is emulated here and slow"
-        return Precision(dtype, reason)
-    if device.type != "cpu" or fast.dtype == torch.float32:
-        return fast
-    if model is None:
-        return Precision(torch.float32, "evaluations on a CPU")
-    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-    if max((min(matrix.shape) for matrix in matrices), default=0) < BF16_WIDTH:
-        return Precision(torch.float32, f"faster for a model narrower than {BF16_WIDTH}")
-    return fast
-
-
-def autocast(
-    device: torch.device, precision: str, model: nn.Module | None = None
-) -> AbstractContextManager:
-    """A context for the forward pass in the precision of `choose_precision`."""
-    dtype = choose_precision(device, precision, model).dtype
-    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+        return [*names, torch.cuda.get_device_name(device), "{}.{}".format(*capability)]
+    if device.type != "cpu":
+        return [*names, platform.platform()]
+    has = [f"{name} {value}" for name, value in torch.cpu.get_capabilities().items() if value]
+    limits = [f"{name}={os.environ.get(name, '')}" for name in LIMITS]
+    return [*names, *sorted(has), torch.backends.cpu.get_cpu_capability(), *limits]
 
 
 def check_compiler(device: torch.device) -> None:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from data.batches import UNSCORED, EvalBatches
 from model import eval_mode
 from training.callback import Callback, EvalMetrics, Summary
-from training.device import autocast
 from training.guard import diverged
+from training.precision import autocast, evaluation_dtype
 from training.trainer import Trainer
 
 log = logging.getLogger("training")
@@ -151,9 +151,9 @@ class Evaluation(Callback):
     def _measure(self, trainer: Trainer, batches: EvalBatches) -> Measurement | None:
         """The loss over `batches`, shared among the ranks; None after a signal to stop."""
         ranks, began = trainer.ranks, time.perf_counter()
-        precision = autocast(ranks.device, trainer.config.precision)
-        mine = self._own_batches(trainer, batches)
-        sums = measure(trainer.model, mine, self.token_bytes, ranks.device, precision)
+        dtype = evaluation_dtype(ranks.device, trainer.config.precision)
+        mine, context = self._own_batches(trainer, batches), autocast(ranks.device, dtype)
+        sums = measure(trainer.model, mine, self.token_bytes, ranks.device, context)
         trainer.seconds_paused += time.perf_counter() - began
         if trainer.stop_signal:
             return None

@@ -2,7 +2,7 @@
 
 Matrices of equal shape are orthogonalised as one stack. For a small model this takes half the time
 of `torch.optim.Muon`, which processes one matrix after the other and always in bfloat16; here only
-where a device does not emulate it.
+where the device computes it fast.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from training.device import fast_precision
-
 # Of the quintic polynomial that is iterated to move singular values towards one (Jordan et al.
 # 2024, "Muon: An optimizer for hidden layers").
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -28,11 +26,20 @@ class Muon:
 
     The update of every matrix, whatever its shape, has the usual RMS of an AdamW update (Liu et al.
     2025, "Muon is Scalable for LLM Training", equation 4).
+
+    dtype: in which matrices are orthogonalised: bfloat16 or float32. (The squares of a gradient can
+        be too small for float16.)
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float, momentum: float
+        self,
+        parameters: Sequence[nn.Parameter],
+        lr: float,
+        weight_decay: float,
+        momentum: float,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
+        self.dtype = dtype
         self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
         self.state = {
             parameter: {"momentum_buffer": torch.zeros_like(parameter)} for parameter in parameters
@@ -63,16 +70,12 @@ class Muon:
     ) -> tuple[Float[Tensor, "stack rows columns"], Float[Tensor, "stack rows columns"]]:
         """The gradients with Nesterov momentum, and the new momenta.
 
-        The first are in the dtype in which they are orthogonalised, whatever `trainer.precision`
-        is: bfloat16 if the device computes it fast, else float32. (The squares of a gradient can be
-        too small for float16.)"""
+        The first are in the dtype in which they are orthogonalised."""
         average, gradient = torch.stack(momenta), torch.stack(gradients)
         # Without finite gradients, the average stays what it is.
         gradient = gradient.where(is_finite, average)
         average = average.lerp(gradient, 1 - self.momentum)
-        is_fast = fast_precision(gradient.device).dtype == torch.bfloat16
-        update = gradient.lerp(average, self.momentum)
-        return update.to(torch.bfloat16 if is_fast else torch.float32), average
+        return gradient.lerp(average, self.momentum).to(self.dtype), average
 
 
 def _wide(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "rows columns"]:

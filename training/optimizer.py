@@ -211,11 +211,23 @@ OPTIMIZERS = {
 
 
 class Optimizer:
-    """The update rules of a model's parameters, with one schedule over `max_steps`."""
+    """The update rules of a model's parameters, with one schedule over `max_steps`.
 
-    def __init__(self, model: nn.Module, config: OptimizerConfig, max_steps: int) -> None:
+    fast: what the device computes fast (`Precision.fast`): Muon iterates in bfloat16 if it is that.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: OptimizerConfig,
+        max_steps: int,
+        fast: torch.dtype = torch.float32,
+    ) -> None:
         self.config, self.max_steps = config, max_steps
         self.rules = OPTIMIZERS[config.name].build(config, *_group_parameters(model))
+        for rule in self.rules:
+            if isinstance(rule, Muon) and fast == torch.bfloat16:
+                rule.dtype = fast
         self._names = {parameter: name for name, parameter in model.named_parameters()}
 
     def step(self, number: int, is_finite: Bool[Tensor, ""]) -> float:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError, check_range
+from common.errors import UserError, check_choice, check_range
 from common.files import read_json
 from common.settings import build
 from training.stored import readable
@@ -31,6 +31,7 @@ class TrainState:
         bad_in_a_row: those since the last step that was applied.
     loss_scale: that of the next step in float16; scaled_steps: how many were applied since it last
         changed.
+    fast: what was found to be fast on `fast_device`, such as bf16 on the cpu.
     """
 
     step: int = 0
@@ -44,11 +45,15 @@ class TrainState:
     bad_in_a_row: int = 0
     loss_scale: float | None = None
     scaled_steps: int = 0
+    fast: str | None = None
+    fast_device: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value is not None:
+            if isinstance(value, int | float):
                 check_range(name, value, 0, 10**15 if isinstance(value, int) else math.inf)
+        if self.fast is not None:
+            check_choice("fast", self.fast, ("fp32", "bf16", "fp16"))
 
 
 def state_json(state: TrainState, sums: Mapping[str, str]) -> str:

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from data.batches import UNSCORED
 from training.callback import Callback, Summary
 from training.config import TrainerConfig
-from training.device import autocast, choose_precision
+from training.device import send
 from training.distributed import Ranks
 from training.loss_scale import LossScaler
 from training.optimizer import Optimizer
+from training.precision import Precision, autocast, choose_precision, fast_precision
 from training.state import TrainState
 
 log = logging.getLogger("training")
@@ -53,6 +54,7 @@ class Trainer:
     loss: the objective: a sum over the scored targets of a part of the batch. The trainer
         divides it by their number in the whole batch, so that neither `grad_accumulation` nor the
         number of ranks changes the result. With `config.compile`, it is compiled.
+    precision: None: that of `config.precision`, where auto does not measure the CPU, and is fp32.
     """
 
     train_loss: Float[Tensor, ""]  # of the last step: of a scored target, over all ranks
@@ -72,14 +74,16 @@ class Trainer:
         ranks: Ranks | None = None,
         callbacks: Sequence[Callback] = (),
         loss: Loss = next_token_loss,
+        precision: Precision | None = None,
     ) -> None:
         self.config, self.optimizer, self.batches = config, optimizer, batches
         self.state, self.seed, self.ranks = state, seed, ranks or Ranks()
         self.callbacks, self.parallel = list(callbacks), parallel
         self.model: nn.Module = getattr(parallel, "module", parallel)  # without DDP
         self.loss = torch.compile(loss) if config.compile else loss
-        self.precision = choose_precision(self.ranks.device, config.precision, self.model)
-        self.autocast = autocast(self.ranks.device, config.precision, self.model)
+        device = self.ranks.device
+        fast = precision or choose_precision(config.precision, fast_precision(device))
+        self.precision, self.autocast = fast, autocast(device, fast.dtype)
         self.scaler = LossScaler(state, self.precision.dtype)
         self.stop_signal = 0  # a number ends the loop after the step
         self.checkpoint_pending = False  # one is due, or was requested by a signal
@@ -121,7 +125,7 @@ class Trainer:
         config, state, ranks = self.config, self.state, self.ranks
         torch.manual_seed(_mix(self.seed, state.step + 1, ranks.rank))
         micro_batches = [
-            _send(ranks.shard_batch(tensor), ranks.device).chunk(config.grad_accumulation)
+            send(ranks.shard_batch(tensor), ranks.device).chunk(config.grad_accumulation)
             for tensor in (inputs, targets)
         ]
 
@@ -159,13 +163,6 @@ class Trainer:
         """Whether something that is done every so many steps (0: only at the end) is to be done."""
         at_end = self.state.step == self.config.max_steps
         return at_end or (every > 0 and self.state.step % every == 0)
-
-
-def _send(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device. The host does not wait for what a GPU has to do before the copy."""
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def _mix(*numbers: int) -> int:

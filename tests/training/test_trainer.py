@@ -8,7 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from training.callback import Callback, EvalMetrics, StepMetrics, Summary
 from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
-from training.device import autocast
 from training.distributed import Ranks
 from training.evaluation import Evaluation, measure
 from training.guard import NonFiniteGuard
@@ -356,7 +355,7 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
     assert summary.best_val_bpb == pytest.approx(best.val_bpb)
     assert isinstance(made.model, GPT)
     whole = EvalBatches(tokens(101), CONTEXT, 4)
-    expected = measure(made.model, whole, TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
+    expected = measure(made.model, whole, TOKEN_BYTES, CPU, nullcontext())
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
 
 
@@ -381,7 +380,7 @@ def test_tales_are_scored_whole_and_to_the_last_byte() -> None:
     model = GPT(small_config(1, 2, 16, 600), tokenizer.vocab_size).eval()
     token_bytes = torch.from_numpy(tokenizer.token_bytes)
     batches = EvalBatches(text, 600, 3, starts)
-    got = measure(model, batches, token_bytes, CPU, autocast(CPU, "fp32"))
+    got = measure(model, batches, token_bytes, CPU, nullcontext())
     nats = 0.0
     for tale in tales:
         ids = torch.tensor([int(text[-1]), *tokenizer.encode(tale)])
@@ -602,7 +601,7 @@ def test_measure_counts_every_target_once() -> None:
     torch.manual_seed(0)
     model = GPT(small_config(1, 2, 16, CONTEXT, dropout=0.5), VOCAB).train()
     text = tokens(61)
-    got = measure(model, EvalBatches(text, CONTEXT, 3), TOKEN_BYTES, CPU, autocast(CPU, "fp32"))
+    got = measure(model, EvalBatches(text, CONTEXT, 3), TOKEN_BYTES, CPU, nullcontext())
     assert model.training
     model.eval()
     nats, n_bytes = 0.0, 0
