@@ -94,15 +94,21 @@ def remember(
     names = [*key, *machine(device)]
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     file = cache_dir.expanduser() / "machine" / f"{digest[:16]}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return float(read_json(file)["value"])
+    if (known := _known(file)) is not None:
+        return known
     found = find()
     with suppress(OSError):  # another process has just written it, or the disk refuses
         file.unlink(missing_ok=True)  # if it is damaged
         with new_file(file) as temporary:
             content = {"value": found, "of": names}
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return found
+    return found if (known := _known(file)) is None else known
+
+
+def _known(file: Path) -> float | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return float(read_json(file)["value"])
+    return None
 
 
 def machine(device: torch.device) -> list[str]:

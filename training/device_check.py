@@ -19,12 +19,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from common.errors import UserError
 from model.attention import explicit_attention, fused_attention, window_mask
 from model.loss import linear_cross_entropy
-from model.norm import RMSNorm
 from model.position import Rotary
 from training.device import machine, remember, send
 from training.muon import Muon
@@ -115,7 +113,8 @@ def _cast(x: Tensor) -> Tensor:
 
 
 def _rms_norm(x: Tensor, gain: Tensor) -> Tensor:
-    return functional_call(RMSNorm(WIDTH, eps=1e-5), {"weight": gain}, (_cast(x),))
+    x = _cast(x)
+    return F.rms_norm(x, (WIDTH,), gain.to(x.dtype), 1e-5)
 
 
 def _rotary(x: Tensor) -> Tensor:
@@ -123,8 +122,7 @@ def _rotary(x: Tensor) -> Tensor:
 
 
 def _layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    norm = nn.LayerNorm(WIDTH, eps=1e-5)
-    return functional_call(norm, {"weight": gain, "bias": bias}, (x,))
+    return F.layer_norm(x, (WIDTH,), gain, bias, 1e-5)
 
 
 def _masked(attend: Callable[..., Tensor]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
