@@ -40,8 +40,8 @@ class CorpusConfig:
 
 
 class Document(NamedTuple):
-    """A text of `split`, in parts: each is read when it is asked for, and before the next document.
-    A document whose parts are not read costs little."""
+    """A text of `split`, in parts: each is read when it is asked for, and before the next
+    document."""
 
     split: str
     parts: Iterable[str]
@@ -68,10 +68,11 @@ class Corpus(ABC):
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
-        """All documents."""
+        """All documents. Raises UserError at the end if they are not those of `fingerprint`, as of
+        a file that was saved meanwhile."""
 
     def training_text(self) -> Iterator[str]:
-        """What a tokenizer is trained on, in parts of moderate size."""
+        """What a tokenizer is trained on, in parts of moderate size. Raises as `documents` does."""
         return text_of(self, "train")
 
     def document_bits(self) -> Sequence[float] | None:
@@ -99,11 +100,39 @@ def split_by_hash(texts: Iterable[Iterator[str]], val_fraction: float) -> Iterat
         yield Document(split, chain([first], parts))
 
 
-def sample_of(corpus: Corpus, size: int = SAMPLE) -> Iterator[str]:
-    """The beginning of the training documents, of about `size` characters."""
-    for text in text_of(corpus, "train"):
+def sample_of(texts: Iterator[str], size: int = SAMPLE) -> Iterator[str]:
+    """The beginning of the texts of documents, of about `size` characters."""
+    for text in texts:
         yield text
         yield "\n"  # no word continues in the next document
         size -= len(text)
         if size < 0:
             return
+
+
+def cut_at(parts: Iterator[str], place: int) -> tuple[Iterator[str], Iterator[str]]:
+    """A text, given as parts, before and after a place in bytes; a character across it is after it.
+    The second part continues where the first one was left."""
+    rest: list[str] = []
+
+    def before() -> Iterator[str]:
+        left = place
+        for part in parts:
+            encoded = part.encode()
+            if len(encoded) > left:
+                head = encoded[:left].decode(errors="ignore")
+                rest.append(part[len(head) :])
+                yield head
+                return
+            left -= len(encoded)
+            yield part
+
+    head = before()
+
+    def after() -> Iterator[str]:
+        for _ in head:  # which has not been read
+            pass
+        yield from rest
+        yield from parts
+
+    return head, after()

@@ -10,15 +10,16 @@ import glob
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from common.errors import UserError, check_range, installing, printable
-from data.corpus import Corpus, CorpusConfig, Document, sample_of, split_by_hash
+from data.corpus import Corpus, CorpusConfig, Document, sample_of, split_by_hash, text_of
 from data.files import find_files, is_local, local_path
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -74,29 +75,49 @@ class Streamed(Corpus):
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
         self._builder = _open(config)
+        self._files = self._stat()
         self.description = f"streaming {config.path}"
 
     def fingerprint(self) -> str:
-        """Changes with the settings, the commit of the hub, and the times of local files."""
+        """Changes with the settings, the commit of the hub, and the times and sizes of local
+        files."""
         known: list[Any] = [vars(self.config)]
         data_files = self._builder.config.data_files
         for split in sorted(data_files, key=str):
             files = data_files[split]
             known.append([str(split), *files, *files.origin_metadata])
+        known += [(file.st_mtime_ns, file.st_size) for file in self._files]
         return f"dataset:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
 
     def documents(self) -> Iterator[Document]:
         config = self.config
         texts = islice(self._texts("split"), config.n_documents)
         if config.val_split is None:
-            return split_by_hash((iter([text]) for text in texts), config.val_fraction)
-        return chain(
-            (Document("train", [text]) for text in texts),
-            (Document("val", [text]) for text in self._texts("val_split")),
-        )
+            yield from split_by_hash((iter([text]) for text in texts), config.val_fraction)
+        else:
+            yield from (Document("train", [text]) for text in texts)
+            yield from (Document("val", [text]) for text in self._texts("val_split"))
+        self._check_unchanged()
 
     def training_text(self) -> Iterator[str]:
-        return sample_of(self)
+        yield from sample_of(text_of(self, "train"))
+        self._check_unchanged()
+
+    def _stat(self) -> list[os.stat_result]:
+        """Of the local files."""
+        data_files = self._builder.config.data_files
+        files = [file for split in sorted(data_files, key=str) for file in data_files[split]]
+        return [Path(file).stat() for file in files if "://" not in file]
+
+    def _check_unchanged(self) -> None:
+        """Raise UserError if a file was changed, or replaced, since the corpus was opened: whatever
+        is made of the texts is stored under the fingerprint of the files."""
+        kinds = ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+        for old, new in zip(self._files, self._stat(), strict=True):
+            if any(getattr(old, kind) != getattr(new, kind) for kind in kinds):
+                raise UserError(
+                    f"data.path: {self.config.path} was changed while it was read; start again"
+                )
 
     def _texts(self, setting: str) -> Iterator[str]:
         """The texts of a split that are not empty."""

@@ -6,21 +6,29 @@ separators, are documents, each in the split that its beginning decides.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from rich.filesize import decimal
 
 from common.errors import UserError, check_range, pluralize, print, printable
-from common.files import sha256
-from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, sample_of, split_by_hash
-from data.decoding import BLOCK, NotText, decoded
+from data.corpus import (
+    SAMPLE,
+    Corpus,
+    CorpusConfig,
+    Document,
+    cut_at,
+    sample_of,
+    split_by_hash,
+    text_of,
+)
+from data.decoding import NotText, decoded
 from data.files import find_files, local_path, readable
 
 ROWS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")  # text files of which each row is a document
@@ -89,14 +97,32 @@ class TextFile(NamedTuple):
     size: int
     sha256: str
 
-    def read(self, start: int, stop: int) -> Iterator[str]:
-        """The text between two places between characters, in blocks."""
-        decoder = codecs.getincrementaldecoder("utf-8")()
+    def read(self) -> Iterator[str]:
+        """The text in blocks. Raises UserError at its end if these are not the bytes of `sha256`:
+        whatever is made of a text is stored under its checksum."""
         with readable(self.path), self.path.open("rb") as file:
-            file.seek(start)
-            while block := file.read(min(BLOCK, stop - file.tell())):
-                if text := decoder.decode(block):
-                    yield text
+            stream = _Hashed(file)
+            with suppress(NotText):
+                yield from decoded(stream)
+            if stream.sha256() != self.sha256:
+                raise UserError(
+                    f"data.path: {self.path} was changed while it was read; start again"
+                )
+
+
+class _Hashed:
+    """A file that hashes what is read of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._hash = file, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        block = self._file.read(size)
+        self._hash.update(block)
+        return block
+
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
 
 
 def check_file(path: Path) -> TextFile:
@@ -109,9 +135,10 @@ def check_file(path: Path) -> TextFile:
 
 def _check_file(path: Path) -> TextFile:
     with readable(path), path.open("rb") as file:
-        if not sum(1 for _ in decoded(file)):
+        stream = _Hashed(file)
+        if not sum(1 for _ in decoded(stream)):
             raise NotText("is empty; give a text with at least one character")
-        return TextFile(path, file.tell(), sha256(path))
+        return TextFile(path, file.tell(), stream.sha256())
 
 
 def _check_files(paths: Iterable[Path]) -> tuple[list[TextFile], str]:
@@ -134,22 +161,17 @@ class Text(Corpus):
 
     def __init__(self, file: TextFile, val_fraction: float) -> None:
         self.file, self.n_bytes = file, file.size
-        cut = int(file.size * (1 - val_fraction))
-        with readable(file.path), file.path.open("rb") as stored:
-            stored.seek(max(cut - 3, 0))
-            before = stored.read(cut + 1 - stored.tell())
-        while before and before[-1] & 0b1100_0000 == 0b1000_0000:  # inside a character
-            before, cut = before[:-1], cut - 1
-        self._cut = cut
+        self._cut = int(file.size * (1 - val_fraction))
 
     def fingerprint(self) -> str:
         return f"text:{self.file.sha256}:{self._cut}"
 
     def documents(self) -> Iterator[Document]:
-        if self._cut:
-            yield Document("train", self.file.read(0, self._cut))
-        if self._cut < self.n_bytes:
-            yield Document("val", self.file.read(self._cut, self.n_bytes))
+        text = self.file.read()
+        train, val = cut_at(text, self._cut)
+        yield Document("train", train)
+        yield Document("val", val)
+        skip(text)
 
 
 class Documents(Corpus):
@@ -172,16 +194,25 @@ class Documents(Corpus):
     def _texts(self) -> Iterator[Iterator[str]]:
         """Each document in parts, which are read before the next one."""
         for file in self.files:
-            text = file.read(0, file.size)
+            text = file.read()
             if self.config.divider is None:
                 yield text
             else:
                 yield from (iter([part]) for part in divided(text, self.config.divider))
+            skip(text)
 
     def training_text(self) -> Iterator[str]:
         """An equal share of each file, from its beginning."""
         for file in self.files:
-            yield from sample_of(Documents(self.config, [file]), SAMPLE // len(self.files))
+            texts = text_of(Documents(self.config, [file]), "train")
+            yield from sample_of(texts, SAMPLE // len(self.files))
+            skip(texts)
+
+
+def skip(text: Iterator[str]) -> None:
+    """Read a text to its end, where its checksum is compared."""
+    for _ in text:
+        pass
 
 
 def divided(texts: Iterable[str], separator: str) -> Iterator[str]:

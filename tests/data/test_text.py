@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data.decoding
-import data.text
 from common.errors import UserError
 from configs.schema import preset
 from data.corpus import text_of
@@ -67,7 +66,6 @@ def test_blocks_of_any_size_give_the_same_text(
     text = "aé中😀\n" * 7
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     for size in range(1, 9):
-        monkeypatch.setattr(data.text, "BLOCK", size)
         monkeypatch.setattr(data.decoding, "BLOCK", size)
         assert whole_text(tmp_path / "a.txt") == text
 
