@@ -5,16 +5,12 @@ A corpus gives the same text every time. It knows nothing of tokens.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar, NamedTuple
 
 SPLITS = ("train", "val")
-# The characters at the start of a document that decide to which split it belongs.
-FIRST = 1 << 16
 SAMPLE = 1 << 28  # characters of documents on which a tokenizer is trained
 
 
@@ -39,12 +35,21 @@ class CorpusConfig:
         return self
 
 
+class Text(NamedTuple):
+    """A document before it is in a split. parts: each is read when it is asked for, and before the
+    next document."""
+
+    n_bytes: int
+    parts: Iterator[str]
+
+
 class Document(NamedTuple):
-    """A text of `split`, in parts: each is read when it is asked for, and before the next
-    document."""
+    """A text of `split`, in parts as those of `Text`. is_end: whether the text before it is the
+    beginning of the same document."""
 
     split: str
     parts: Iterable[str]
+    is_end: bool = False
 
 
 class Corpus(ABC):
@@ -87,19 +92,6 @@ def text_of(corpus: Corpus, split: str) -> Iterator[str]:
             yield from document.parts
 
 
-def split_by_hash(texts: Iterable[Iterator[str]], val_fraction: float) -> Iterator[Document]:
-    """Documents, given as parts, of which about `val_fraction` are for validation: which ones
-    depends on the beginning of each alone, whatever the order and the number of the others."""
-    limit = int(val_fraction * (1 << 64))
-    for parts in texts:
-        first = ""
-        while len(first) < FIRST and (part := next(parts, None)) is not None:
-            first += part
-        digest = hashlib.blake2b(first[:FIRST].encode(), digest_size=8).digest()
-        split = "val" if int.from_bytes(digest, "big") < limit else "train"
-        yield Document(split, chain([first], parts))
-
-
 def sample_of(texts: Iterator[str], size: int = SAMPLE) -> Iterator[str]:
     """The beginning of the texts of documents, of about `size` characters."""
     for text in texts:
@@ -108,31 +100,3 @@ def sample_of(texts: Iterator[str], size: int = SAMPLE) -> Iterator[str]:
         size -= len(text)
         if size < 0:
             return
-
-
-def cut_at(parts: Iterator[str], place: int) -> tuple[Iterator[str], Iterator[str]]:
-    """A text, given as parts, before and after a place in bytes; a character across it is after it.
-    The second part continues where the first one was left."""
-    rest: list[str] = []
-
-    def before() -> Iterator[str]:
-        left = place
-        for part in parts:
-            encoded = part.encode()
-            if len(encoded) > left:
-                head = encoded[:left].decode(errors="ignore")
-                rest.append(part[len(head) :])
-                yield head
-                return
-            left -= len(encoded)
-            yield part
-
-    head = before()
-
-    def after() -> Iterator[str]:
-        for _ in head:  # which has not been read
-            pass
-        yield from rest
-        yield from parts
-
-    return head, after()

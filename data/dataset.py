@@ -19,8 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from common.errors import UserError, check_range, installing, printable
-from data.corpus import Corpus, CorpusConfig, Document, sample_of, split_by_hash, text_of
+from data.corpus import Corpus, CorpusConfig, Document, Text, sample_of, text_of
 from data.files import find_files, is_local, local_path
+from data.split import split_documents
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # The readers of `datasets`, by the suffix of a file.
@@ -93,7 +94,8 @@ class Streamed(Corpus):
         config = self.config
         texts = islice(self._texts("split"), config.n_documents)
         if config.val_split is None:
-            yield from split_by_hash((iter([text]) for text in texts), config.val_fraction)
+            sized = (Text(len(text.encode()), iter([text])) for text in texts)
+            yield from split_documents(sized, config.val_fraction)
         else:
             yield from (Document("train", [text]) for text in texts)
             yield from (Document("val", [text]) for text in self._texts("val_split"))

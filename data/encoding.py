@@ -1,6 +1,7 @@
 """The tokens of a corpus on disk, in a folder that is written whole or not at all.
 
-    meta.json     the type of the tokens, and the bytes of text in each split
+    meta.json     the type of the tokens, the bytes of text, and of how many documents only the end
+                  is for validation
     train.bin     tokens of the training documents, one after the other
     train.idx     the place in it of each one's first token, as int64
     val.bin       the same of the validation documents
@@ -76,8 +77,14 @@ def read_tokens(folder: Path, tokenizer: Tokenizer) -> Dataset | None:
     report = None
     if metadata["has_documents"]:
         counts = [(folder / f"{split}.idx").stat().st_size // 8 for split in SPLITS]
-        documents = f"{pluralize(sum(counts), 'document')}, {decimal(metadata['bytes'])} of text"
-        report = f"{documents}; {pluralize(counts[1], 'document')} for validation"
+        n_ends = metadata["ends"]
+        whole, n_documents = counts[1] - n_ends, sum(counts) - n_ends
+        parts = [pluralize(whole, "document")] if whole or not n_ends else []
+        parts += [f"the {'end' if n_ends == 1 else 'ends'} of {n_ends:,}"] if n_ends else []
+        report = (
+            f"{pluralize(n_documents, 'document')}, {decimal(metadata['bytes'])} of text; "
+            f"{' and '.join(parts)} for validation"
+        )
     return Dataset(tokenizer, train, val, bits, sha256, report)
 
 
@@ -93,12 +100,13 @@ def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
     with publish(folder) as temporary:
-        n_bytes = _write_splits(corpus, encode, temporary, dtype)
+        n_bytes, n_ends = _write_splits(corpus, encode, temporary, dtype)
         bits = corpus.document_bits()
         np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
         metadata = {
             "dtype": dtype,
             "bytes": n_bytes,
+            "ends": n_ends,
             "has_documents": corpus.adds_eos,
             "has_bits": bits is not None,
         }
@@ -108,21 +116,29 @@ def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
 
 def _write_splits(
     corpus: Corpus, encode: Callable[[list[_Piece]], list[_Tokens]], folder: Path, dtype: str
-) -> int:
-    """Encode in threads, and write in order; returns the number of bytes of text."""
-    n_bytes = 0
+) -> tuple[int, int]:
+    """Encode in threads, and write in order; returns the number of bytes of text, and of documents
+    whose end alone is for validation."""
+    n_bytes = n_ends = 0
+
+    def documents() -> Iterator[Document]:
+        nonlocal n_ends
+        for document in corpus.documents():
+            n_ends += document.is_end
+            yield document
+
     with (
         ThreadPoolExecutor(THREADS) as pool,
         show_encoding(corpus.n_bytes) as advance,
         closing(_Writer(folder, "train", dtype)) as train,
         closing(_Writer(folder, "val", dtype)) as val,
     ):
-        for pieces in prefetch(pool, encode, _pieces(corpus.documents())):
+        for pieces in prefetch(pool, encode, _pieces(documents())):
             for piece in pieces:
                 (val if piece.split == "val" else train).write(piece)
                 n_bytes += piece.n_bytes
                 advance(piece.n_bytes, len(piece.ends))
-    return n_bytes
+    return n_bytes, n_ends
 
 
 def separator(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:

@@ -14,7 +14,7 @@ from common.errors import UserError, check_folder, check_range
 from data.cache import publish
 from data.corpus import CorpusConfig
 from data.files import local_path
-from data.text import Text, check_file
+from data.text import Texts, check_file
 
 _TIMEOUT = 30  # seconds without a byte
 
@@ -41,7 +41,7 @@ class ShakespeareConfig(CorpusConfig):
         return replace(self, url=None)
 
 
-def open_shakespeare(config: ShakespeareConfig) -> Text:
+def open_shakespeare(config: ShakespeareConfig) -> Texts:
     """The corpus, downloaded first if there is neither a local path nor a cached file.
 
     Raises UserError, naming `data.path` or `data.url`, if the text cannot be read or differs.
@@ -53,7 +53,7 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
                 f"data.path: {config.path} is not tiny Shakespeare (its SHA-256 differs); "
                 f"to train on it use data=text data.path={config.path}"
             )
-        return Text(text, config.val_fraction)
+        return Texts([text], config.val_fraction)
     folder = Path(config.cache_dir).expanduser() / f"shakespeare-{config.sha256[:16]}"
     file = folder / "input.txt"
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != config.sha256:
@@ -65,7 +65,7 @@ def open_shakespeare(config: ShakespeareConfig) -> Text:
         play = _download(config.url, config.sha256)
         with publish(folder) as temporary:
             (temporary / file.name).write_bytes(play)
-    return Text(check_file(file), config.val_fraction)
+    return Texts([check_file(file)], config.val_fraction)
 
 
 def _download(url: str, sha256: str) -> bytes:

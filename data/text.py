@@ -1,13 +1,14 @@
 """Your own text: UTF-8 files, byte for byte.
 
-One file is one text, whose end is for validation. Several files, or the parts of files between
-separators, are documents, each in the split that its beginning decides.
+Each file is a document, or each part of it between separators. `data.split` chooses those for
+validation: of a single text, its end.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,18 +19,10 @@ from typing import BinaryIO, NamedTuple
 from rich.filesize import decimal
 
 from common.errors import UserError, check_range, pluralize, print, printable
-from data.corpus import (
-    SAMPLE,
-    Corpus,
-    CorpusConfig,
-    Document,
-    cut_at,
-    sample_of,
-    split_by_hash,
-    text_of,
-)
+from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.decoding import NotText, decoded
 from data.files import find_files, local_path, readable
+from data.split import split_documents
 
 ROWS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")  # text files of which each row is a document
 
@@ -80,10 +73,7 @@ def open_text(config: TextConfig) -> Corpus:
     notes = [skipped] if skipped else []
     if rows := sum(file.path.suffix.lower() in ROWS for file in files):
         notes.append(f"{pluralize(rows, 'file')} of rows as plain text (data=dataset divides them)")
-    if len(files) == 1 and config.separator is None:
-        corpus: Corpus = Text(files[0], config.val_fraction)
-    else:
-        corpus = Documents(config, files)
+    corpus = Texts(files, config.val_fraction, config.divider)
     if notes or corpus.adds_eos:
         reading = f"reading {pluralize(len(files), 'file')}, {decimal(corpus.n_bytes)}"
         corpus.description = "; ".join([reading, *notes])
@@ -156,63 +146,41 @@ def _check_files(paths: Iterable[Path]) -> tuple[list[TextFile], str]:
     return files, f"skipped {pluralize(len(others), 'file')} (not UTF-8 text, or empty): {names}"
 
 
-class Text(Corpus):
-    """One text, of which `val_fraction` of the bytes, at the end, are for validation."""
+class Texts(Corpus):
+    """Files, or the documents between separators in them. An end token separates several.
 
-    def __init__(self, file: TextFile, val_fraction: float) -> None:
-        self.file, self.n_bytes = file, file.size
-        self._cut = int(file.size * (1 - val_fraction))
+    Raises UserError while it is read, if a file was changed meanwhile.
+    """
 
-    def fingerprint(self) -> str:
-        return f"text:{self.file.sha256}:{self._cut}"
-
-    def documents(self) -> Iterator[Document]:
-        text = self.file.read()
-        train, val = cut_at(text, self._cut)
-        yield Document("train", train)
-        yield Document("val", val)
-        skip(text)
-
-
-class Documents(Corpus):
-    """The documents of some files. An end token separates them."""
-
-    adds_eos = True
-
-    def __init__(self, config: TextConfig, files: Sequence[TextFile]) -> None:
-        self.config, self.files = config, files
+    def __init__(
+        self, files: Sequence[TextFile], val_fraction: float, divider: str | None = None
+    ) -> None:
+        self.files, self.val_fraction, self.divider = files, val_fraction, divider
+        self.adds_eos = divider is not None or len(files) > 1
         self.n_bytes = sum(file.size for file in files)
 
     def fingerprint(self) -> str:
-        known = [self.config.divider, self.config.val_fraction]
-        known += [file.sha256 for file in self.files]
-        return f"documents:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
+        known = [self.divider, self.val_fraction, *(file.sha256 for file in self.files)]
+        return f"text:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
 
     def documents(self) -> Iterator[Document]:
-        return split_by_hash(self._texts(), self.config.val_fraction)
+        if self.divider is None:  # nothing is read before it is asked for
+            files = (Text(file.size, file.read()) for file in self.files)
+            return split_documents(files, self.val_fraction, ahead=math.inf)
+        return split_documents(self._parts(self.divider), self.val_fraction, self.n_bytes)
 
-    def _texts(self) -> Iterator[Iterator[str]]:
-        """Each document in parts, which are read before the next one."""
+    def _parts(self, divider: str) -> Iterator[Text]:
         for file in self.files:
-            text = file.read()
-            if self.config.divider is None:
-                yield text
-            else:
-                yield from (iter([part]) for part in divided(text, self.config.divider))
-            skip(text)
+            for part in divided(file.read(), divider):
+                yield Text(len(part.encode()), iter([part]))
 
     def training_text(self) -> Iterator[str]:
-        """An equal share of each file, from its beginning."""
-        for file in self.files:
-            texts = text_of(Documents(self.config, [file]), "train")
-            yield from sample_of(texts, SAMPLE // len(self.files))
-            skip(texts)
-
-
-def skip(text: Iterator[str]) -> None:
-    """Read a text to its end, where its checksum is compared."""
-    for _ in text:
-        pass
+        """The beginning of each part, if the text is long."""
+        share = min(SAMPLE / self.n_bytes, 1)
+        for text in text_of(self, "train"):
+            yield text[: round(share * len(text))]
+            if self.adds_eos or share < 1:
+                yield "\n"  # no word continues in the next document
 
 
 def divided(texts: Iterable[str], separator: str) -> Iterator[str]:

@@ -30,7 +30,7 @@ from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bp
 
 Say = Callable[[str], object]
 
-FORMAT = 4  # part of every key in the cache; increment it when the files change
+FORMAT = 5  # part of every key in the cache; increment it when the files change
 # Where a text can be taken up, best first: after a line, a sentence, any character.
 PLACES = (
     rb"[\r\n]+",
@@ -195,13 +195,22 @@ def start_ids(
 
 def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -> None:
     """Raise UserError if one of `splits` has less than a window and its targets."""
+    needed = context_length + 1
+    total = len(dataset.train) + len(dataset.val)
     for split in splits:
         count = len(getattr(dataset, split))
-        if count <= context_length:
-            problem = f"data: the {split} split has {pluralize(count, 'token')}"
-            if len(splits) == 1:  # to evaluate
-                raise UserError(f"{problem}, but needs {context_length + 1}; give more text")
-            raise UserError(
-                f"{problem}, but model.context_length={context_length} needs {context_length + 1}; "
-                "give more text, another data.val_fraction, or a smaller model.context_length"
-            )
+        if count >= needed:
+            continue
+        problem = f"data: the {split} split has {pluralize(count, 'token')}, but"
+        if len(splits) == 1:  # to evaluate
+            raise UserError(f"{problem} needs {needed}; give more text")
+        fraction = math.ceil(110 * needed / total) / 100 if total else 1  # a tenth more
+        if fraction <= 0.5:
+            fraction = fraction if split == "val" else 1 - fraction
+            remedy = f"set data.val_fraction to {fraction:.2f}, give more text"
+        else:
+            remedy = f"the whole text has {total:,}: give more text"
+        raise UserError(
+            f"{problem} model.context_length={context_length} needs {needed}; {remedy} or lower "
+            "model.context_length"
+        )

@@ -87,10 +87,10 @@ def test_the_fraction_of_documents(tmp_path: Path) -> None:
 
 
 def test_a_separator_divides_texts(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n\n\n\ntwo is longer\n\nthree\nlines\n\n")
+    (tmp_path / "a.txt").write_text("one\n\n\n\ntwo is longer\n\nthree\nlines\n\n" * 9)
     dataset = read(tmp_path / "a.txt", tmp_path / ".cache", separator=r"\n\n", val_fraction=0.5)
     found = documents(dataset, "train") + documents(dataset, "val")
-    assert sorted(found) == ["one", "three\nlines", "two is longer"]
+    assert sorted(found) == ["one"] * 9 + ["three\nlines"] * 9 + ["two is longer"] * 9
 
 
 @given(text=st.text("a|é", max_size=30), cuts=st.lists(st.integers(0, 30), max_size=12).map(sorted))
@@ -132,10 +132,20 @@ def test_files_that_are_not_utf8_to_their_end_are_skipped_and_named(tmp_path: Pa
     assert all(f"/{name}" in corpus.description for name in others)
 
 
-def test_documents_that_all_fall_into_one_split_are_refused(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "a", draw_texts(3))
-    with pytest.raises(UserError, match=r"^data: the val split has 0 tokens, .*data\.val_fraction"):
-        read(folder, tmp_path / ".cache", val_fraction=1e-9)
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"val_fraction": 1e-9}, r"set data\.val_fraction to 0\.03, give more text or lower"),
+        ({"val_fraction": 0.99}, r"set data\.val_fraction to 0\.97, give more text or lower"),
+        ({"separator": "."}, r"the whole text has 6: give more text or lower model\.context_"),
+    ],
+)
+def test_a_split_that_is_too_short_is_refused(
+    tmp_path: Path, settings: dict[str, object], remedy: str
+) -> None:
+    folder = write_files(tmp_path / "a", ["1.2.3."] if "separator" in settings else draw_texts(3))
+    with pytest.raises(UserError, match=rf"^data: the (val|train) split has \d+ tokens.*{remedy}"):
+        read(folder, tmp_path / ".cache", **settings)
     assert not (tmp_path / ".cache").exists()
 
 

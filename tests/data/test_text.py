@@ -14,16 +14,16 @@ from common.errors import UserError
 from configs.schema import preset
 from data.corpus import text_of
 from data.files import find_files
-from data.text import Text, TextConfig, open_text
+from data.text import TextConfig, Texts, open_text
 
 
 def text_config(path: Path | str | None, **settings: object) -> TextConfig:
     return preset("data", "text", path=path and str(path), **settings)
 
 
-def open_single(path: Path | str, **settings: object) -> Text:
+def open_single(path: Path | str, **settings: object) -> Texts:
     corpus = open_text(text_config(path, **settings))
-    assert isinstance(corpus, Text)
+    assert isinstance(corpus, Texts)
     return corpus
 
 
