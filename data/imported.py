@@ -42,15 +42,23 @@ def open_library(content: str) -> Any:
     return found
 
 
-def bytes_of_tokens(json: Mapping[str, Any]) -> Callable[[str], bytes]:
-    """The function that gives the bytes of a token in the vocabulary. Raises ValueError for a
-    decoder that is neither that of byte-level BPE nor that of SentencePiece."""
+def bytes_of_tokens(library: Any, json: Mapping[str, Any]) -> Callable[[str], bytes]:
+    """The function that gives the bytes to which the library decodes a token, by its name. Raises
+    ValueError for a decoder that is neither that of byte-level BPE nor that of SentencePiece."""
     kinds = {step["type"] for step in steps_of(json["decoder"], "decoders")}
+
+    def sentence_piece(name: str) -> bytes:
+        if "ByteFallback" in kinds and (found := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", name)):
+            return bytes.fromhex(found[1])
+        # Between others: a space at the start of a text would be dropped.
+        text: str = library.decoder.decode(["a", name, "a"])
+        return text[1:-1].encode()
+
     if json["model"]["type"] in ("BPE", "Unigram"):
         if kinds == {"ByteLevel"}:
             return _byte_level
         if kinds and kinds <= SENTENCE_PIECE:
-            return _sentence_piece
+            return sentence_piece
     raise ValueError(
         f"tokenizer.json: the decoder {', '.join(sorted(kinds)) or 'null'} is neither that of "
         "byte-level BPE nor that of SentencePiece; give another model"
@@ -79,11 +87,5 @@ def unspell(letters: str) -> bytes:
 def _byte_level(name: str) -> bytes:
     try:
         return unspell(name)
-    except ValueError:  # no text has such a token
+    except ValueError:  # as the library does
         return name.encode()
-
-
-def _sentence_piece(name: str) -> bytes:
-    if found := re.fullmatch(r"<0x([0-9A-F]{2})>", name):
-        return bytes.fromhex(found[1])
-    return name.replace("\u2581", " ").encode()

@@ -358,17 +358,22 @@ class ImportedTokenizer(Tokenizer):
     def __init__(self, content: str, merging: Merging = Merging(), **sizes: Any) -> None:  # noqa: B008
         self.library, self.merging, self._content = open_library(content), merging, content
         self.json: dict[str, Any] = json.loads(self.library.to_str())  # with all defaults
-        bytes_of = bytes_of_tokens(self.json)
-        # Merges also make an ordinary token that is marked as special, such as an empty line.
-        merges = self.json["model"].get("merges", ())
-        added = {entry["content"]: entry for entry in self.json["added_tokens"]}
-        for left, right in merges:
-            if added.get(left + right, {}).get("special"):
-                del added[left + right]
-        special = {name: entry["id"] for name, entry in added.items() if entry["special"]}
-        self.in_text = {name: entry["id"] for name, entry in added.items() if not entry["special"]}
+        bytes_of = bytes_of_tokens(self.library, self.json)
+        model = self.json["model"]
+        unknown = {model.get("unk_token"), model.get("unk_id")}
+        special, self.in_text = dict[str, int](), dict[str, int]()
+        for entry in self.json["added_tokens"]:
+            name, token = entry["content"], entry["id"]
+            if not entry["special"]:
+                self.in_text[name] = token
+            # Some are also ordinary tokens, which the model itself makes of a text.
+            elif not unknown.isdisjoint((name, token)) or token not in self._encode(
+                bytes_of(name).decode(errors="replace")
+            ):
+                special[name] = token
+        # A name in the vocabulary is not always the one that is decoded: it can be normalized.
         tokens = {
-            token: name.encode() if name in added else bytes_of(name)
+            token: bytes_of(self.library.id_to_token(token))
             for name, token in self.library.get_vocab().items()
             if name not in special
         }
@@ -379,11 +384,6 @@ class ImportedTokenizer(Tokenizer):
         """False if it is not known to be so."""
         is_known = self.merging.pattern is not None
         return is_known and all(re.fullmatch(r"\s+|\S+", name) for name in self.in_text)
-
-    def encode_document(self, text: str) -> list[int]:
-        """The tokens of a text that begins a document, after those that stand there in training."""
-        start, is_added = self.beginning()
-        return [*(start if is_added or not text else ()), *self.encode(text)]
 
     def with_eos(self) -> Tokenizer:
         return self

@@ -85,19 +85,58 @@ def test_a_special_token_is_text_and_a_lone_surrogate_is_replaced() -> None:
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
 
 
-def test_tokens_of_sentencepiece_are_the_bytes_of_their_text() -> None:
+@pytest.mark.parametrize(
+    "added", [[], ["\u2581" * 2, "\u2581" * 4, "<tool>", "\u2581end"]], ids=str
+)
+def test_tokens_of_sentencepiece_are_the_bytes_of_their_text(added: list[str]) -> None:
+    """Also those that are added, such as Gemma's runs of spaces."""
     fast = sentence_piece()
+    if added:
+        fast.normalizer = normalizers.Replace(" ", "\u2581")
+        fast.decoder = decoders.Sequence(
+            [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
+        fast.add_tokens([AddedToken(each, normalized=each == added[0]) for each in added])
     fast.encode_special_tokens = True
     tokenizer = made(fast)
-    for text in ["a hen had a hat", *STRINGS]:
+    first = "" if added else " "  # one space begins a text
+    for text in ["a hen had a hat", "def f():\n    a  b   <tool> end", *STRINGS]:
         ids = tokenizer.encode(text)
         assert ids == fast.encode(text, add_special_tokens=False).ids
-        assert tokenizer.decode(ids) == " " + text  # one space begins a text
-        assert tokenizer.decode(ids)[1:] == fast.decode(ids, skip_special_tokens=False)
+        assert tokenizer.decode(ids) == first + text
+        assert tokenizer.token_bytes[ids].sum() == len((first + text).encode())
+        assert tokenizer.decode(ids) == first + fast.decode(ids, skip_special_tokens=False)
     stream = StreamDecoder(tokenizer)
-    assert "".join(map(stream.feed, tokenizer.encode("中😀"))) == " 中😀"
+    assert "".join(map(stream.feed, tokenizer.encode("中😀"))) == first + "中😀"
     with pytest.raises(ValueError, match="not byte-level BPE"):
         tokenizer.byte_pairs()
+
+
+def test_every_token_has_the_bytes_to_which_the_library_decodes_it() -> None:
+    """Whatever its name: the alphabet of byte-level BPE in an added one, another space, bytes
+    without a fallback, and a special one that the model makes of a text."""
+    levels = train(bytes_alone(True))
+    levels.add_tokens([AddedToken(each, normalized=False) for each in ("\u0120a", "caf é", "中")])
+    pieced = sentence_piece()  # whose normalizer changes the added name, too
+    pieced.add_tokens([AddedToken("\u2581" * 2, normalized=True)])
+    pieces = [("<unk>", 0.0), ("<s>", 0.0), ("_", -3.0), ("_a", -2.0), ("a", -4.0), ("__", -2.5)]
+    unigram = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=0))
+    unigram.normalizer = normalizers.Replace(" ", "_")
+    unigram.decoder = decoders.Sequence([decoders.Replace("_", " "), decoders.Fuse()])
+    unigram.add_special_tokens(["<unk>", "<s>"])
+    unigram.add_tokens(
+        [AddedToken("___", normalized=False), AddedToken("<0x41>", normalized=False)]
+    )
+    texts = {levels: "x\u0120a caf é中", pieced: "a    b", unigram: "a  a <s>a   a<0x41>"}
+    for fast, text in texts.items():
+        tokenizer, letter = made(fast), fast.token_to_id("a")
+        for name, token in fast.get_vocab().items():
+            if name not in tokenizer.special_tokens:
+                ids = [letter, token, letter]
+                assert tokenizer.decode(ids) == fast.decode(ids, skip_special_tokens=False), name
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids).strip() == fast.decode(ids, skip_special_tokens=False)
+    assert tokenizer.decode(ids) == text and list(tokenizer.special_tokens) == ["<unk>"]
 
 
 @pytest.mark.parametrize("fast", [train(bytes_alone(True)), sentence_piece()], ids=["bytes", "sp"])
