@@ -4,11 +4,16 @@ Projector."""
 
 from __future__ import annotations
 
+import re
 import textwrap
+import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100  # characters of a line of text
 MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long for more
+EVENTS = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.")
 
 # TensorBoard draws one chart per tag, sorted by name, and opens the first groups of its first page:
 # all others are named so that they come after that of the loss. Its Custom Scalars tab combines the
@@ -120,7 +126,11 @@ def eval_scalars(measured: Measured, trainer: Trainer, metrics: EvalMetrics) -> 
 
 def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
     """A writer of TensorBoard events to a new file in `folder`, which hides what the files before
-    have from `purge_step` on. Raises UserError for a folder that TensorBoard cannot write to."""
+    have from `purge_step` on. Raises UserError for a folder that TensorBoard cannot write to.
+
+    TensorBoard reads the files in the order of their names, and names each after the time, which
+    can be that of an earlier one, or go back. Here, the number in a name exceeds all before it.
+    """
     try:
         str(folder).encode()
     except UnicodeEncodeError:
@@ -128,8 +138,16 @@ def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
             f"{folder}: TensorBoard needs a folder whose name is UTF-8; rename it, or use a locale "
             "such as LC_ALL=C.UTF-8"
         ) from None
-    with naming(folder):
-        return SummaryWriter(str(folder), purge_step=purge_step)
+    numbers = (EVENTS.match(file.name) for file in folder.glob("*"))
+    number = max([time.time(), *(int(found[1]) + 1 for found in numbers if found)])
+    # The name takes the first time that the writer asks for, and no other way gives it a name.
+    times = chain([number], iter(time.time, None))
+    event_file_writer.time = SimpleNamespace(time=times.__next__)
+    try:
+        with naming(folder):
+            return SummaryWriter(str(folder), purge_step=purge_step)
+    finally:
+        event_file_writer.time = time
 
 
 def projector_labels(tokens: Sequence[bytes]) -> list[str]:

@@ -16,7 +16,8 @@ from tensorboard_attention.limits import MAX_FOLDERS
 
 
 def find_runs(roots: Mapping[str, str]) -> tuple[dict[str, list[Path]], list[str]]:
-    """The event files of each run, oldest file first, and notes on what was not searched.
+    """The event files of each run in the order of their names, in which TensorBoard reads them, and
+    notes on what was not searched.
 
     roots: the folders to search, by the names of their runs ("." for none).
     """
@@ -50,7 +51,6 @@ def find_runs(roots: Mapping[str, str]) -> tuple[dict[str, list[Path]], list[str
             # Path.is_symlink raises where it may not look.
             links = [path for path in paths if os.path.islink(path)]  # noqa: PTH114
             starts += ((_name(start, root, path), path) for path in links)
-            # Their names start with their time.
             events = [Path(folder, name) for name in sorted(files) if "tfevents" in name]
             if events:
                 n_files += len(events)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:  # what opens a run does not load the callbacks
     from training.callback import Summary
 
 RUNS, LATEST = Path("runs"), "latest"
-CLOCKS = 24 * 3600  # seconds by which the clocks of two machines may differ
+MAX_STARTED = 1e12  # a larger number is no time, and comes with a run of somebody else
 PATTERNS = ("[!.]*/config.yaml", "[!.]*/[!.]*/config.yaml")  # of runs, and of those of sweeps
 
 
@@ -95,13 +95,14 @@ class Run:
 
         Raises UserError if another process has just created a run there, or if the disk refuses.
         """
-        started = {"started": time.time(), "tokens_sha256": tokens_sha256}
         texts = {f".hydra/{name}": text for name, text in hydra.items()}
-        texts |= {"data.json": json.dumps(started) + "\n", "config.yaml": settings}
+        texts |= {"config.yaml": settings}
         if code is not None:
             texts["code.json"] = code
         for target in _new_folders() if path is None else [Path(path)]:
             try:
+                started = {"started": _now(target), "tokens_sha256": tokens_sha256}
+                texts["data.json"] = json.dumps(started) + "\n"
                 # Through a link of the user's to an empty folder.
                 with replace_folder(real_path(target), is_new=True) as folder:
                     (folder / ".hydra").mkdir()
@@ -153,11 +154,11 @@ class Run:
 
     @property
     def started(self) -> float:
-        """When the run was created, in seconds since 1970; 0 for one that was converted, or that
-        says that it is from the future."""
+        """When the run was created, in seconds since 1970, or more: a larger number than those of
+        the runs beside it that were created before. 0 for one that was converted."""
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
             started = float(read_json(self.data_file)["started"])
-            return started if started < time.time() + CLOCKS else 0.0
+            return started if 0 <= started <= MAX_STARTED else 0.0
         return 0.0
 
     @property
@@ -292,8 +293,7 @@ def find_run(path: str | Path, evaluated: bool = True) -> Path:
     path = Path(path)
     if not is_latest(path):
         return path
-    folder = RUNS if path == Path(LATEST) else path.parent
-    runs = [Run(file.parent) for pattern in PATTERNS for file in folder.glob(pattern)]
+    runs = _runs_in(RUNS if path == Path(LATEST) else path.parent)
     if not runs:
         return path
     runs.sort(key=lambda run: (run.started, run.path))
@@ -305,6 +305,18 @@ def find_run(path: str | Path, evaluated: bool = True) -> Path:
         lacks = "has not been evaluated yet" if newest.checkpoints else "has no checkpoint yet"
         print(f"note: {newest.path} {lacks}; using {latest.path}", file=sys.stderr)
     return latest.path
+
+
+def _runs_in(folder: Path) -> list[Run]:
+    """The runs among which `latest` is found."""
+    return [Run(file.parent) for pattern in PATTERNS for file in folder.glob(pattern)]
+
+
+def _now(target: Path) -> float:
+    """The time at which a run is created at `target`; later than those of all runs beside it, also
+    where the clock has gone back."""
+    folders = [folder for folder in target.absolute().parents[:2] if folder.name == RUNS.name]
+    return max([time.time(), *(run.started + 1 for each in folders for run in _runs_in(each))])
 
 
 def check_new(path: str | None) -> None:

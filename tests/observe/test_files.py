@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
 
@@ -49,17 +51,20 @@ def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in file.path.read_text().splitlines()] == [10, 20, 30]
 
 
-def test_of_steps_that_a_resume_repeats_the_later_ones_count(tmp_path: Path) -> None:
-    """In TensorBoard and in the Attention tab."""
-    maps = [np.eye(2)[None, None]]
-    for first, steps in ((0, (10, 20, 30)), (20, (30, 40)), (40, (50,))):
-        writer = open_events(tmp_path / "new", purge_step=first + 1 if first else 0)
+@pytest.mark.parametrize("seconds", [0, 1, -1, -120, -1e8, -1e10, 1e8])
+def test_of_steps_that_a_resume_repeats_the_later_ones_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """In TensorBoard and in the Attention tab, however far the clock goes between sessions."""
+    maps, clock = [np.eye(2)[None, None]], iter(range(10**9))
+    for session, (first, steps) in enumerate(((0, (10, 20, 30)), (20, (30, 40)), (40, (50,)))):
+        now = max(1.7e9 + session * seconds, 0)
+        monkeypatch.setattr(time, "time", lambda now=now: now + next(clock) / 1e6)
+        writer = open_events(tmp_path, purge_step=first + 1 if first else 0)
         for step in steps:
             writer.add_scalar("loss", first + step, step)
             add_attention(writer, "probe", maps, ["a", "b"], step)
         writer.close()
-        (file,) = (tmp_path / "new").iterdir()  # in processes of their own, names are in order
-        file.rename(tmp_path / f"events.out.tfevents.{first}")
     events = EventAccumulator(str(tmp_path)).Reload()
     values = {event.step: event.value for event in events.Scalars("loss")}
     assert values == {10: 10, 20: 20, 30: 50, 40: 60, 50: 90}

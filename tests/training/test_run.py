@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,9 @@ def test_latest_is_the_run_that_was_started_last(
 ) -> None:
     with pytest.raises(UserError, match=r"^run: latest is not a run"):
         Run.open("latest", "run")
-    for name in ("first", "sweep/0", "elsewhere", "last"):
+    names = ("first", "sweep/0", "elsewhere", "back", "sweep/1", "far/back", "last")
+    for clock, name in zip((9e8, 1e9, 2e9, 1e9 - 120, 1e9 - 120, 0, 9e8), names, strict=True):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
         create(name if name == "elsewhere" else f"runs/{name}")
         os.utime(here / "runs/first/config.yaml")  # as by a copy
         newest = "sweep/0" if name == "elsewhere" else name
