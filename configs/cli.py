@@ -32,6 +32,7 @@ from yaml import MarkedYAMLError
 
 from common.errors import UserError, print, printable, refusal
 from common.settings import Values, all_settings, first_line, literal, no_such_setting
+from common.signals import FirstSignal
 from common.startup import GC_THRESHOLD
 
 # How long other ranks wait for the first one of their node to report a mistake.
@@ -110,9 +111,11 @@ def choices(group: str) -> str:
 
 def interrupt_on_signals() -> None:
     """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that a launcher ends its workers, too."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+
+    def interrupt(_number: int) -> NoReturn:
+        raise KeyboardInterrupt
+
+    FirstSignal((signal.SIGINT, signal.SIGTERM), interrupt)
 
 
 def accept_any_help() -> None:

@@ -11,22 +11,25 @@ from types import FrameType
 from typing import NoReturn
 
 from common.errors import as_argument, print
+from common.signals import FirstSignal
 from training.callback import Callback
 from training.trainer import Trainer
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # Windows lacks two
-SAVE = getattr(signal, "SIGUSR1", None)
+STOP = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last
+SAVE = getattr(signal, "SIGUSR1", None)  # and this
 
 
 class StopOnSignal(Callback):
-    """Stops all ranks after the step in which a signal arrives on any. The second one has its
-    default action. Signals that are ignored stay so, such as SIGHUP under `nohup`."""
+    """Stops all ranks after the step in which a signal arrives on any. A second one, a second later
+    or more, has its default action, but not with torchrun, which repeats the terminal's Ctrl-C."""
 
     def on_start(self, trainer: Trainer) -> None:
         self._stop = self._save = 0
-        numbers = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-        handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._receive) for number in handled}
+        stop = [getattr(signal, name) for name in STOP if hasattr(signal, name)]
+        self._first = FirstSignal(stop, self._request_stop, once="LOCAL_RANK" in os.environ)
+        self._before = signal.getsignal(SAVE) if SAVE else signal.SIG_IGN
+        if SAVE and self._before != signal.SIG_IGN:
+            signal.signal(SAVE, self._request_save)
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.stop_signal, save = trainer.ranks.max([self._stop, self._save])
@@ -37,18 +40,15 @@ class StopOnSignal(Callback):
         self.on_step(trainer)
 
     def on_end(self, trainer: Trainer) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._first.restore()
+        if SAVE:
+            signal.signal(SAVE, self._before)
 
-    def _receive(self, number: int, _frame: FrameType | None) -> None:
-        if number == SAVE:
-            self._save = 1
-            return
-        self._stop = self._stop or number
-        if "LOCAL_RANK" not in os.environ:  # torchrun repeats the terminal's Ctrl-C
-            for signum, handler in self._before.items():
-                if signum != SAVE:
-                    signal.signal(signum, handler)
+    def _request_stop(self, number: int) -> None:
+        self._stop = number
+
+    def _request_save(self, _number: int, _frame: FrameType | None) -> None:
+        self._save = 1
 
 
 def exit_stopped(trainer: Trainer, run: Path) -> NoReturn:

@@ -497,36 +497,45 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
 
 
 class Sends(Callback):
-    """Sends a signal to its own process, in a step or in its evaluation."""
+    """Sends signals to its own process, at once, in a step or in its evaluation."""
 
-    def __init__(self, number: int, step: int, in_evaluation: bool = False) -> None:
-        self.number, self.step, self.in_evaluation = number, step, in_evaluation
+    def __init__(self, step: int, *numbers: int, in_evaluation: bool = False) -> None:
+        self.step, self.numbers, self.in_evaluation = step, numbers, in_evaluation
 
     def on_gradients(self, trainer: Trainer) -> None:
         if trainer.state.step == self.step and not self.in_evaluation:
-            os.kill(os.getpid(), self.number)
+            self.send()
 
     def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
         if trainer.state.step == self.step and self.in_evaluation and done == 1:
-            os.kill(os.getpid(), self.number)
+            self.send()
+
+    def send(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers)
+        for number in self.numbers:
+            os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.numbers)
 
 
 @pytest.mark.parametrize(
-    ("name", "in_evaluation"), [("SIGINT", False), ("SIGTERM", True), ("SIGHUP", False)]
+    ("names", "in_evaluation"),
+    [("INT", False), ("TERM", True), ("HUP INT", False), ("INT TERM", True), ("HUP TERM", False)],
 )
 def test_a_signal_stops_a_run_that_then_goes_on(
-    tmp_path: Path, name: str, in_evaluation: bool
+    tmp_path: Path, names: str, in_evaluation: bool
 ) -> None:
-    """After the step, with a checkpoint, and without the evaluation that was not complete."""
-    number = getattr(signal, name)
+    """After the step, with a checkpoint, and without the evaluation that was not complete. Two at
+    once are as one."""
+    numbers = [getattr(signal, f"SIG{name}") for name in names.split()]
     before = signal.default_int_handler  # the tests may have been started to ignore the signal
-    signal.signal(number, before)
+    for number in numbers:
+        signal.signal(number, before)
     straight, whole = trainer(tmp_path / "straight", dropout=0.2)
     straight.fit()
-    sender = Sends(number, 4, in_evaluation)
+    sender = Sends(4, *numbers, in_evaluation=in_evaluation)
     first, diary = trainer(tmp_path / "cut", dropout=0.2, observers=[sender])
-    assert first.fit() is None and first.stop_signal == number
-    assert signal.getsignal(number) == before
+    assert first.fit() is None and first.stop_signal == numbers[0]
+    assert all(signal.getsignal(number) == before for number in numbers)
     assert diary.events[-1] == ("end", 4) and diary.summary is None and list(diary.evals) == [2]
     assert len([each for each in diary.batches if each[0] == 4]) == 2 * in_evaluation
     assert load_state(last_checkpoint(tmp_path / "cut")).step == 4
@@ -541,7 +550,7 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
     """As under `nohup`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        made, _ = trainer(tmp_path, observers=[Sends(signal.SIGHUP, 2)])
+        made, _ = trainer(tmp_path, observers=[Sends(2, signal.SIGHUP)])
         fit(made)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -549,7 +558,7 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
 
 def test_a_signal_to_save_writes_a_checkpoint_after_the_step(tmp_path: Path) -> None:
     config = replace(CONFIG, eval_every=0, checkpoint_every=0)
-    made, diary = trainer(tmp_path, config, observers=[Sends(signal.SIGUSR1, 2)])
+    made, diary = trainer(tmp_path, config, observers=[Sends(2, signal.SIGUSR1)])
     fit(made)
     assert [step for name, step in diary.events if name == "checkpoint"] == [2, 6]
 
