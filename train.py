@@ -88,36 +88,38 @@ def train(settings: Settings) -> float | None:
             load_optimizer(optimizer, start.weights)
         run = start_run(settings, dataset, start, ranks)
         splits = training_data(dataset, config)
-        batches, state, seed = splits.batches, start.state, config.seed
+        state = start.state
         context = run_context(config, run, model, corpus, dataset, state)
         is_finetuned = config.init_from is not None
-        # The order matters: the guard counts the skipped steps before others read the state,
-        # and a step is saved before it is evaluated.
-        callbacks = [
-            StopOnSignal(),
-            NonFiniteGuard(),
-            Metrics(splits.token_bytes),
-            *(build_observers(config.observe, context) if ranks.is_main else []),
-            Checkpointing(run.checkpoints, is_finetuned, run.check_in_place),
-            Evaluation(
-                splits.validation, splits.final_validation, splits.token_bytes, is_finetuned
-            ),
-        ]
-        trainer = Trainer(
-            config.trainer,
-            ranks.wrap(model),
-            optimizer,
-            batches,
-            state,
-            seed,
-            ranks,
-            callbacks,
-            precision=precision,
-        )
         with run.in_place():
+            # The order matters: the guard counts the skipped steps before others read the state,
+            # and a step is saved before it is evaluated.
+            callbacks = [
+                StopOnSignal(),
+                NonFiniteGuard(),
+                Metrics(splits.token_bytes),
+                *(build_observers(config.observe, context) if ranks.is_main else []),
+                Checkpointing(run.checkpoints, is_finetuned),
+                Evaluation(
+                    splits.validation, splits.final_validation, splits.token_bytes, is_finetuned
+                ),
+            ]
+            trainer = Trainer(
+                config.trainer,
+                ranks.wrap(model),
+                optimizer,
+                splits.batches,
+                state,
+                config.seed,
+                ranks,
+                callbacks,
+                precision=precision,
+                check=run.check_in_place,
+            )
             summary = trainer.fit()
             if summary and ranks.is_main:
                 run.write_summary(summary)
+                trainer.call("on_result")
     if summary is None:
         exit_stopped(trainer, run.path)
     return summary.val_bpb

@@ -118,6 +118,7 @@ def start_run(settings: Settings, dataset: Dataset, start: Start, ranks: Ranks) 
     cannot be created, or if the text of the other has changed."""
     run = settings.resumed
     if run:
+        run.check_in_place()
         run.check_tokens(dataset.sha256, "resume")
     else:
         run = _create(settings, dataset, ranks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common.errors import check_range
 from observe.context import RunContext
@@ -34,11 +34,18 @@ class Profile(Callback):
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports its stages on standard error
         from torch.profiler import profile, schedule, tensorboard_trace_handler
 
+        folder = context.folder / "profile"
+        write = tensorboard_trace_handler(str(folder))
+
+        def write_in_place(profiler: Any) -> None:
+            folder.mkdir(exist_ok=True)  # not with the folder of the run, as `write` would
+            write(profiler)
+
         # The profiler's own first step is slower, and not recorded.
         skipped = config.skip_first - 1
         self.profiler = profile(
             schedule=schedule(skip_first=skipped, wait=0, warmup=1, active=config.steps, repeat=1),
-            on_trace_ready=tensorboard_trace_handler(str(context.folder / "profile")),
+            on_trace_ready=write_in_place,
         )
 
     def on_start(self, trainer: Trainer) -> None:

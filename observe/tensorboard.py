@@ -18,7 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from common.errors import UserError, visible
-from common.files import fsync, naming
+from common.files import fsync, naming, remove
 from observe.context import RunContext
 from observe.figures import token_label
 from observe.hparams import hyperparameters, result
@@ -99,6 +99,11 @@ class TensorBoard(Callback):
         labels = projector_labels([decode([token]) for token in range(len(points))])
         # Rounded, since they are written as text.
         points = points.double().round(decimals=5)
+        # The writer would also create the folder of a run that is gone, and print a warning about
+        # what an earlier session left.
+        folder = self.context.folder / f"{step:05d}"
+        remove(folder)
+        folder.mkdir()
         self.writer.add_embedding(points, labels, global_step=step, tag="token_embedding")
 
     def _add(self, scalars: dict[str, float], step: int) -> None:

@@ -123,14 +123,15 @@ class Terminal(Callback):
         )
 
     def on_end(self, trainer: Trainer) -> None:
-        step, summary = trainer.state.step, trainer.summary
-        self.bar.update(self.task, completed=step)
+        self.bar.update(self.task, completed=trainer.state.step)
         if self.live or not self.context.is_in_sweep:
             self.bar.stop()  # also ends the line if there is no bar
         if self.live:
             self.console.print()
-        if summary is None:
-            return
+
+    def on_result(self, trainer: Trainer) -> None:
+        step, summary = trainer.state.step, trainer.summary
+        assert summary
         result = against_floor(summary.val_bpb, summary.floor_bpb)
         if summary.floor_bpb is None:
             result += f" (gzip -9 of the text: {gzip_bpb(self.context.dataset):.2f})"

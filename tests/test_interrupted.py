@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,19 +18,23 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import train
 from tests.conftest import (
     ROOT,
     TINY,
     TINY_MODEL,
     begin,
     command,
+    files,
     finish,
     heed_signals,
     last_checkpoint,
     metrics,
     succeed,
 )
+from training.callback import Callback
 from training.checkpoint import Checkpoints
+from training.trainer import Trainer
 
 STEPS = 150
 LONG = (
@@ -217,6 +222,53 @@ def test_a_run_that_is_moved_while_it_is_trained_ends_in_one_line(tmp_path: Path
     assert not (tmp_path / "run").exists()
     more = f"trainer.max_steps={last_step(tmp_path / 'elsewhere') + 1}"
     succeed("train", "resume=elsewhere", more, cwd=tmp_path)
+
+
+class Moves(Callback):
+    """Moves a run at one event of its start or end; with `copies`, a copy takes its place."""
+
+    def __init__(self, event: str, copies: bool) -> None:
+        self.copies = copies
+        setattr(self, event, self.move)
+
+    def move(self, trainer: Trainer, *_: object) -> None:
+        if not Path("elsewhere").exists() and trainer.state.step in (0, 6):
+            Path("run").rename("elsewhere")
+            if self.copies:
+                shutil.copytree("elsewhere", "run")
+            self.left = files(Path("run"))
+
+
+LATER = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("event", "copies"),
+    [
+        ("on_start", True),
+        pytest.param("on_step", False, marks=LATER),
+        pytest.param("on_metrics", True, marks=LATER),
+        ("on_eval_batch", False),
+        pytest.param("on_eval", True, marks=LATER),
+        pytest.param("on_checkpoint", True, marks=LATER),
+        ("on_finish", False),
+        ("on_finish", True),
+        ("on_end", False),
+        pytest.param("on_end", True, marks=LATER),
+        pytest.param("on_result", False, marks=LATER),
+    ],
+)
+def test_nothing_is_written_or_said_where_a_run_was(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str, copies: bool
+) -> None:
+    mover, build = Moves(event, copies), train.build_observers
+    monkeypatch.setattr(train, "build_observers", lambda *parts: [mover, *build(*parts)])
+    done = command("train", *TINY, "run_dir=run", f"cache_dir={tiny / '.cache'}", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: run: the run, or its lock file, was deleted, moved or")
+    assert "python " not in done.stdout
+    assert files(tmp_path / "run") == mover.left and (tmp_path / "run").exists() == copies
+    assert {path.name for path in tmp_path.iterdir()} <= {"run", "elsewhere"}
 
 
 def handles_signals(process: subprocess.Popen[str]) -> bool:

@@ -99,4 +99,8 @@ class Callback:
         """All steps are complete, also where a resumed run had none left."""
 
     def on_end(self, trainer: Any) -> None:
-        """The loop ended; `trainer.summary` is None if the run is not finished."""
+        """The loop ended; `trainer.summary` is None if the run is not finished, or if something
+        failed: what is held is then only let go."""
+
+    def on_result(self, trainer: Any) -> None:
+        """The run is finished, and everything is written, also its result."""

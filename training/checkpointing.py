@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from training.callback import Callback, EvalMetrics
 from training.checkpoint import Checkpoints, TensorFiles
@@ -21,16 +20,10 @@ class Checkpointing(Callback):
 
     at_start: also before the first step: a finetuned run saves the weights of another one, which
         may be deleted or trained on.
-    check: called before each write; raises UserError if the run is no longer in its place.
     """
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        at_start: bool = False,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.checkpoints, self.at_start, self.check = checkpoints, at_start, check
+    def __init__(self, checkpoints: Checkpoints, at_start: bool = False) -> None:
+        self.checkpoints, self.at_start = checkpoints, at_start
 
     def on_start(self, trainer: Trainer) -> None:
         self.saved_step = trainer.state.step
@@ -52,8 +45,8 @@ class Checkpointing(Callback):
         if self.saved_step != state.step and state.best_step == state.step:
             self._save(trainer)
         elif self.saved_step == state.step and trainer.ranks.is_main:
-            self.check()
-            if not self.checkpoints.add_evaluation(state, *_kept(trainer)):
+            is_added = self.checkpoints.add_evaluation(state, *_kept(trainer))
+            if not is_added:
                 self._save(trainer)
 
     def on_stop(self, trainer: Trainer) -> None:
@@ -70,7 +63,6 @@ class Checkpointing(Callback):
                 MODEL: dict(trainer.model.named_parameters()),
                 OPTIMIZER: trainer.optimizer.state_tensors(),
             }
-            self.check()
             path = self.checkpoints.save(tensors, trainer.state, *_kept(trainer))
             trainer.call("on_checkpoint", path)
 

@@ -74,7 +74,8 @@ class Run:
         self.code_file = path / "code.json"
         self.tokenizer_folder = path / "tokenizer"
         self.checkpoints = Checkpoints(path / "checkpoints")
-        self._lock = filelock.FileLock(path / "lock")
+        self.lock_file = path / "lock"
+        self._lock = filelock.FileLock(self.lock_file)
         self._held: os.stat_result | None = None
 
     @classmethod
@@ -187,7 +188,7 @@ class Run:
             raise UserError(
                 f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
-        self._held = (self.path / "lock").stat()
+        self._held = self.lock_file.stat()
 
     def check_in_place(self) -> None:
         """Raise UserError if the lock file at its path is not the one that this process holds: the
@@ -195,7 +196,7 @@ class Run:
         if self._held is None:
             return
         try:
-            is_in_place = os.path.samestat(self._held, (self.path / "lock").stat())
+            is_in_place = os.path.samestat(self._held, self.lock_file.stat())
         except OSError:
             is_in_place = False
         if not is_in_place:
@@ -206,8 +207,9 @@ class Run:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """If the disk refuses something in the block since the run is no longer in its place, raise
-        what `check_in_place` does. An OSError that names no file names the run."""
+        """`check_in_place` before the block, and where the disk refuses something in it. An OSError
+        that names no file names the run."""
+        self.check_in_place()
         try:
             with naming(self.path):
                 yield

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import torch
@@ -51,6 +52,8 @@ class Trainer:
 
     parallel: as `Ranks.wrap` returns it. With several ranks every rank has a trainer.
     seed: that of dropout.
+    check: is called before each event of each callback, and raises if nothing may be written any
+        more, such as into the folder of a run that was moved.
     loss: the objective: a sum over the scored targets of a part of the batch. The trainer
         divides it by their number in the whole batch, so that neither `grad_accumulation` nor the
         number of ranks changes the result. With `config.compile`, it is compiled.
@@ -75,10 +78,11 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         loss: Loss = next_token_loss,
         precision: Precision | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.config, self.optimizer, self.batches = config, optimizer, batches
         self.state, self.seed, self.ranks = state, seed, ranks or Ranks()
-        self.callbacks, self.parallel = list(callbacks), parallel
+        self.callbacks, self.parallel, self.check = list(callbacks), parallel, check
         self.model: nn.Module = getattr(parallel, "module", parallel)  # without DDP
         self.loss = torch.compile(loss) if config.compile else loss
         device = self.ranks.device
@@ -92,7 +96,7 @@ class Trainer:
 
     def fit(self) -> Summary | None:
         """Train from the current state to `max_steps`; return the `summary`, which is None after a
-        signal to stop. Raises what the first callback raised."""
+        signal to stop. Raises what the first callback, or `check`, raised."""
         first, last = self.state.step, self.config.max_steps
         how = f"{self.ranks.device} in {self.precision.name} ({self.precision.reason})"
         log.info("training on %s, from step %d to %d", how, first, last)
@@ -103,6 +107,7 @@ class Trainer:
                 self.call("on_step")
             self.call("on_stop" if self.stop_signal else "on_finish")
         except BaseException:
+            self.summary = None
             with suppress(Exception):
                 self._end()
             raise
@@ -110,13 +115,16 @@ class Trainer:
         return self.summary
 
     def _end(self) -> None:
-        """Call `on_end` of all callbacks, also after one has raised; then raise that."""
+        """Call `on_end` of all callbacks, also after one, or `check`, has raised; then raise that.
+        The others find no summary."""
         errors = []
         for callback in self.callbacks:
-            try:
-                callback.on_end(self)
-            except Exception as error:
-                errors.append(error)
+            for part in (self.check, partial(callback.on_end, self)):
+                try:
+                    part()
+                except Exception as error:
+                    self.summary = None
+                    errors.append(error)
         if errors:
             raise errors[0]
 
@@ -155,8 +163,9 @@ class Trainer:
         self.optimizer.zero_grad()
 
     def call(self, event: str, *details: object) -> None:
-        """Call the method `event` of all callbacks."""
+        """Call the method `event` of all callbacks, each after `check`."""
         for callback in self.callbacks:
+            self.check()
             getattr(callback, event)(self, *details)
 
     def is_due(self, every: int) -> bool:

@@ -46,6 +46,7 @@ def shown(
     end = trainer_at(context, 1000)
     end.summary = SUMMARY
     terminal.on_end(end)
+    terminal.on_result(end)
     return out.getvalue()
 
 
