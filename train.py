@@ -77,7 +77,7 @@ def train(settings: Settings) -> float | None:
         check_machine(config, ranks)
         start = find_start(settings, ranks)  # from here on, a run to resume is locked
         if settings.resumed and is_finished(settings, start):
-            return finished_result(settings.resumed, ranks)
+            return finished_result(settings.resumed, settings, start, ranks)
         corpus, dataset = load_data(settings, ranks)
         model = build_model(config, dataset, start.weights).to(ranks.device)
         asked = config.trainer.precision

@@ -1,9 +1,9 @@
 """Reading files that may be anything; checksums; replacing files and folders.
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
-existed before can have some old and some new files. What a killed process left beside it, under a
-temporary name, goes with the next write to the same folder. All functions raise OSError if the disk
-refuses.
+existed before can have some old and some new files. What a killed process left under a temporary
+name goes where a run or a cache is opened to be written (`clean`), and with the next write to the
+same folder. All functions raise OSError if the disk refuses.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from typing import Any, BinaryIO
 
 SUMS = "SHA256SUMS"
 TEMPORARY = re.compile(r"\.glassgpt-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{16}")  # host, process, random
-ABANDONED = 24 * 3600  # seconds without a change, after which the process on another host is gone
+ABANDONED = 24 * 3600.0  # seconds
 
 
 def _host() -> str:
     """Eight digits that processes share if they see each other's process ids: a hash of the host,
-    and on Linux also of its boot and of the PID namespace, such as that of a container."""
+    and on Linux also of the PID namespace, such as that of a container."""
     parts = [socket.gethostname()]
-    with suppress(OSError):  # other systems lack both files
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+    with suppress(OSError):  # other systems lack it
         parts.append(str(Path("/proc/self/ns/pid").readlink()))  # "pid:[4026531836]"
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:8]
 
 
-HOST = _host()
+HOST, TOKEN = _host(), secrets.token_hex(4)  # the latter is this process's
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -273,21 +272,28 @@ def real_path(path: Path) -> Path:
 
 
 def _beside(path: Path) -> Path:
-    """A temporary name in the same folder, so that renaming stays within one file system. What
-    killed processes left there under such names is deleted."""
+    """A temporary name in the same folder, so that renaming stays within one file system."""
+    clean(path.parent)
+    return path.with_name(f".glassgpt-{HOST}-{os.getpid()}-{TOKEN}{secrets.token_hex(4)}")
+
+
+def clean(folder: Path, pattern: str = "*", seconds: float = ABANDONED) -> None:
+    """Delete what killed processes left in a folder, or with the pattern `**/*` also below it,
+    under temporary names. A process on another host, or in another container, is taken for gone if
+    it has changed nothing for `seconds`."""
     with suppress(OSError):
-        for entry in [*path.parent.iterdir()]:
+        for entry in [*folder.glob(pattern)]:
             with suppress(OSError):  # another process deletes it
-                if TEMPORARY.fullmatch(entry.name) and _is_abandoned(entry):
+                if TEMPORARY.fullmatch(entry.name) and _is_abandoned(entry, seconds):
                     _delete(entry)
-    return path.with_name(f".glassgpt-{HOST}-{os.getpid()}-{secrets.token_hex(8)}")
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Whether the process that made a temporary file or folder is gone. If it ran on another host,
-    in another container, or before a restart, this is assumed after a day without a change. Raises
-    OSError if the file is deleted meanwhile."""
-    _, host, process, _ = path.name.split("-")
+def _is_abandoned(path: Path, seconds: float) -> bool:
+    """Whether the process that made a temporary file or folder is gone. Raises OSError if the file
+    is deleted meanwhile."""
+    _, host, process, token = path.name.split("-")
+    if host == HOST and int(process) == os.getpid():
+        return not token.startswith(TOKEN)  # it was an earlier process with the same number
     if host == HOST and os.name != "nt":  # on Windows, os.kill would end the process
         try:
             os.kill(int(process), 0)
@@ -297,4 +303,4 @@ def _is_abandoned(path: Path) -> bool:
             pass
         return False
     changed = max(entry.lstat().st_mtime for entry in (path, *path.rglob("*")))
-    return changed < time.time() - ABANDONED
+    return changed < time.time() - seconds

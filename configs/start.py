@@ -15,6 +15,7 @@ from data.corpora import load_dataset
 from data.corpus import Corpus
 from data.tokens import Dataset
 from observe.wandb import check_installed
+from training.checkpointing import kept
 from training.code import code_version
 from training.config import check_training_memory
 from training.device import check_compiler
@@ -89,8 +90,10 @@ def is_finished(settings: Settings, start: Start) -> bool:
     return run is not None and start.state.step == last and run.has_summary(last)
 
 
-def finished_result(run: Run, ranks: Ranks) -> float:
+def finished_result(run: Run, settings: Settings, start: Start, ranks: Ranks) -> float:
     """The validation bits per byte of a run that is finished, which is said."""
+    if ranks.is_main:
+        run.checkpoints.complete(start.state, *kept(settings.config.trainer))
     ranks.print_main(
         f"{run.path} is finished: nothing to do. To train longer, raise trainer.max_steps."
     )
@@ -127,6 +130,8 @@ def start_run(settings: Settings, dataset: Dataset, start: Start, ranks: Ranks) 
         if settings.resumed:
             print(printable(f"continuing {run.path} from step {start.state.step}"))
             run.store_settings(settings.yaml)
+            if start.resumes:
+                run.checkpoints.complete(start.state, *kept(settings.config.trainer))
         if start.weights and not start.resumes:
             _report_pretrained(dataset, start.weights)
     return run

@@ -26,6 +26,7 @@ from tests.conftest import (
     finish,
     last_checkpoint,
     metrics,
+    seal,
     succeed,
 )
 
@@ -253,13 +254,30 @@ def test_a_missing_summary_is_written_on_resume(tiny: Path, run: Path, tmp_path:
     before = json.loads((run / "summary.json").read_text())
     lines = (run / "metrics.jsonl").read_text()
     (run / "summary.json").unlink()
-    assert "nothing to do" not in succeed("train", "resume=run", cwd=tmp_path)
+    said = succeed("train", "resume=run", cwd=tmp_path)
+    assert "nothing to do" not in said and "warning" not in said  # of what is written again
     after = json.loads((run / "summary.json").read_text())
     assert {key: after[key] for key in after if "second" not in key} == {
         key: before[key] for key in before if "second" not in key
     }
     assert (run / "metrics.jsonl").read_text() == lines
     assert "nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("steps", [6, 7])
+def test_a_resume_removes_what_a_kill_left(
+    tiny: Path, run: Path, tmp_path: Path, steps: int
+) -> None:
+    """Also of a run that is finished: what was being deleted, and what was to be."""
+    shutil.copytree(run / "checkpoints/step-000006", run / "checkpoints/step-000002")
+    seal(run / "checkpoints/step-000002", step=2)
+    (run / f"checkpoints/.glassgpt-00000000-1-{'0' * 16}").mkdir()
+    more = (f"trainer.max_steps={steps}", f"cache_dir={tiny / '.cache'}")
+    said = succeed("train", "resume=run", "trainer.keep_checkpoints=1", *more, cwd=tmp_path)
+    assert ("nothing to do" in said) == (steps == 6)
+    best = json.loads((run / "checkpoints/best.json").read_text())["step"]
+    kept = {f"step-{step:06d}" for step in {best, 6, steps}}
+    assert {path.name for path in (run / "checkpoints").iterdir()} == kept | {"best.json"}
 
 
 def test_the_best_loss_is_of_the_tokens_that_evaluations_now_score(

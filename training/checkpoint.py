@@ -59,8 +59,7 @@ class Checkpoints:
                     write_tensors(temporary / file, values)
                 sums = {file: sha256(temporary / file) for file in files}
                 (temporary / STATE).write_text(state_json(state, sums), encoding="utf-8")
-            self._record_best(state)
-            self._prune(state, keep, every)
+        self.complete(state, keep, every)
         return target
 
     def add_evaluation(self, state: TrainState, keep: int, every: int = 1) -> bool:
@@ -75,6 +74,13 @@ class Checkpoints:
             replace_text(target / STATE, state_json(state, sums))
             self._prune(state, keep, every)
         return True
+
+    def complete(self, state: TrainState, keep: int, every: int = 1) -> None:
+        """What a kill can have prevented after the checkpoint of `state` was written: the rest of
+        `save` or `add_evaluation`. Raises UserError if the disk refuses."""
+        with self._advise_on_refusal():
+            self._record_best(state)
+            self._prune(state, keep, every)
 
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).

@@ -6,6 +6,7 @@ import logging
 
 from training.callback import Callback, EvalMetrics
 from training.checkpoint import Checkpoints, TensorFiles
+from training.config import TrainerConfig
 from training.guard import diverged
 from training.trainer import Trainer
 from training.weights import MODEL, OPTIMIZER
@@ -45,7 +46,7 @@ class Checkpointing(Callback):
         if self.saved_step != state.step and state.best_step == state.step:
             self._save(trainer)
         elif self.saved_step == state.step and trainer.ranks.is_main:
-            is_added = self.checkpoints.add_evaluation(state, *_kept(trainer))
+            is_added = self.checkpoints.add_evaluation(state, *kept(trainer.config))
             if not is_added:
                 self._save(trainer)
 
@@ -63,11 +64,10 @@ class Checkpointing(Callback):
                 MODEL: dict(trainer.model.named_parameters()),
                 OPTIMIZER: trainer.optimizer.state_tensors(),
             }
-            path = self.checkpoints.save(tensors, trainer.state, *_kept(trainer))
+            path = self.checkpoints.save(tensors, trainer.state, *kept(trainer.config))
             trainer.call("on_checkpoint", path)
 
 
-def _kept(trainer: Trainer) -> tuple[int, int]:
+def kept(config: TrainerConfig) -> tuple[int, int]:
     """How many checkpoints are kept, and of which steps: the multiples of this number."""
-    config = trainer.config
     return config.keep_checkpoints, config.checkpoint_every or 1

@@ -43,6 +43,7 @@ import yaml
 
 from common.errors import UserError, as_argument, check_path, print
 from common.files import (
+    clean,
     fsync,
     naming,
     read_json,
@@ -178,7 +179,8 @@ class Run:
             return ""
 
     def lock(self, setting: str, seconds: float = 0) -> None:
-        """Prevent other processes from training this run, until this process ends.
+        """Prevent other processes from training this run, until this process ends, and delete what
+        those that were killed left.
 
         Raises UserError, naming `setting`, if another process is still training it after `seconds`.
         """
@@ -189,6 +191,8 @@ class Run:
                 f"{setting}: another process is training {self.path}; wait, or give another run"
             ) from None
         self._held = self.lock_file.stat()
+        clean(self.path, "**/*", seconds=0)  # the lock says that no process is left elsewhere
+        clean(self.path.parent)
 
     def check_in_place(self) -> None:
         """Raise UserError if the lock file at its path is not the one that this process holds: the

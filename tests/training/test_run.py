@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from common.errors import UserError
+from common.files import HOST
 from configs.cli import read_arguments
 from configs.schema import TrainConfig, preset
 from model import GPT
@@ -129,6 +131,31 @@ def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
         assert files(here) == before
 
 
+def test_what_killed_processes_left_goes_when_a_run_is_locked(here: Path) -> None:
+    """And not when it is only read; what others write stays."""
+    run = create("runs/run")
+    run.checkpoints.save(tensors(), TrainState(1), 1)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    name, other = f".glassgpt-{HOST}-%d-{'0' * 16}", f".glassgpt-00000000-1-{'0' * 16}"
+    dead, own, live = (name % number for number in (gone.pid, os.getpid(), os.getppid()))
+    inside = ("{}", "checkpoints/{}/part", "checkpoints/step-000001/{}", "live/{}")
+    for place in ("runs/{}", *(f"runs/run/{each}" for each in inside)):
+        for left in (dead, own, live):  # `own` is of a process that had this one's number
+            path = Path(place.format(left))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    Path("runs", other).touch()
+    Path("runs/run", other).touch()
+    before = files(here)
+    run = Run.open("runs/run", "run")
+    run.checkpoints.find("last", "run")
+    assert files(here) == before
+    run.lock("resume")
+    assert {file.name for file in here.rglob(".glassgpt-*")} == {live, other}
+    assert not Path("runs/run", other).exists()  # no other machine has the lock
+
+
 def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
     create("run")
     Path("run/checkpoints").mkdir()
@@ -209,6 +236,15 @@ def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) 
     names = {f"step-{step:06d}" for step in steps} | {"best.json"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert load_state(checkpoints.find("best", "run")).step == 2
+
+
+def test_a_save_that_was_killed_is_completed(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2, 3, 4):
+        checkpoints.save(tensors(), TrainState(step=step, best_step=1), keep=4)
+    checkpoints.complete(TrainState(step=4, best_step=3), keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"step-000003", "step-000004", "best.json"}
+    assert load_state(checkpoints.find("best", "run")).step == 3
 
 
 def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
