@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Int64, UInt
 
 from common.errors import UserError, pluralize, print
-from common.files import remove
+from common.files import clean, remove
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
 from data.encoding import Dataset, read_tokens, separator, write_tokens
@@ -59,6 +59,7 @@ def prepare(
     nothing new is then left on disk.
     """
     cache, new = Path(cache_dir).expanduser(), list[Path]()
+    clean(cache)
     missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
     existing = (cache, *cache.parents)[len(missing)]
     if not existing.is_dir():  # before a tokenizer is trained
@@ -67,6 +68,8 @@ def prepare(
         tokenizer = _find_tokenizer(corpus, tokenizer, cache, new, say)
         dataset = _find_tokens(corpus, tokenizer, cache, new, say)
         check_length(dataset, context_length, splits)
+        if new:
+            say(f"its tokens stay in {cache}")
     except UserError:
         for folder in new:
             remove(folder)
@@ -93,11 +96,11 @@ def _find_tokens(
     if folder.exists():
         print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
     new.append(folder)
-    say(f"encoding the text, once; its tokens stay in {cache}")
+    say("encoding the text, once")
     write_tokens(corpus, tokenizer, folder)
-    found = read_tokens(folder, tokenizer)
-    assert found
-    return found
+    if found := read_tokens(folder, tokenizer):
+        return found
+    raise UserError(f"cache_dir: {folder} was deleted or damaged meanwhile; run the command again")
 
 
 def _find_tokenizer(
@@ -120,9 +123,9 @@ def _find_tokenizer(
         new.append(folder)
     with suppress(UserError):
         return Tokenizer.load(folder)
-    say("training a tokenizer on the text")
-    found = _make_tokenizer(corpus, tokenizer)
     with publish(folder) as temporary:
+        say("training a tokenizer on the text")
+        found = _make_tokenizer(corpus, tokenizer)
         found.save(temporary)
     return found
 

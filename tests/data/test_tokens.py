@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
 import random
+import shutil
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +20,12 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 
 from common.errors import UserError
+from common.files import HOST
 from configs.schema import preset
 from data.cache import publish
 from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
+from data.encoding import write_tokens
 from data.patterns import cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from data.tokens import (
@@ -154,10 +158,11 @@ def test_a_warm_cache_reads_no_text(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
     said: list[str] = []
     first = prepare(StubCorpus(bits=[9.0]), config, tmp_path, context_length=8, say=said.append)
-    assert [line.split()[0] for line in said] == ["training", "encoding"]
+    assert [line.split()[0] for line in said] == ["training", "encoding", "its"]
+    (tmp_path / f".glassgpt-{HOST}-{os.getpid()}-{'0' * 16}").mkdir()  # as a killed process leaves
     corpus = StubCorpus(bits=[9.0])
     second = prepare(corpus, config, tmp_path, context_length=8, say=said.append)
-    assert len(said) == 2
+    assert len(said) == 3 and not any(tmp_path.glob(".*"))
     third = prepare(corpus, first.tokenizer, tmp_path, context_length=8)
     assert corpus.reads == 0
     for again in (second, third):
@@ -274,6 +279,20 @@ def test_concurrent_processes_all_succeed(tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
+def test_tokens_that_another_process_deletes_end_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
+        write_tokens(corpus, tokenizer, folder)
+        shutil.rmtree(folder)
+
+    monkeypatch.setattr("data.tokens.write_tokens", write)
+    with pytest.raises(
+        UserError, match=r"^cache_dir: .*tokens-\w+ was deleted .*; run the command"
+    ):
+        prepare(StubCorpus(), TokenizerConfig("byte", None), tmp_path, context_length=8)
+
+
 @pytest.mark.parametrize(
     ("config", "train", "val", "problem"),
     [
@@ -285,9 +304,10 @@ def test_concurrent_processes_all_succeed(tmp_path: Path) -> None:
 def test_a_split_shorter_than_a_context_is_rejected_and_leaves_nothing(
     tmp_path: Path, config: TokenizerConfig, train: str, val: str, problem: str
 ) -> None:
-    corpus = StubCorpus(train, val)
+    corpus, said = StubCorpus(train, val), list[str]()
     with pytest.raises(UserError) as caught:
-        prepare(corpus, config, tmp_path / "new" / "cache", context_length=40)
+        prepare(corpus, config, tmp_path / "new" / "cache", context_length=40, say=said.append)
+    assert not any("stay in" in line for line in said)
     assert str(caught.value).startswith(f"data: {problem} model.context_length=40 needs 41; ")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
