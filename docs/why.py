@@ -27,14 +27,14 @@ sys.path.insert(0, str(ROOT))
 from common.settings import build  # noqa: E402
 from configs.cli import one_line_errors  # noqa: E402
 from configs.schema import TrainConfig  # noqa: E402
-from data.batches import UNSCORED  # noqa: E402
 from data.corpora import load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from data.tales import TalesConfig  # noqa: E402
 from inference.corpus import corpus_of  # noqa: E402
 from inference.opening import OpenRun, open_run  # noqa: E402
 from inference.results import logged_scores  # noqa: E402
-from model import GPT, ablate, cross_entropy, edit, record_attention, wiring  # noqa: E402
+from model import GPT, ablate, cross_entropy, mean_outputs, record_attention, wiring  # noqa: E402
+from model.edits import Part  # noqa: E402
 from model.explain import WAYS  # noqa: E402
 from training.data import training_data  # noqa: E402
 from training.distributed import Ranks  # noqa: E402
@@ -61,12 +61,9 @@ class Names(NamedTuple):
     def tokens(self) -> torch.Tensor:
         return torch.from_numpy(self.tales.inputs)
 
-    def averaged(self, value: torch.Tensor) -> torch.Tensor:
-        """What a part computes, (tale, token, width), replaced by its mean over all tokens but the
-        padding behind the end of a tale."""
-        scored = torch.from_numpy(self.tales.targets != UNSCORED)
-        read = scored.flip(1).cumsum(1).flip(1) > 0
-        return value[read].mean(0).expand_as(value)
+    def means(self, model: GPT) -> dict[Part, torch.Tensor]:
+        """What replaces a part that is off: its mean over all tokens of the tales."""
+        return mean_outputs(model, [(self.tokens, torch.from_numpy(self.tales.targets))])
 
 
 def main(paths: Iterable[Path]) -> None:
@@ -100,9 +97,7 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
     optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
     load_weights(model, checkpoint)
     load_optimizer(optimizer, checkpoint)
-    with torch.no_grad(), record_attention(model, keep="context") as contexts:
-        model.hidden(torch.cat([data.batches(step + i)[0] for i in range(N_MEAN)]))
-    constants = {(layer, head): contexts[layer][:, head].mean((0, 1)) for layer, head in heads}
+    means = mean_outputs(model, (data.batches(step + i) for i in range(N_MEAN)))
     trainer = Trainer(
         replace(config.trainer, eval_every=0),
         model.train(),
@@ -114,7 +109,7 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
         callbacks=[Evaluation(data.validation, data.final_validation, data.token_bytes)],
         precision=precision,
     )
-    with ablate(model, heads, constants):
+    with ablate(model, heads, means):
         summary = trainer.fit()
         assert summary
         print(f"{opened.run.path}, from step {step} on without {', '.join(map(name, heads))}")
@@ -142,9 +137,9 @@ def which(model: GPT, names: Names) -> Head:
         f"  a name that occurs again costs {bits:.2f} bits (floor {floor:.2f}), in the mean of "
         f"{names.before.sum():,}"
     )
-    without = {}
+    without, means = {}, names.means(model)
     for head in heads_of(model):
-        with edit(model, {head: names.averaged}):
+        with ablate(model, [head], means):
             without[head] = name_bits(model, names)
     for head in sorted(without, key=lambda head: -without[head])[:3]:
         print(
@@ -152,7 +147,7 @@ def which(model: GPT, names: Names) -> Head:
             f"the name with {copied[head]:.0%}"
         )
     first, second, *_ = sorted(without, key=lambda head: -without[head])
-    with edit(model, dict.fromkeys([first, second], names.averaged)):
+    with ablate(model, [first, second], means):
         print(f"  without {name(first)} and {name(second)} {name_bits(model, names):.2f} bits")
     return first
 
@@ -169,7 +164,7 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
     shares = torch.stack(
         [torch.stack([of_text[part][:, index] for part in parts]) for of_text in found]
     )
-    mean = shares.nanmean(0)  # (part, way)
+    mean, means = shares.nanmean(0), names.means(model)  # (part, way); by part
     for way, column in zip(WAYS, mean.T, strict=True):
         order = column.argsort(descending=True)[:3].tolist()
         read = ", ".join(f"{parts[i]} {column[i]:.0%}" for i in order)
@@ -177,9 +172,11 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
     for part in parts:
         if part in ("embedding", "position", "biases"):
             continue
-        place = part[1:].removesuffix(" MLP")
-        key = f"mlp {place}" if part.endswith("MLP") else tuple(map(int, place.split("H")))
-        with edit(model, {key: names.averaged}):
+        if part.endswith(" MLP"):
+            without = ablate(model, [], means, mlps=[int(part[1:-4])])
+        else:
+            without = ablate(model, [read_head(part)], means)
+        with without:
             print(f"  without {part} it attends to them with {name_copies(model, names)[head]:.0%}")
 
 

@@ -11,7 +11,7 @@ from model.attention import (
 )
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.edits import ablate, ablate_each_head, edit, patch
+from model.edits import ablate, ablate_each_head, edit, mean_outputs, patch
 from model.explain import explain_score, wiring, wiring_matrices
 from model.gpt import GPT, eval_mode
 from model.loss import cross_entropy, linear_cross_entropy
@@ -32,6 +32,7 @@ __all__ = [
     "explicit_attention",
     "fused_attention",
     "linear_cross_entropy",
+    "mean_outputs",
     "patch",
     "record_attention",
     "wiring",

@@ -1,5 +1,5 @@
 """Edits of a model while it runs: parts switched off (`ablate`), given other values (`patch`) or
-changed by a function (`edit`).
+changed by a function (`edit`); and what the parts compute on average (`mean_outputs`).
 
 Promises: afterwards the model is as it was before, also after an exception. Edits and recordings
 can be opened and closed in any order; of several edits of one part, that opened last is applied
@@ -15,14 +15,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from common.errors import check_choice, check_range
+from common.errors import check_range
 from model.attention import CausalSelfAttention, Edit
 from model.block import Block, block_of, blocks_of
+from model.gpt import GPT, eval_mode
 
 Part = tuple[int, int] | str
+Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
 
 @contextmanager
@@ -35,35 +37,78 @@ def ablate(
     """Replace the output of some heads, given as (layer, head), before the output matrix, and what
     the MLPs of some layers add to the residual stream.
 
-        with ablate(model, [(0, 2), (1, 3)], "mean", mlps=[0]):
-            loss = cross_entropy(model(tokens), targets)
+        means = mean_outputs(model, [(inputs, targets)])
+        with ablate(model, [(0, 2), (1, 3)], means, mlps=[0]):
+            loss = cross_entropy(model(inputs), targets)
 
     by: "zero" replaces it by zeros (Michel et al. 2019, "Are Sixteen Heads Really Better than
-        One?", section 2.3). "mean" replaces it by its mean over all sequences and positions of the
-        same forward pass: later layers still get what the part always adds, and only lose what
-        depends on the token. The mean of a single token is its own output, so "mean" is of no use
-        with a cache, which reads token by token. Constants, by part as for `patch` but of its last
-        axis alone, such as {(0, 2): Float[Tensor, "d_head"]}, replace it at every token. They are
-        for training without a head, whose queries then get no gradients, nor do its keys and values
-        unless other heads share them.
+        One?", section 2.3). Constants replace it at every token: by part as for `patch`, but of its
+        last axis alone, such as {(0, 2): Float[Tensor, "d_head"]}. With those of `mean_outputs`,
+        later layers still get what the part adds on average, and only lose what depends on the
+        token. In a training with constants, the queries of a head get no gradients, nor do its keys
+        and values unless other heads share them.
 
     The model itself is switched, so no other thread may run it meanwhile.
 
     Raises ValueError for another `by`, for a head or layer that the model does not have, and if
-    `by` does not have the constants of these heads and MLPs alone; where the model runs, for a
-    constant of another width.
+    `by` has no constant of a part; where the model runs, for a constant of another width.
     """
     parts: list[Part] = [*heads, *(f"mlp {layer}" for layer in mlps)]
     changes: dict[Part, Callable[[Tensor], Tensor]]
-    if isinstance(by, str):
-        check_choice("by", by, ("zero", "mean"))
-        changes = dict.fromkeys(parts, torch.zeros_like if by == "zero" else _mean)
-    elif wrong := [*({*parts} ^ {*by})]:
-        raise ValueError(f"by: has not the constants of heads and mlps alone ({wrong[0]} differs)")
+    if by == "zero":
+        changes = dict.fromkeys(parts, torch.zeros_like)
+    elif isinstance(by, str):
+        raise ValueError(f"by: {by!r} is unknown; give 'zero', or means from `mean_outputs`")
+    elif missing := [part for part in parts if part not in by]:
+        raise ValueError(f"by: has no constant of {missing[0]!r}; give one")
     else:
         changes = {part: partial(_same_constant, by[part]) for part in parts}
     with edit(model, changes):
         yield
+
+
+@torch.no_grad()
+def mean_outputs(model: GPT, batches: Iterable[Batch]) -> dict[Part, Tensor]:
+    """The mean of what each head and MLP computes, over all tokens that have a target: constants of
+    all parts for `ablate`, each a Float[Tensor, "width"].
+
+    batches: inputs and targets. Targets below 0, such as the -100 of padding, are none. How tokens
+        are divided into batches changes nothing but rounding, and one batch is in memory at a time.
+
+    Computed with dropout off, and with the edits that are open. Raises ValueError if no token has a
+    target.
+    """
+    blocks = [*blocks_of(model)]
+    device = model.token_embedding.weight.device
+    sums: dict[nn.Module, Any] = {}
+    n_counted = 0
+
+    def add(module: nn.Module, value: Float[Tensor, "batch query width"]) -> None:
+        summed = value[counted].float().sum(0).double().cpu()  # some devices have no float64
+        sums[module] = sums.get(module, 0) + summed
+
+    with ExitStack() as stack:
+        stack.enter_context(eval_mode(model))
+        for block in blocks:
+            heads = block.attention.output
+            stack.enter_context(_hooked(heads, lambda module, x: add(module, x[0]), before=True))
+            stack.enter_context(_hooked(block.mlp, lambda module, _, x: add(module, x)))
+        for inputs, targets in batches:
+            counted = (targets >= 0).to(device)
+            n_counted += int(counted.sum())
+            model.hidden(inputs.to(device))
+    if not n_counted:
+        raise ValueError("batches: no token has a target; give targets of 0 or more")
+    means: dict[Part, Tensor] = {}
+    for layer, block in enumerate(blocks):
+        joined, added = (
+            (sums[module] / n_counted).float().to(device)
+            for module in (block.attention.output, block.mlp)
+        )
+        for head, mean in enumerate(joined.split(block.attention.d_head)):
+            means[layer, head] = mean
+        means[f"mlp {layer}"] = added
+    return means
 
 
 @contextmanager
@@ -114,19 +159,17 @@ def edit(model: nn.Module, changes: Mapping[Any, Callable[[Tensor], Tensor]]) ->
 
 
 @contextmanager
-def ablate_each_head(block: Block) -> Iterator[None]:
+def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Iterator[None]:
     """Inside, the batch that the block is called with consists of as many copies of a batch as it
-    has heads, and copy h is computed without head h: as with `ablate(block, [(0, h)], "mean")`, the
-    output of the head is replaced by its mean over the copy."""
+    has heads, and copy h is computed without head h, whose output is replaced by means[h]."""
 
     def without_each(
         context: Float[Tensor, "batch head query d_head"],
     ) -> Float[Tensor, "batch head query d_head"]:
         context = context.clone()
-        heads = torch.arange(context.shape[1], device=context.device)
-        copies = context.unflatten(0, (len(heads), -1))
-        own = copies[heads, :, heads]  # (head, batch, query, d_head)
-        copies[heads, :, heads] = own.mean((1, 2), keepdim=True).expand_as(own)
+        copies = context.unflatten(0, (len(means), -1))  # (head, batch, head, query, d_head)
+        for head, mean in enumerate(means):
+            copies[head, :, head] = mean
         return context
 
     with _edited(block.attention, without_each):
@@ -184,10 +227,6 @@ def _with_head(
     context = context.clone()
     context[:, head] = _same_shape(f"head {head}", change, context[:, head])
     return context
-
-
-def _mean(value: Float[Tensor, "batch query width"]) -> Float[Tensor, "batch query width"]:
-    return value.mean((0, 1), keepdim=True).expand_as(value)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 A head is judged over many texts and not over one: how much of its attention each pattern explains,
 and the passages in which the model needs it most. The role that these give a head is the one that
-every view shows.
+every view shows. "Without a head" means with its output, at every token, replaced by its mean over
+all tokens that are scored.
 
 step       completed steps of the model
 n_tokens   how many tokens were scored
@@ -13,7 +14,8 @@ heads      by name, such as "L1H3":
     role      a label, such as "induction 87%", and the score in it, or ""
     says      the sentence behind the label
     patterns  by score: [share of attention, how often it is more than half, the share where the
-              model needs the head, queries that count]
+              model needs the head, queries that count]. Only queries that can show the pattern
+              count, of those that need the head by how much their loss rises.
     passages  where the loss of a token rises most without the head, one in a window: [at, rise in
               nats, [[place of a token that the head attended to, weight], ...]]
 neurons    of each layer:
@@ -40,8 +42,9 @@ from common.files import replace_text
 from data.batches import UNSCORED, EvalBatches
 from data.tokenizer import Tokenizer
 from data.tokens import Dataset, document_starts
-from model import GPT, eval_mode, record_attention
+from model import GPT, eval_mode, mean_outputs, record_attention
 from model.block import blocks_of
+from model.edits import Part
 from observe.context import RunContext
 from observe.importance import token_losses
 from tensorboard_attention.evidence import NAME
@@ -149,9 +152,11 @@ def measure_evidence(
     """The content of evidence.json, from about `n_tokens` scored tokens of `windows`."""
     texts = token_texts([tokenizer.decode_bytes([id]) for id in range(model.vocab_size)], None)
     texts = [text or f"<{id}>" for id, text in enumerate(texts)]  # such as the end of a document
-    found = Evidence(model, texts)
+    chosen = windows.part(n_tokens)
+    # In a pass of its own: the mean of a head is over all that is measured, not over a batch of it.
+    found = Evidence(model, texts, mean_outputs(model, chosen))
     with torch.no_grad(), eval_mode(model):
-        for inputs, targets in windows.part(n_tokens):
+        for inputs, targets in chosen:
             found.add(inputs, targets)
         return found.as_json(step)
 
@@ -160,11 +165,13 @@ class Evidence:
     """Sums over the queries of many windows, and the passages with the largest values.
 
     Heads are counted over all layers. A query counts where its target is scored.
+
+    means: what replaces a head, as `mean_outputs` returns them.
     """
 
-    def __init__(self, model: GPT, texts: list[str]) -> None:
+    def __init__(self, model: GPT, texts: list[str], means: Mapping[Part, Tensor]) -> None:
         config, vocab = model.config, model.vocab_size
-        self.model, self.texts = model, texts
+        self.model, self.texts, self.means = model, texts, means
         self.words = are_words(texts)
         self.punctuation = np.array([is_punctuation(text) for text in texts])
         n_heads, n_rules = config.n_layers * config.n_heads, len(MARKED)
@@ -187,7 +194,7 @@ class Evidence:
         device = next(self.model.parameters()).device
         with record_attention(self.model) as maps, record_neurons(self.model) as (outputs, gates):
             self.model.hidden(inputs.to(device))
-        without, intact = token_losses(self.model, (inputs, targets))
+        without, intact = token_losses(self.model, (inputs, targets), self.means)
         rises = (without - intact).reshape(-1, *inputs.shape)  # head, window, token
         scored = targets != UNSCORED
         weights = torch.cat([layer.float().cpu().transpose(0, 1) for layer in maps])
@@ -361,8 +368,8 @@ class EvidenceFile(Callback):
     def on_finish(self, trainer: Trainer) -> None:
         context, state = self.context, trainer.state
         model, dataset = context.model, context.dataset
-        # A token is read once, and once more without each head; in training, its gradient takes
-        # two thirds.
+        # About as often a token is read: twice as the model is, and without each head, where what
+        # is below the head is not read again. In training, its gradient takes two thirds.
         passes = 1 + model.config.n_layers * model.config.n_heads
         affordable = int(3 * SHARE_OF_RUN * state.tokens / passes)
         n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, affordable))

@@ -1,20 +1,23 @@
 """The importance of heads: how much the loss rises without what a head contributes.
 
-Promises: each head alone is ablated, on the same held-out text at every step, and the model is as
-it was before.
+Promises: each head alone is replaced by its mean, over given tokens and never over padding; on the
+same held-out text at every step; and the model is as it was before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from data.batches import UNSCORED, EvalBatches
-from model import GPT, ablate_each_head, eval_mode
+from model import GPT, ablate_each_head, eval_mode, mean_outputs
 from model.block import Block
+from model.edits import Batch, Part
 from observe.context import RunContext
 from tensorboard_attention.scores import measure
 
@@ -23,8 +26,6 @@ from tensorboard_attention.scores import measure
 PRODUCTS = 10**11
 MIN_TOKENS, MAX_TOKENS = 256, 1024
 COPIES = 4  # of these tokens in one call: more take memory, and not less time
-
-Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 
 
 def held_out(context: RunContext) -> Batch:
@@ -45,26 +46,26 @@ def held_out(context: RunContext) -> Batch:
     begins = targets[:, 0] != UNSCORED
     if begins.any():  # otherwise all windows continue a document
         inputs, targets = inputs[begins], targets[begins]
-    # Without padding, which would be a part of the means.
-    end = int((targets != UNSCORED).all(0).nonzero().max()) + 1
-    return inputs[:, :end], targets[:, :end]
+    return inputs, targets
 
 
 def importance(model: GPT, batch: Batch) -> dict[str, Float[np.ndarray, "layer head"]]:
     """The scores that need losses: the loss of the model with the output of each head alone
-    replaced by its mean over the batch, compared with the loss of the model."""
+    replaced by its mean over all tokens of the batch that are scored, compared with the loss of the
+    model."""
+    means = mean_outputs(model, [batch])
     with eval_mode(model):
-        without, loss = (found.sum(-1) for found in token_losses(model, batch))
+        without, loss = (found.sum(-1) for found in token_losses(model, batch, means))
     found = measure("losses", list(without), loss, (batch[1] != UNSCORED).sum(1).numpy())
     return {name: np.stack(values) for name, values in found.items()}
 
 
 @torch.no_grad()
 def token_losses(
-    model: GPT, batch: Batch
+    model: GPT, batch: Batch, means: Mapping[Part, Tensor]
 ) -> tuple[Float[np.ndarray, "layer head batch query"], Float[np.ndarray, "batch query"]]:
-    """The loss of every target in nats without each head, and that of the model; 0 for targets that
-    are not scored."""
+    """The loss of every target in nats with each head alone replaced by its mean, as `mean_outputs`
+    returns them, and that of the model; 0 for targets that are not scored."""
     device = next(model.parameters()).device
     inputs, targets = (tensor.to(device) for tensor in batch)
 
@@ -81,10 +82,11 @@ def token_losses(
 
     # The residual stream of the model, and then those without one head each, of the layers so far.
     streams = model.embed(inputs)[None]
-    for block in model.blocks:
+    for layer, block in enumerate(model.blocks):
         assert isinstance(block, Block)
         after = [apply(block, chunk) for chunk in streams.split(COPIES)]
-        with ablate_each_head(block):
+        of_heads = torch.stack([means[layer, head] for head in range(model.config.n_heads)])
+        with ablate_each_head(block, of_heads):
             after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
         streams = torch.cat(after)
     # One transfer for all: each waits for a GPU.

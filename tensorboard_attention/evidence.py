@@ -10,8 +10,9 @@ heads      by name, such as "L1H3":
     role      a label, and the name of its score, or ""
     says      the sentence behind the label
     patterns  by score: numbers
-    passages  [at, rise of the loss of this token without the head in nats, [[place of a token that
-              was attended to, weight], ...]], the largest rise first
+    passages  [at, rise of the loss of this token in nats with the head replaced by its mean over
+              the tokens that were scored, [[place of a token that was attended to, weight], ...]],
+              the largest rise first
 neurons    of each layer:
     active    the share of tokens
     passages  [at, output], the largest first

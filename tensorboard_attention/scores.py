@@ -274,7 +274,8 @@ SCORES = (
     Score(
         "importance",
         loss_rise,
-        "rise of the loss in nats per token when the head's output is replaced by its mean",
+        "rise of the loss in nats per token when the head's output is replaced by its mean over "
+        "these tokens",
         "losses",
         unit="nats per token",
     ),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inference.generation import generate, window_start
-from model import GPT, ablate, record_attention
+from model import GPT, ablate, mean_outputs, record_attention
 from tests.conftest import (
     ON_GPU,
     ROOT,
@@ -82,7 +82,8 @@ def test_recorded_maps_and_ablations_are_those_of_the_cpu(device: str) -> None:
             with record_attention(model) as recorded:
                 model(tokens.to(place))
             maps.append([each.cpu() for each in recorded])
-            with ablate(model, [(0, 1), (1, 0), (1, 3)], "mean"):
+            means = mean_outputs(model, [(tokens, tokens)])
+            with ablate(model, [(0, 1), (1, 0), (1, 3)], means):
                 logits.append(model(tokens.to(place)).cpu())
     for one, other in zip(*maps, strict=True):
         assert torch.allclose(one, other, atol=1e-5)

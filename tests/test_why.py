@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from data.batches import UNSCORED
 from data.roles import AGAIN
 from inference.opening import open_run
-from model import edit, record_attention
+from model import ablate, edit, record_attention
 from model.block import blocks_of
 from tests.conftest import ROOT, succeed
 
@@ -45,7 +45,7 @@ def test_names_are_measured_token_by_token(tiny_run: Path, monkeypatch: pytest.M
     assert found == pytest.approx(np.mean(copied), rel=1e-4)
 
 
-def test_means_are_those_of_the_tales_without_their_padding(
+def test_means_are_over_the_scored_tokens_of_the_tales(
     tiny_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss without a head of the last layer, whose mean comes from a loop over the tales."""
@@ -65,7 +65,11 @@ def test_means_are_those_of_the_tales_without_their_padding(
             opened.model(rows[-1])
     hook.remove()
     width = block.attention.d_head
-    mean = torch.cat(gathered)[:, :width].mean(0)
+    scored = [
+        context[:, :width][torch.from_numpy(targets[: len(context)] != UNSCORED)]
+        for context, targets in zip(gathered, names.tales.targets, strict=True)
+    ]
+    mean = torch.cat(scored).mean(0)
     losses = []
     for tokens, targets, before in zip(rows, names.tales.targets, names.before, strict=True):
         with edit(opened.model, {(1, 0): lambda x: mean.expand_as(x)}), torch.no_grad():
@@ -74,7 +78,7 @@ def test_means_are_those_of_the_tales_without_their_padding(
             loss = F.cross_entropy(logits[place], torch.tensor(targets[place]))
             losses.append(loss / np.log(2))
     assert len({row.shape[1] for row in rows}) > 1
-    with edit(opened.model, {(1, 0): names.averaged}):
+    with ablate(opened.model, [(1, 0)], names.means(opened.model)):
         assert why["name_bits"](opened.model, names) == pytest.approx(np.mean(losses), rel=1e-4)
 
 

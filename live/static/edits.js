@@ -16,21 +16,21 @@ export function checkOff({ n_layers, n_heads }, { by, heads, mlps }) {
     if (!known(layer, n_layers)) throw new RangeError(`mlps: the model has no layer ${layer}`);
 }
 
-// The mean of `size` columns of rows, from column `start` on.
-export function meanRow(rows, width, start, size) {
-  const sum = new Float64Array(size);
-  for (let i = start; i < rows.length; i += width) add(sum, 0, rows, i, size);
-  return Float32Array.from(sum, (each) => (each * width) / rows.length);
-}
-
-// What the parts that are off write on average over a text, with all of them off: {heads, mlps}, in
-// the order of `off`, for its `means`; a head's is before the output matrix. intact: a reading of
-// the text with nothing off.
-export function* means(intact, { heads, mlps }) {
-  const layers = changed({ heads, mlps });
-  const off = { by: "mean", heads, mlps };
-  const reading = yield* intact.switched(off, Math.min(...layers), Math.max(...layers));
-  return reading.means;
+// Twin of mean_outputs: the means of the parts that are off over the tokens of a reading with nothing
+// off, {heads, mlps}, in the order of `off`, for its `means`; a head's is before the output matrix.
+export function means(intact, { heads, mlps }) {
+  const { d_head, d_model } = intact.model.config;
+  const mean = (layer, name, start, size) => {
+    const { widths } = intact.layers[layer];
+    const rows = intact.layers[layer].rows(name, 0, intact.length);
+    const sum = new Float64Array(size);
+    for (let i = start; i < rows.length; i += widths[name]) add(sum, 0, rows, i, size);
+    return Float32Array.from(sum, (each) => each / intact.length);
+  };
+  return {
+    heads: heads.map(([layer, head]) => mean(layer, "context", head * d_head, d_head)),
+    mlps: mlps.map((layer) => mean(layer, "mlp", 0, d_model)),
+  };
 }
 
 // The layers of what is off.

@@ -131,7 +131,7 @@ export function* rank(model, ids, by, reference) {
   for (let layer = 0; layer < model.config.n_layers; layer++) {
     for (let head = 0; head < model.config.n_heads; head++) {
       const off = { by, heads: [[layer, head]], mlps: [] };
-      if (by === "mean") off.means = yield* means(other, off);
+      if (by === "mean") off.means = means(other, off);
       const without = yield* intact.switched(off, layer);
       yield { layer, head, rise: meanLoss(without) - loss };
     }

@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 export class Ranking {
   name = "importance here";
 
-  #meaning = "rise of the loss of this text in nats per token when the head alone is switched off";
+  #meaning = "rise of the loss of this text in nats per token when the head alone is switched off, as chosen under Break";
 
   // measured(): another head was measured.
   constructor(study, measured, say) {

@@ -1,7 +1,7 @@
 // A text that a model reads token by token, and everything that it computed for it.
 
 import { add, dot, logSumExp, softmax } from "./arithmetic.js";
-import { NOTHING_OFF, checkOff, meanRow } from "./edits.js";
+import { NOTHING_OFF, checkOff } from "./edits.js";
 import { LayerMemory, grown, triangle } from "./memory.js";
 
 const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
@@ -10,8 +10,7 @@ const AT_ONCE = 32; // tokens, which are read together and whose logits are in m
 // record_attention, ablate and patch).
 //
 // off: what is switched off, {by: "zero" or "mean", heads: [[layer, head]], mlps: [layer], means}, and
-// `means` what the function of that name returns for it. Without means, they are taken over the
-// tokens that are read together, as ablate(..., "mean") does.
+// with "mean", `means` is what the function of that name returns for it.
 //
 // patches: parts that have the values of another text at some tokens, {kind, layer, head, places, source}.
 // kind: "head", "mlp" or "stream", which is that before the layer; layer = n_layers: after the last one.
@@ -23,7 +22,6 @@ export class Reading {
   constructor(model, off = NOTHING_OFF, patches = []) {
     checkOff(model.config, off);
     Object.assign(this, { model, off, patches, tokens: [] });
-    this.means = off.means ?? { heads: [], mlps: [] };
     this.layers = model.blocks.map(() => new LayerMemory(model.config));
     this.streams = [...model.blocks, null].map(() => new Float32Array(0)); // before each block, at the end
   }
@@ -47,7 +45,7 @@ export class Reading {
     if (!ids.length) return;
     this.#reserve(to);
     this.model.embed(ids, from, this.#stream(0, from, to));
-    yield* this.#pass(0, this.layers.length - 1, from, to);
+    yield* this.#pass(0, from, to);
     this.tokens.push(...ids);
   }
 
@@ -65,11 +63,10 @@ export class Reading {
     this.#scored = Math.max(1, Math.min(n, this.#scored));
   }
 
-  // A reading of the same tokens with `off` instead, which changes no layer before `first`. Layers
-  // after `last` are not run.
-  *switched(off, first, last = this.layers.length - 1) {
+  // A reading of the same tokens with `off` instead, which changes no layer before `first`.
+  *switched(off, first) {
     const other = this.#known(off, this.patches, first);
-    yield* other.#pass(first, last, 0, this.length);
+    yield* other.#pass(first, 0, this.length);
     return other;
   }
 
@@ -78,8 +75,8 @@ export class Reading {
   *patched(patches) {
     const first = Math.min(...patches.map(({ layer }) => layer));
     const from = Math.min(...patches.flatMap(({ places }) => places));
-    const other = this.#known({ ...this.off, means: this.means }, patches, this.layers.length);
-    yield* other.#pass(first, this.layers.length - 1, from, this.length);
+    const other = this.#known(this.off, patches, this.layers.length);
+    yield* other.#pass(first, from, this.length);
     return other;
   }
 
@@ -107,14 +104,12 @@ export class Reading {
     return this.streams[layer].subarray(from * d_model, to * d_model);
   }
 
-  // The blocks of some layers, for tokens [from, to), in pieces that take a moment each. Means are
-  // taken over all of these tokens.
-  *#pass(first, last, from, to) {
-    const size = this.off.by === "mean" && !this.off.means ? to - from : AT_ONCE;
+  // The blocks from layer `first` on, for tokens [from, to), in pieces that take a moment each.
+  *#pass(first, from, to) {
     this.#patch("stream", first, from, to);
-    for (let layer = first; layer <= last; layer++) {
-      for (let i = from; i < to; i += size) {
-        this.#block(layer, i, Math.min(to, i + size));
+    for (let layer = first; layer < this.layers.length; layer++) {
+      for (let i = from; i < to; i += AT_ONCE) {
+        this.#block(layer, i, Math.min(to, i + AT_ONCE));
         yield;
       }
     }
@@ -181,8 +176,7 @@ export class Reading {
       const [at, head] = kind === "heads" ? part : [part, null];
       if (at !== layer) return;
       const [start, size] = head === null ? [0, width] : [head * d_head, d_head];
-      if (by === "mean" && !means) this.means[kind][index] = meanRow(rows, width, start, size);
-      const value = by === "mean" ? this.means[kind][index] : new Float32Array(size);
+      const value = by === "mean" ? means[kind][index] : new Float32Array(size);
       for (let i = start; i < rows.length; i += width) rows.set(value, i);
     });
   }

@@ -7,7 +7,7 @@ import { anyOff, nothingOff } from "./link.js";
 import { stepTitle } from "./steps.js";
 
 const WAYS = {
-  mean: "what it writes on average",
+  mean: "its mean over another text",
   zero: "nothing at all",
 };
 

@@ -232,7 +232,7 @@ async function readingOf({ step, ids, off = NOTHING_OFF, which = "ours" }, cance
 async function meansOver(step, text, off, cancelled) {
   const reading = await kept([step, text], async () => new Reading(await modelAt(step)));
   await run(reading.follow(text), cancelled);
-  return run(means(reading, off), cancelled);
+  return means(reading, off);
 }
 
 function referenceFor(ids) {

@@ -31,7 +31,7 @@ export function passage({ windows, ids, spelled }, at, marks = new Map([[at, { c
 export class Matters {
   constructor() {
     this.list = el("ol", {});
-    const about = "Without this head, the loss of the framed token rises by so many nats. Blue: what the head looked at to predict it.";
+    const about = "By how many nats the loss of the framed token rises when this head is replaced by its mean over all measured tokens. Blue: what the head looked at to predict it.";
     this.about = el("p", { class: "small" }, about);
     this.node = el("section", { class: "matters" }, el("h3", {}, "Where this head matters"), this.about, this.list);
   }

@@ -30,7 +30,8 @@ export function verdictOf(maps, layer, head) {
   const place = Object.hasOwn(header.measured, name) ? header.measured[name] : "this text";
   const example = sentence.match(/\((?:here |for example, )?from ('.*) to ('.*)\)$/s);
   const worked = example ? `here, ${example[1]} looks at ${example[2]}` : "";
-  const how = `${found.says}. Measured over ${evidence.n_tokens.toLocaleString("en")} tokens of many texts.`;
+  const count = evidence.n_tokens.toLocaleString("en");
+  const how = `${found.says}. Measured over ${count} tokens of many texts; "without it": replaced by its mean over them.`;
   return { verdict, score, how, here: `On ${place}: ${[label === "mixed" && example ? "" : label, worked].filter(Boolean).join("; ")}` };
 }
 

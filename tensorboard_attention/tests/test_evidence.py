@@ -92,7 +92,8 @@ def test_a_head_has_the_name_that_many_texts_gave_it(
     verdict, here = tab[".verdict >> nth=0"], tab[".sentence >> nth=0"]
     sync_api.expect(verdict).to_have_text("Copies 56%")
     assert verdict.get_attribute("title") == (
-        f"It copies 56%, {HOSTILE}. Measured over 7 tokens of many texts."
+        f"It copies 56%, {HOSTILE}. Measured over 7 tokens of many texts; "
+        '"without it": replaced by its mean over them.'
     )
     assert here.inner_text().startswith("On this text: ")
     names = tab[".head .role"].all_inner_texts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from live.pack import pack
-from model import GPT, ModelConfig
+from model import GPT, ModelConfig, ablate, mean_outputs
 from model.block import Block
 from tests.conftest import small_config
 
@@ -121,3 +122,10 @@ def switches(draw: st.DrawFn, config: ModelConfig) -> Off:
 def triangle(map_: Tensor) -> list[float]:
     """The causal part of a map, row by row."""
     return [each for i, row in enumerate(map_.tolist()) for each in row[: i + 1]]
+
+
+def switched_off(model: GPT, ids: list[int], off: Off) -> AbstractContextManager[None]:
+    """Inside, parts are off in PyTorch, too; means are over the text."""
+    tokens = torch.tensor([ids])
+    by = mean_outputs(model, [(tokens, tokens)]) if off["by"] == "mean" else off["by"]
+    return ablate(model, [(layer, head) for layer, head in off["heads"]], by, off["mlps"])

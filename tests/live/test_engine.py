@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 
 from configs.schema import preset
 from inference.generation import generate, window_start
-from model import GPT, ablate, record_attention
+from model import GPT, record_attention
 from tests.live.conftest import Call
-from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches, triangle
+from tests.live.drawn import (
+    Case,
+    blocks,
+    build,
+    cases,
+    ids_for,
+    packed,
+    switched_off,
+    switches,
+    triangle,
+)
 
 LOGITS = 1e-3  # largest differences from PyTorch
 WEIGHTS = 1e-5
@@ -109,7 +119,7 @@ def test_greedy_text(engine: Call, case: Case, longer: int) -> None:
 ABLATED = f"""async ({{ packed, ids, off, cut }}) => {{
     const intact = new Reading(await load(packed));
     intact.read(ids);
-    if (off.by === "mean") off.means = finished(means(intact, off));
+    if (off.by === "mean") off.means = means(intact, off);
     const reading = new Reading(intact.model, off);
     reading.read(ids.slice(0, cut));
     reading.read(ids.slice(cut));
@@ -129,7 +139,7 @@ def test_ablation(engine: Call, case: Case, data: st.DataObject) -> None:
     off = data.draw(switches(model.config))
     cut = data.draw(st.integers(0, len(ids)))
     readings = engine(ABLATED, {"packed": packed(model), "ids": ids, "off": off, "cut": cut})
-    with ablate(model, [(layer, head) for layer, head in off["heads"]], off["by"], off["mlps"]):
+    with switched_off(model, ids, off):
         for found in readings:
             check(found, model, ids)
 
@@ -152,7 +162,7 @@ def test_means_over_another_text(engine: Call) -> None:
     code = f"""async ({{ packed, ids, text, off }}) => {{
         const intact = new Reading(await load(packed));
         intact.read(text);
-        const other = new Reading(intact.model, {{ ...off, means: finished(means(intact, off)) }});
+        const other = new Reading(intact.model, {{ ...off, means: means(intact, off) }});
         other.read(ids);
         return ({SHOWN})(other);
     }}"""

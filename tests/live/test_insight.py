@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from configs.schema import preset
-from model import GPT, ablate, explain_score, record_attention
+from model import GPT, ablate, explain_score, mean_outputs, record_attention
 from observe.evidence import record_neurons
 from observe.importance import token_losses
 from tests.live.conftest import Call
-from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
+from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switched_off, switches
 
 DRAWN = settings(max_examples=20)
 
@@ -26,7 +26,7 @@ READING = """async ({ packed, ids, off }) => {
     const intact = new Reading(await load(packed));
     intact.read(ids);
     if (!off) return intact;
-    if (off.by === "mean") off.means = finished(means(intact, off));
+    if (off.by === "mean") off.means = means(intact, off);
     return finished(intact.switched(off, Math.min(...changed(off))));
 }"""
 
@@ -39,15 +39,14 @@ class Inside:
         written: list[Tensor] = []
         joined: list[Tensor] = []
         hooks = []
-        for block in blocks(model):
-            output = block.attention.output
-            hooks.append(output.register_forward_pre_hook(lambda _, x: joined.append(x[0][0])))
         with (
-            ablate(model, [(layer, head) for layer, head in off["heads"]], off["by"], off["mlps"]),
+            switched_off(model, ids, off),
             record_attention(model, keep="value") as values,
             record_neurons(model) as (neurons, _),
         ):
             for block in blocks(model):  # after those of the ablation
+                output = block.attention.output
+                hooks.append(output.register_forward_pre_hook(lambda _, x: joined.append(x[0][0])))
                 hooks.append(block.mlp.register_forward_hook(lambda _, x, y: written.append(y[0])))
             self.logits = model(tokens)[0].double()
         for hook in hooks:
@@ -112,8 +111,7 @@ def test_terms_of_a_score(engine: Call, case: Case, data: st.DataObject) -> None
     found = engine(code, {"packed": packed(model), "ids": ids, "off": off, **place})
     with ExitStack() as stack:
         if off:
-            heads = [(each[0], each[1]) for each in off["heads"]]
-            stack.enter_context(ablate(model, heads, off["by"], off["mlps"]))
+            stack.enter_context(switched_off(model, ids, off))
         expected = explain_score(model, torch.tensor(ids), (layer, head), i, j)
     terms = {(term["query"], term["key"]): term["value"] for term in found}
     if not config.bias:
@@ -253,9 +251,9 @@ def test_ranking_is_the_importance_of_heads(engine: Call, name: str) -> None:
     argument = {"packed": packed(model), "ids": ids, "by": "mean", "reference": ids[:-1]}
     found = engine(RANK, argument)
     tokens = torch.tensor([ids])
-    without, loss = (
-        found.sum(-1) for found in token_losses(model, (tokens[:, :-1], tokens[:, 1:]))
-    )
+    batch = tokens[:, :-1], tokens[:, 1:]
+    means = mean_outputs(model, [batch])
+    without, loss = (found.sum(-1) for found in token_losses(model, batch, means))
     assert [(each["layer"], each["head"]) for each in found] == [*np.ndindex(without.shape[:2])]
     rises = np.array([each["rise"] for each in found])
     np.testing.assert_allclose(rises, (without - loss).ravel() / (len(ids) - 1), atol=1e-4)

@@ -20,9 +20,9 @@ from configs.schema import preset
 from data.tales_grammar import BOYS, FORMS, GIRLS, WORDS
 from inference.opening import open_run
 from live.texts import name_groups, spare_corpus
-from model import GPT, ablate, patch
+from model import GPT, patch
 from tests.live.conftest import Call
-from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switches
+from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switched_off, switches
 from tests.live.pages import Live
 from tests.live.test_engine import DRAWN, SHOWN, check
 
@@ -102,7 +102,7 @@ PATCHED = f"""async ({{ packed, ids, other, off, patches, cut }}) => {{
     const intact = new Reading(model);
     intact.read(ids);
     const switched = off ?? {{ by: "zero", heads: [], mlps: [] }};
-    if (off?.by === "mean") off.means = finished(means(intact, off));
+    if (off?.by === "mean") off.means = means(intact, off);
     const read = (tokens, ...edits) => {{
         const reading = new Reading(model, switched, ...edits);
         reading.read(tokens.slice(0, cut));
@@ -129,9 +129,9 @@ def test_patching(engine: Call, case: Case, data: st.DataObject) -> None:
     argument |= {"patches": patches, "cut": data.draw(st.integers(0, len(ids)))}
     constant: dict[Any, Tensor] = {}  # what is off, as patches
     if off:
-        heads = [(layer, head) for layer, head in off["heads"]]
-        with ablate(model, heads, off["by"], off["mlps"]):
+        with switched_off(model, ids, off):
             values = values_of(model, ids)
+        heads = [(layer, head) for layer, head in off["heads"]]
         constant = {name: values[name] for name in [*heads, *(f"mlp {i}" for i in off["mlps"])]}
     with patch(model, constant), patched(model, ids, other, patches):
         for found in engine(PATCHED, argument):

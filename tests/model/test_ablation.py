@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from model import ablate, cross_entropy, fused_attention, record_attention
+from model import ablate, cross_entropy, fused_attention, mean_outputs, record_attention
 
 HEADS = [(0, 1), (1, 0), (1, 3)]
 
@@ -66,32 +66,61 @@ def test_zero_of_an_mlp_is_that_of_one_that_writes_zeros(make_model, family):
     assert not torch.allclose(got, intact)
 
 
-@torch.no_grad()
-def test_mean_of_mlps_and_heads_together(make_model, family):
-    """Each mean is over all sequences and positions of the pass in which everything before it is
-    ablated too."""
-    model, tokens = make_model(**family), torch.randint(13, (3, 7))
-    intact = model(tokens)
-    with ablate(model, HEADS, "mean", mlps=[1, 0]):
-        got = model(tokens)
-    torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)
-    x = model.embed(tokens)
-    hooks = replace_context(model, HEADS, lambda part: part.mean((0, 1)).expand_as(part))
-    for block in model.blocks:
-        x = x + block.attention(block.attention_norm(x))
-        written = block.mlp(block.mlp_norm(x)).flatten(0, 1)
-        x = x + sum(written) / len(written)
-    for each in hooks:
-        each.remove()
-    expected = model.unembedding(model.final_norm(x))
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+def batches_of(rows, size):
+    """Texts with their targets, `size` of them padded to one length at a time."""
+    for at in range(0, len(rows), size):
+        longest = max(len(row) for row in rows[at : at + size]) - 1
+        batch = torch.full((2, len(rows[at : at + size]), longest), 5)  # padding is read
+        batch[1] = -100
+        for place, row in enumerate(rows[at : at + size]):
+            batch[0, place, : len(row) - 1], batch[1, place, : len(row) - 1] = row[:-1], row[1:]
+        yield batch[0], batch[1]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("by", ["zero", "mean"])
-def test_with_a_recording_in_either_order(make_model, by):
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_means_are_over_all_tokens_and_no_padding(make_model, family, size):
+    """One long text beside seven short ones, against a loop over the texts one by one; the result
+    does not depend on which of them are read together."""
+    model = make_model(**family, context_length=40, dropout=0.5).train()
+    rows = [torch.randint(13, (n,)) for n in (40, *(7,) * 7)]
+    means = mean_outputs(model, batches_of(rows, size))
+    assert model.training
+    sums: dict[Any, Any] = {}
+    count = 0
+    for row in rows:
+        x = model.eval().embed(row[None, :-1])
+        for layer, block in enumerate(model.blocks):
+            gathered: list[torch.Tensor] = []
+            hook = block.attention.output.register_forward_pre_hook(
+                lambda _, given, gathered=gathered: gathered.append(given[0])
+            )
+            x = x + block.attention(block.attention_norm(x))
+            hook.remove()
+            written = block.mlp(block.mlp_norm(x))
+            x = x + written
+            for head in range(4):
+                part = gathered[0][0, :, 4 * head : 4 * head + 4]
+                sums[layer, head] = sums.get((layer, head), 0) + part.sum(0)
+            sums[f"mlp {layer}"] = sums.get(f"mlp {layer}", 0) + written[0].sum(0)
+        count += len(row) - 1
+    assert means.keys() == sums.keys() and count == 39 + 7 * 6
+    expected = {part: total / count for part, total in sums.items()}
+    torch.testing.assert_close(means, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_means_need_a_token_with_a_target(make_model):
+    nothing = torch.full((1, 3), -100)
+    with pytest.raises(ValueError, match=r"^batches: no token has a target"):
+        mean_outputs(make_model(), [(torch.zeros_like(nothing), nothing)])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_mean", [False, True])
+def test_with_a_recording_in_either_order(make_model, is_mean):
     """The maps are those of the ablated model, and all nested ablations hold."""
     model, tokens = make_model(), torch.randint(13, (2, 6))
+    by = mean_outputs(model, [(tokens, tokens)]) if is_mean else "zero"
     with ablate(model, HEADS, by):
         expected = model(tokens)
     with record_attention(model) as intact:
@@ -113,9 +142,10 @@ def test_with_a_recording_in_either_order(make_model, by):
 @pytest.mark.parametrize(
     ("heads", "mlps", "by", "reason"),
     [
-        ([(0, 0)], [], "median", "by: 'median' is unknown; choose one of zero, mean"),
+        ([(0, 0)], [], "mean", "by: 'mean' is unknown; give 'zero', or means from `mean_outputs`"),
+        ([(0, 0)], [1], {(0, 0): torch.zeros(4)}, "by: has no constant of 'mlp 1'"),
         ([(0, 0), (2, 0)], [], "zero", "layer: 2 is out of range; give at least 0 and at most 1"),
-        ([(0, 0), (1, -1)], [], "mean", "head: -1 is out of range"),
+        ([(0, 0), (1, -1)], [], "zero", "head: -1 is out of range"),
         ([], [0, 2], "zero", "layer: 2 is out of range"),
     ],
 )
@@ -135,6 +165,7 @@ def test_gradients_flow_past_constants(make_model, family):
     width, shared = model.config.d_head, 4 // model.config.n_kv_heads
     constants: dict[Any, torch.Tensor] = {head: torch.randn(width) for head in HEADS}
     constants["mlp 1"] = torch.randn(model.config.d_model)
+    constants["mlp 0"] = torch.randn(model.config.d_model)  # which is not switched off
 
     def gradients():
         model.zero_grad()
@@ -161,9 +192,6 @@ def test_gradients_flow_past_constants(make_model, family):
 
 def test_constants_that_do_not_fit_are_refused(make_model):
     model, tokens = make_model(), torch.zeros(1, 3, dtype=torch.int64)
-    wrong = pytest.raises(ValueError, match=r"^by: has not the constants")
-    with wrong, ablate(model, HEADS[:2], {(0, 1): torch.zeros(4)}):
-        pass
     wrong = pytest.raises(ValueError, match=r"^by: a constant has the shape \[99\]")
     with wrong, ablate(model, [(0, 1)], {(0, 1): torch.zeros(99)}):
         model(tokens)

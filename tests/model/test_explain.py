@@ -53,7 +53,7 @@ def test_an_edit_of_the_stream_is_a_part(make_model, family):
     with (
         edit(model, {"stream 1": steered, "mlp 0": lambda x: 2 * x, (0, 1): torch.sin}),
         patch(model, {"stream 2": other}),
-        ablate(model, [(1, 0)], "mean"),
+        ablate(model, [(1, 0)], {(1, 0): torch.randn(4)}),
     ):
         with record_attention(model, keep="scaled") as scaled:
             model(tokens[None])

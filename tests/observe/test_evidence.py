@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,26 +29,31 @@ from tensorboard_attention.evidence import read_evidence
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 
-TEXT = "Ada fed two red ants. Two ants fed Ada, and Ada fed two more red ants! Red, red ants. " * 2
+LINE = "Ada fed two red ants. Two ants fed Ada, and Ada fed two more red ants! Red, red ants. "
+# One document of 160 tokens and seven of 25, of which some continue the line where others end.
+TEXT = (2 * LINE)[:160] + (3 * LINE)[:175]
+STARTS = np.array([0, *range(160, 335, 25)])
 TOKENIZER = fixed_tokenizer("byte")
 
 
 def make_model(mlp: str = "swiglu") -> Any:
     torch.manual_seed(0)
-    gpt = GPT(small_config(2, 2, 12, 32, d_head=6, mlp=mlp), 256).eval()
+    gpt = GPT(small_config(2, 2, 12, 160, d_head=6, mlp=mlp), 256).eval()
     with torch.no_grad():
         for parameter in gpt.parameters():
             parameter.normal_(std=0.6)
     return gpt
 
 
-WINDOWS = EvalBatches(np.frombuffer(TEXT.encode(), np.uint8).astype(np.uint16), 32, 3)
+def batches(rows: int = 3) -> EvalBatches:
+    tokens = np.frombuffer(TEXT.encode(), np.uint8).astype(np.uint16)
+    return EvalBatches(tokens, 160, rows, STARTS)
 
 
 def windows() -> list[tuple[list[int], list[int]]]:
     """The inputs and targets of each window that `measure_evidence` reads, without padding."""
     found = []
-    for inputs, targets in WINDOWS.part(32_768):
+    for inputs, targets in batches():
         for row, wanted in zip(inputs, targets, strict=True):
             n = int((wanted >= 0).nonzero().max()) + 1
             assert bool((wanted[:n] >= 0).all()), "every target of this text is scored"
@@ -86,35 +92,13 @@ def marked(rule: str, ids: list[int], target: int, query: int, key: int) -> bool
     raise AssertionError(rule)
 
 
-def test_shares_of_patterns_are_those_of_a_loop() -> None:
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_shares_of_patterns_are_those_of_a_loop(rows: int) -> None:
+    """However many windows are read together: those of 25 tokens are padded beside the long one."""
     model = make_model()
-    found = measure_evidence(model, TOKENIZER, WINDOWS, 7)
+    found = measure_evidence(model, TOKENIZER, batches(rows), 7)
     assert found["step"] == 7 and found["n_tokens"] == sum(len(ids) for ids, _ in windows())
-    names = [rule.score for rule in MARKED]
-    sums = {(head, name): [0.0, 0, 0, 0.0, 0.0] for head in found["heads"] for name in names}
-    for ids, targets in windows():
-        intact = nats(model, ids, targets)
-        with torch.no_grad(), record_attention(model) as maps:
-            model(torch.tensor([ids]))
-        for layer in range(2):
-            for head in range(2):
-                # The mean is over the windows of a batch: one window at a time would have another.
-                rises = rise_in_batch(model, (layer, head), ids, intact)
-                for query, target in enumerate(targets):
-                    row = maps[layer][0, head, query].tolist()
-                    for name in names:
-                        keys = [k for k in range(query + 1) if marked(name, ids, target, query, k)]
-                        if not keys:
-                            continue
-                        share = sum(row[key] for key in keys)
-                        total = sums[f"L{layer}H{head}", name]
-                        total[0] += share
-                        total[1] += share > 0.5
-                        total[2] += 1
-                        if rises[query] > NEEDED:
-                            total[3] += share * rises[query]
-                            total[4] += rises[query]
-    for (head, name), (share, often, count, needed, weight) in sums.items():
+    for (head, name), (share, often, count, needed, weight) in pattern_sums().items():
         patterns = found["heads"][head]["patterns"]
         if count == 0:
             assert name not in patterns
@@ -123,26 +107,60 @@ def test_shares_of_patterns_are_those_of_a_loop() -> None:
         assert patterns[name] == pytest.approx(expected, abs=2e-4), (head, name)
 
 
-def rise_in_batch(
-    model: GPT, head: tuple[int, int], ids: list[int], intact: list[float]
-) -> list[float]:
-    """The rise of the loss of each target of a window if the head is replaced by its mean over the
-    batch of windows in which the window is read."""
-    for inputs, targets in WINDOWS.part(32_768):
-        for row, (read, wanted) in enumerate(zip(inputs, targets, strict=True)):
-            if read[: len(ids)].tolist() == ids and int((wanted >= 0).sum()) == len(ids):
-                with torch.no_grad(), ablate(model, [head], "mean"):
-                    logs = torch.log_softmax(model(inputs)[row], -1)
-                return [
-                    -logs[place, int(wanted[place])].item() - loss
-                    for place, loss in enumerate(intact)
-                ]
-    raise AssertionError("the window is not read")
-
-
-def test_passages_are_the_largest_rises_and_outputs_of_their_windows() -> None:
+@cache
+def pattern_sums() -> dict[tuple[str, str], list[float]]:
+    """Sums over all queries, for each head and pattern."""
     model = make_model()
-    found = measure_evidence(model, TOKENIZER, WINDOWS, 0)
+    names, heads = [rule.score for rule in MARKED], ("L0H0", "L0H1", "L1H0", "L1H1")
+    sums = {(head, name): [0.0, 0, 0, 0.0, 0.0] for head in heads for name in names}
+    for ids, targets in windows():
+        intact = nats(model, ids, targets)
+        with torch.no_grad(), record_attention(model) as maps:
+            model(torch.tensor([ids]))
+        rises = [
+            rises_without(model, (layer, head), ids, targets, intact)
+            for layer in range(2)
+            for head in range(2)
+        ]
+        for query, target in enumerate(targets):
+            rows = [row for layer in maps for row in layer[0, :, query].tolist()]
+            for name in names:
+                keys = [k for k in range(query + 1) if marked(name, ids, target, query, k)]
+                if not keys:
+                    continue
+                for head, row, rise in zip(heads, rows, rises, strict=True):
+                    share = sum(row[key] for key in keys)
+                    total = sums[head, name]
+                    total[0] += share
+                    total[1] += share > 0.5
+                    total[2] += 1
+                    if rise[query] > NEEDED:
+                        total[3] += share * rise[query]
+                        total[4] += rise[query]
+    return sums
+
+
+def rises_without(
+    model: GPT, head: tuple[int, int], ids: list[int], targets: list[int], intact: list[float]
+) -> list[float]:
+    """The rise of the loss of each target of a window if the head is replaced by its mean over all
+    tokens of all windows."""
+    layer, index = head
+    gathered = []
+    for read, _ in windows():
+        with torch.no_grad(), record_attention(model, keep="context") as contexts:
+            model(torch.tensor([read]))
+        gathered.append(contexts[layer][0, index])
+    mean = torch.cat(gathered).mean(0)
+    with ablate(model, [head], {head: mean}):
+        without = nats(model, ids, targets)
+    return [loss - before for loss, before in zip(without, intact, strict=True)]
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_passages_are_the_largest_rises_and_outputs_of_their_windows(rows: int) -> None:
+    model = make_model()
+    found = measure_evidence(model, TOKENIZER, batches(rows), 0)
     ids, spelled = found["ids"], found["spelled"]
     offsets = np.cumsum([0, *found["windows"]])
     texts = ["".join(spelled[id] for id in ids[begin:end]) for begin, end in pairwise(offsets)]
@@ -150,7 +168,7 @@ def test_passages_are_the_largest_rises_and_outputs_of_their_windows() -> None:
 
     largest = []
     for (read, wanted), offset in zip(windows(), offsets, strict=False):
-        rises = rise_in_batch(model, (1, 0), read, nats(model, read, wanted))
+        rises = rises_without(model, (1, 0), read, wanted, nats(model, read, wanted))
         place = int(np.argmax(rises))
         largest.append((rises[place], offset + place + 1))
     largest = [pair for pair in sorted(largest, reverse=True)[:N_PASSAGES] if pair[0] > 0]
@@ -171,7 +189,7 @@ def test_passages_are_the_largest_rises_and_outputs_of_their_windows() -> None:
 @pytest.mark.parametrize("mlp", ["swiglu", "gelu", "relu2"])
 def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str) -> None:
     model = make_model(mlp)
-    found = measure_evidence(model, TOKENIZER, WINDOWS, 0)
+    found = measure_evidence(model, TOKENIZER, batches(), 0)
     block: Any = model.blocks[1]
     seen: list[torch.Tensor] = []
     hook = block.mlp_norm.register_forward_hook(lambda _module, _given, out: seen.append(out[0]))
