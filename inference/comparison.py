@@ -173,14 +173,9 @@ def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:
 
 
 def roles(rows: Sequence[Row]) -> str:
-    """How many heads of the runs have which role, the most frequent first; empty if that was not
-    measured."""
-    kinds = [
-        # "copies 45%": copies
-        re.sub(r" \d+%$", "", role) if role.endswith("%") else "no pattern"
-        for row in rows
-        for role in row.get("heads", {}).values()
-    ]
+    """How many heads of the runs have which role, without its percentage, the most frequent first;
+    empty if that was not measured."""
+    kinds = [re.sub(r" \d+%$", "", role) for row in rows for role in row.get("heads", {}).values()]
     return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common())
 
 

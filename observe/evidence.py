@@ -21,7 +21,9 @@ heads      by name, such as "L1H3":
 neurons    of each layer:
     active    the share of tokens at which the input of the activation function is positive
     passages  where its output is largest in size, one in a window: [at, output]
-    raises, lowers   the tokens whose logits it raises and lowers there, by the direct path
+    raises, lowers   the tokens whose logits it raises and lowers most in the first passage, by the
+              direct path alone. Where its output has the other sign, it lowers and raises them.
+    All three are empty if its output is 0 at every token.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.files import replace_text
 from data.batches import UNSCORED, EvalBatches
@@ -338,10 +340,14 @@ class Evidence:
         order = values.abs().argsort(0, descending=True)[:N_PASSAGES]
         values, places = values.gather(0, order), places.gather(0, order)  # passage, neuron
         mlp: Any = blocks_of(self.model)[layer].mlp
-        gain = self.model.final_norm.get_parameter("weight")
-        # Sign of the output in the strongest passage: what the neuron adds to the logits there.
-        written = mlp.down.weight.T * gain * values[0].sign()[:, None].to(gain)
-        logits = written.float() @ self.model.unembedding.weight.float().T  # neuron, token
+        norm = self.model.final_norm
+        # What the neuron writes in its first passage, but for its size, and what the final norm
+        # makes of it, but for its scale.
+        written = mlp.down.weight.T.float() * values[0].sign()[:, None].to(mlp.down.weight.device)
+        if isinstance(norm, nn.LayerNorm):
+            written = written - written.mean(-1, keepdim=True)
+        written = written * norm.get_parameter("weight").float()
+        logits = written @ self.model.unembedding.weight.float().T  # neuron, token
         raised = logits.topk(N_TOKENS).indices.tolist()
         lowered = logits.topk(N_TOKENS, largest=False).indices.tolist()
         active = (self.active[layer] / self.n_tokens).tolist()
@@ -351,9 +357,10 @@ class Evidence:
                 "passages": [
                     [int(place), round(float(value), 3)]
                     for place, value in zip(places[:, neuron], values[:, neuron], strict=True)
+                    if value
                 ],
-                "raises": [self.texts[id] for id in raised[neuron]],
-                "lowers": [self.texts[id] for id in lowered[neuron]],
+                "raises": [self.texts[id] for id in raised[neuron] if values[0, neuron]],
+                "lowers": [self.texts[id] for id in lowered[neuron] if values[0, neuron]],
             }
             for neuron in range(len(active))
         ]

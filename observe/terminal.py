@@ -184,7 +184,10 @@ def duration(seconds: float) -> str:
     if seconds < 59.5:
         return f"{seconds:.{0 if seconds >= 9.95 else 1}f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m {rest:02}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02}m"
+    if minutes < 60:
+        return f"{minutes}m {rest:02}s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours}h {minutes:02}m"
 
 
 def against_floor(bpb: float, floor_bpb: float | None) -> str:

@@ -15,8 +15,8 @@ heads      by name, such as "L1H3":
               the largest rise first
 neurons    of each layer:
     active    the share of tokens
-    passages  [at, output], the largest first
-    raises, lowers   tokens
+    passages  [at, output], the largest in size first
+    raises, lowers   the tokens whose logits it raises and lowers most in the first passage
 """
 
 from __future__ import annotations

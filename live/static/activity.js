@@ -43,7 +43,7 @@ export class Activity {
     this.text.shade((i) => [Math.abs(shown.values[i]) / most, `output ${signedText(shown.values[i])}`]);
     this.text.spans.forEach((span, i) => span.classList.toggle("above", shown.values[i] > 0));
     const list = (some) => some.flatMap((token) => [" ", el("span", { class: "token" }, tokenLabel(token))]);
-    this.raised.replaceChildren("More probable where it is strongest:", ...list(shown.raised));
-    this.lowered.replaceChildren("Less probable:", ...list(shown.lowered));
+    this.raised.replaceChildren("Raised most where it is strongest, by its direct path to the logits:", ...list(shown.raised));
+    this.lowered.replaceChildren("Lowered most:", ...list(shown.lowered));
   }
 }

@@ -47,6 +47,10 @@ export function bring(part, last = part) {
 }
 
 // A weight or score with at most four digits; "–" if there is none.
+export function signedNumber(value) {
+  return `${value > 0 ? "+" : ""}${formatNumber(value)}`;
+}
+
 export function formatNumber(value) {
   if (value == null || Number.isNaN(value)) return "–";
   return Math.abs(value) >= 100

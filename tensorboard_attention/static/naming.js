@@ -55,7 +55,7 @@ export function overviewOf(maps) {
 
 // How many heads have which name.
 function tallyOf(maps) {
-  const names = maps.heads().map((each) => roleOf(maps, ...each)[0].replace(/ \d+%$/, "").replace(/'.*'$/, "one token"));
+  const names = maps.heads().map((each) => roleOf(maps, ...each)[0].replace(/ \d+%$/, "").replace(/^looks at '.*'$/, "looks at one token"));
   const count = (name) => names.filter((each) => each === name).length;
   const parts = [...new Set(names)].sort((one, other) => count(other) - count(one));
   const times = (name) => (count(name) > 1 ? ` (${count(name)})` : "");

@@ -1,8 +1,8 @@
-// The neurons of an MLP: how often each is active, where its output is largest, and what it raises
-// and lowers there.
+// The neurons of an MLP: how often each is active, where its output is largest in size, and what it
+// raises and lowers there.
 
 import { field, options } from "./controls.js";
-import { el, formatNumber, tokenLabel } from "./dom.js";
+import { el, signedNumber, tokenLabel } from "./dom.js";
 import { passage } from "./matters.js";
 
 const MOST_NEURONS = 100; // rows at once
@@ -49,7 +49,7 @@ export class Neurons {
     const all = this.evidence.neurons[this.layer.value].map((neuron, number) => ({ ...neuron, number }));
     const shown = all.sort(NEURON_ORDERS[this.sort.value][1]).slice(0, MOST_NEURONS);
     const some = shown.length < all.length ? `${MOST_NEURONS} of ${all.length.toLocaleString("en")} neurons. ` : "";
-    this.count.textContent = `${some}Select one for the passages in which its output is largest.`;
+    this.count.textContent = `${some}Each raises and lowers the logits of these tokens most where its output is largest in size, by its direct path to them alone; where its output has the other sign, it lowers what it raises here, and raises what it lowers. Select one for its passages.`;
     this.list.replaceChildren(...shown.map((neuron) => this.#row(neuron)));
   }
 
@@ -64,14 +64,18 @@ export class Neurons {
         {},
         el("b", {}, `${number}`),
         el("span", { class: "active" }, `${(100 * active).toFixed(0)}% active`),
-        el("span", { class: "raises" }, "raises ", ...tokens(raises)),
-        el("span", { class: "lowers" }, "lowers ", ...tokens(lowers)),
+        ...(passages.length
+          ? [
+              el("span", { class: "raises" }, `at ${signedNumber(passages[0][1])} raises `, ...tokens(raises)),
+              el("span", { class: "lowers" }, "lowers ", ...tokens(lowers)),
+            ]
+          : ["0 at every token"]),
       ),
       places,
     );
   }
 
   #passage([at, output]) {
-    return el("li", {}, el("b", {}, formatNumber(output)), el("span", {}, ...passage(this.evidence, at)));
+    return el("li", {}, el("b", {}, signedNumber(output)), el("span", {}, ...passage(this.evidence, at)));
   }
 }

@@ -42,7 +42,7 @@ EVIDENCE: dict[str, Any] = {
         "L0H0": head("helps with 'a'", ""),
         "L0H1": head("previous token 70%", "previous token"),
         "L1H0": head("nearby 81%", "nearby"),
-        "L1H1": head("copies 56%", "copy", [5, 2.25, [[1, 0.75], [4, 0.1]]], [8, 1, [[7, 0.5]]]),
+        "L1H1": head("copies 56%", "copy", [5, 9.5986, [[1, 0.75], [4, 0.1]]], [8, 1, [[7, 0.5]]]),
     },
     "neurons": [[neuron(0.5, 2), neuron(0.75, 3)], [neuron(0.25, 7), neuron(0, 8)]],
 }
@@ -99,9 +99,7 @@ def test_a_head_has_the_name_that_many_texts_gave_it(
     names = tab[".head .role"].all_inner_texts()
     assert names == [head["role"][0] for head in EVIDENCE["heads"].values()]
     assert (
-        tab[".overview"]
-        .inner_text()
-        .startswith("4 heads: helps with one token, previous token, nearby")
+        tab[".overview"].inner_text().startswith("4 heads: helps with 'a', previous token, nearby")
     )
     tab.page.keyboard.press(",")
     tab.shown(["judged", "probe", 0])
@@ -130,7 +128,7 @@ def test_the_tab_shows_the_passages_of_heads_and_neurons(
     tab = open_tab(run="passages", layer=1, head=1)
     rows = tab[".panel:not([hidden]) .matters li"]
     sync_api.expect(rows).to_have_count(2)
-    assert rows.locator("b").all_inner_texts() == ["+2.25", "+1.00"]
+    assert rows.locator("b").all_inner_texts() == ["+9.599", "+1.000"]
     marked = "all => all.map((one) => [one.className, one.textContent, one.title])"
     assert rows.nth(0).locator("mark").evaluate_all(marked) == [
         ["looked", " sang", "75% of its attention"],
@@ -149,11 +147,13 @@ def test_the_tab_shows_the_passages_of_heads_and_neurons(
     assert neurons.locator(".active").all_inner_texts() == ["75% active", "50% active"]
     tab[".neurons select >> nth=1"].select_option("rare")
     sync_api.expect(neurons.locator("summary b").first).to_have_text("0")
-    assert neurons.nth(0).locator(".raises .token").all_inner_texts() == ["·Mia", "·sang"]
+    raises = neurons.nth(0).locator(".raises")
+    assert raises.locator(".token").all_inner_texts() == ["·Mia", "·sang"]
+    assert raises.inner_text().startswith("at -2.500 raises"), "the sign in which it does so"
     neurons.nth(0).locator("summary").click()
     places = neurons.nth(0).locator(".passages li")
     sync_api.expect(places).to_have_count(2)
-    assert places.locator("b").all_inner_texts() == ["-2.500", "1.500"]
+    assert places.locator("b").all_inner_texts() == ["-2.500", "+1.500"]
     assert places.nth(0).locator("mark").inner_text().startswith(HOSTILE[:20])
 
 

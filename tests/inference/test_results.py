@@ -122,7 +122,9 @@ def test_seconds_to_a_loss_are_interpolated() -> None:
 def test_roles_of_heads_are_counted() -> None:
     one = {"heads": {"L0H0": "copies 45%", "L0H1": "looks at 'Oh' 62%", "L0H2": "helps with 'a'"}}
     other = {"heads": {"L0H0": "copies 9%", "L0H1": "no effect", "L0H2": "helps with ','"}}
-    assert roles([one, other, {}]) == "3 no pattern, 2 copies, 1 looks at 'Oh'"
+    assert roles([one, other, {}]) == (
+        "2 copies, 1 looks at 'Oh', 1 helps with 'a', 1 no effect, 1 helps with ','"
+    )
     assert roles([{}]) == ""
 
 

@@ -344,7 +344,7 @@ def test_a_neuron_colours_the_text(live: Live, tiny_run: Path) -> None:
         value > -1e-3 if each else value < 1e-3 for each, value in zip(above, shown, strict=True)
     )
     assert any(above)
-    assert look.locator("p:has-text('probable')").count() == 2
+    assert look.locator(".neuron p:has-text('most') .token").count() == 20
 
 
 @pytest.mark.long

@@ -36,9 +36,9 @@ STARTS = np.array([0, *range(160, 335, 25)])
 TOKENIZER = fixed_tokenizer("byte")
 
 
-def make_model(mlp: str = "swiglu") -> Any:
+def make_model(**choices: Any) -> Any:
     torch.manual_seed(0)
-    gpt = GPT(small_config(2, 2, 12, 160, d_head=6, mlp=mlp), 256).eval()
+    gpt = GPT(small_config(2, 2, 12, 160, d_head=6, **choices), 256).eval()
     with torch.no_grad():
         for parameter in gpt.parameters():
             parameter.normal_(std=0.6)
@@ -186,11 +186,16 @@ def test_passages_are_the_largest_rises_and_outputs_of_their_windows(rows: int) 
     ).indices.tolist()
 
 
+@pytest.mark.parametrize("norm", ["rmsnorm", "layernorm"])
 @pytest.mark.parametrize("mlp", ["swiglu", "gelu", "relu2"])
-def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str) -> None:
-    model = make_model(mlp)
-    found = measure_evidence(model, TOKENIZER, batches(), 0)
+def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str, norm: str) -> None:
+    model = make_model(mlp=mlp, norm=norm)
     block: Any = model.blocks[1]
+    with torch.no_grad():
+        block.mlp.up.weight[7] = 0  # whose output is always 0
+    found = measure_evidence(model, TOKENIZER, batches(), 0)
+    never = found["neurons"][1][7]
+    assert (never["passages"], never["raises"], never["lowers"]) == ([], [], [])
     seen: list[torch.Tensor] = []
     hook = block.mlp_norm.register_forward_hook(lambda _module, _given, out: seen.append(out[0]))
     for read, _ in windows():
@@ -217,10 +222,15 @@ def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str) -> None:
         assert given["active"] == pytest.approx(active / found["n_tokens"], abs=1e-4)
         for (at, value), (expected, place) in zip(given["passages"], values, strict=False):
             assert (at, value) == (place, pytest.approx(expected, abs=2e-3))
-        written = block.mlp.down.weight[:, neuron] * np.sign(values[0][0])
-        logits = model.unembedding(written * model.final_norm.weight)
-        assert given["raises"][0] == spelled(int(logits.argmax()))
-        assert given["lowers"][0] == spelled(int(logits.argmin()))
+        # By the direct path, at the scale that the final norm has: LayerNorm takes the mean away.
+        written = block.mlp.down.weight[:, neuron] * values[0][0]
+        centred = written - sum(written) / 12 if norm == "layernorm" else written
+        logits = torch.stack(
+            [row @ (centred * model.final_norm.weight) for row in model.unembedding.weight]
+        )
+        order = logits.argsort(descending=True).tolist()
+        assert given["raises"] == [spelled(id) for id in order[:6]]
+        assert given["lowers"] == [spelled(id) for id in order[:-7:-1]]
 
 
 def test_a_model_that_has_diverged_keeps_its_result(tmp_path: Path) -> None:

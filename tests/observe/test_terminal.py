@@ -12,7 +12,7 @@ import pytest
 from data.tokenizer import fixed_tokenizer
 from data.tokens import Dataset
 from observe.measured import Measured
-from observe.terminal import RunConsole, Terminal, against_floor, gzip_bpb
+from observe.terminal import RunConsole, Terminal, against_floor, duration, gzip_bpb
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics, Summary
 
@@ -116,3 +116,9 @@ def test_gzip_is_that_of_the_command(tmp_path: Path) -> None:
     tokens = np.frombuffer(text, np.uint8).astype(np.uint16)
     dataset = Dataset(fixed_tokenizer("byte"), tokens, tokens, None, "0")
     assert gzip_bpb(dataset) == pytest.approx(8 * len(done.stdout) / len(text), rel=0.02)
+
+
+def test_durations_are_rounded() -> None:
+    seconds = (7.24, 43.5, 59.5, 142.6, 3599.6, 3659, 3900)
+    expected = ["7.2 s", "44 s", "1m 00s", "2m 23s", "1h 00m", "1h 01m", "1h 05m"]
+    assert [duration(each) for each in seconds] == expected
