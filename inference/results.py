@@ -168,6 +168,6 @@ def evidence_of(run: Run) -> dict[str, Any]:
         return read_evidence(run.path)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"run: {run.path} has no usable {NAME}; write it with "
+            f"run: {run.path} has no usable {NAME} ({error}); write it with "
             f"python look.py run={as_argument(str(run.path))} evidence=true"
         ) from error

@@ -64,7 +64,8 @@ class LiveWeights(Callback):
             return
         try:
             evidence = read_evidence(self.context.folder)
-        except (OSError, ValueError):  # a model that is too large or has diverged has none
+        except (OSError, ValueError) as error:  # a model that has diverged has none
+            log.info("no names of heads for the live page: evidence.json: %s", error)
             return
         self._write({**self.found, "evidence": named_heads(evidence)})
 

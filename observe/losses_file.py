@@ -1,25 +1,28 @@
-"""losses.json: the loss of every token of a few texts at every evaluation, for the Attention tab.
+"""losses.jsonl: the loss of every token of a few texts at every evaluation, for the Attention tab.
+
+Its first line has
 
 unit     of the values
 texts    the targets of each text, as labels
 groups   by name: for each text, the places of its targets in this group
 floor    of each text, the loss of a perfect model on its targets, in bits; null if unknown
-steps    by step: "values", by group, over all texts that are scored; and "bits" of these texts
+
+and each of the others a `step`, "values", by group, over all texts that are scored, and "bits" of
+these texts.
 """
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool
 
-from common.files import read_json, replace_text
 from data.batches import UNSCORED
 from observe.context import RunContext
+from observe.json_lines import JsonLines
 from observe.measured import Measured
 from tensorboard_attention.tokens import token_texts
 from training.callback import Callback, EvalMetrics
@@ -28,30 +31,38 @@ if TYPE_CHECKING:
     from training.trainer import Trainer
 
 SHOWN = 4  # texts
-MAX_BYTES = 1 << 24  # bytes of the file of an earlier session
 
 
 class LossesFile(Callback):
-    """Replaces losses.json at each evaluation. A resume keeps the steps up to its first."""
+    """Appends a line at each evaluation. A resume removes those of evaluations that come again."""
 
     def __init__(self, context: RunContext, measured: Measured) -> None:
-        self.measured = measured
-        self.context, self.path = context, context.folder / "losses.json"
-        self.steps: dict[str, Any] = {}
+        self.measured, self.context = measured, context
+        self.lines = JsonLines(context.folder / "losses.jsonl")
 
     def on_start(self, trainer: Trainer) -> None:
-        with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
-            stored = read_json(self.path, MAX_BYTES)["steps"].items()
-            self.steps = {step: found for step, found in stored if int(step) <= trainer.state.step}
+        last = trainer.state.last_evaluation
+        self.has_texts = False
+
+        def is_kept(line: dict[str, Any]) -> bool:
+            self.has_texts |= "texts" in line
+            return "texts" in line or line["step"] <= last
+
+        self.lines.keep(is_kept)
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, (scored, about) = trainer.state.step, self._texts
         bits = self.measured.target_bits(step)
-        self.steps[str(step)] = {
+        found = {
+            "step": step,
             "values": {tag: round(value, 4) for tag, value in self.measured.losses(step).items()},
             "bits": [row[at].round(3).tolist() for row, at in zip(bits, scored, strict=False)],
         }
-        replace_text(self.path, json.dumps({**about, "steps": self.steps}) + "\n")
+        self.lines.append(*([] if self.has_texts else [about]), found)
+        self.has_texts = True
+
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        self.lines.flush()
 
     @cached_property
     def _texts(self) -> tuple[Bool[np.ndarray, "text token"], dict[str, Any]]:

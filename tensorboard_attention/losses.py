@@ -1,28 +1,66 @@
-"""What a run learned when: `losses.json` in the folder of its event files, if there is one.
+"""What a run learned when: `losses.jsonl` in the folder of its event files, if there is one.
+
+One of its lines, usually the first, has
 
 unit     of the values
 texts    the tokens of each text
 groups   by name: for each text, the places of its tokens in this group
 floor    for each text, the loss of a perfect model on its tokens, in bits; null if it is unknown
-steps    by step: "values" by group, and "bits", the loss of each token of each text
+
+and each of the others a `step`, "values" by group, and "bits", the loss of each token of each text.
+Of lines of one step, the last counts. A last line without an end is still being written.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from tensorboard_attention.beside import read_beside
+from tensorboard_attention.beside import TooLarge, read_beside
 from tensorboard_attention.header import fits
+from tensorboard_attention.limits import RECORD_BYTES
+from tensorboard_attention.strict import from_json
 
-NAME = "losses.json"
+NAME = "losses.jsonl"
+MAX_STRIDE = 100
 
 
 def read_losses(folder: Path) -> dict[str, Any]:
-    """The file of a run. Raises OSError if there is none, or no file that can be one, and
-    ValueError if it is not in the format."""
-    found: dict[str, Any] = read_beside(folder, NAME, _check)
+    """The file of a run: its first line, and the others as "steps", by step. Of a file of more than
+    RECORD_BYTES, these are only every second (third, ...) one and the last.
+
+    Raises OSError if there is none, or no file that can be one, and ValueError if it is not in the
+    format, or too large even so.
+    """
+    found: dict[str, Any] = read_beside(folder, NAME, _check, _read_lines)
     return found
+
+
+def _read_lines(file: BinaryIO) -> dict[str, Any]:
+    stride = -(-os.fstat(file.fileno()).st_size // RECORD_BYTES)
+    if stride > MAX_STRIDE:
+        raise TooLarge
+    found: dict[str, Any] = {}
+    steps: dict[str, Any] = {}
+
+    def add(line: bytes) -> None:
+        values = from_json(line)
+        if "texts" in values:
+            found.update(values)
+        else:
+            steps[str(values.pop("step"))] = values
+
+    last = b""
+    for number, line in enumerate(iter(lambda: file.readline(RECORD_BYTES), b"")):
+        if not line.endswith(b"\n"):
+            break
+        if number % stride == 0 or b'"texts"' in line:
+            add(line)
+        last = line
+    if last:
+        add(last)
+    return {**found, "steps": steps}
 
 
 def last_loss(folder: Path) -> float:

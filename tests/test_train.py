@@ -40,7 +40,7 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
         ".hydra",
         "train.log",
         "metrics.jsonl",
-        "losses.json",
+        "losses.jsonl",
         "live",
         "summary.json",
         "tokenizer",

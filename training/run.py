@@ -5,7 +5,7 @@
     .hydra/          what Hydra composed, for tools that read it
     train.log        events of the run, as plain lines
     metrics.jsonl    one line per measurement
-    losses.json      losses of tokens, for TensorBoard's Attention tab
+    losses.jsonl     losses of tokens, for TensorBoard's Attention tab
     evidence.json    what every head and neuron does over the validation split, from the end
     live/            weights at logged steps, for its live page
     summary.json     the result

@@ -48,6 +48,11 @@ class TrainState:
     fast: str | None = None
     fast_device: str | None = None
 
+    @property
+    def last_evaluation(self) -> int:
+        """The last step whose evaluation, if one is due there, is not still to come."""
+        return self.step if self.evaluated == self.step else self.step - 1
+
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if isinstance(value, int | float):

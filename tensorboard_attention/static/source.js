@@ -38,7 +38,8 @@ export class Logs {
   // The "losses" (losses.py) or the "evidence" (evidence.py) of a run, or null.
   async beside(kind, run) {
     if (!Object.hasOwn(this[kind], run)) return null;
-    return (await ask(kind, { run }, async (answer) => `${kind}.json is not read: ${await answer.text()}`)).json();
+    const file = kind === "losses" ? "losses.jsonl" : "evidence.json";
+    return (await ask(kind, { run }, async (answer) => `${file} is not read: ${await answer.text()}`)).json();
   }
 }
 

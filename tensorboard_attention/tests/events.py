@@ -42,6 +42,18 @@ def write_json(name: str, folder: Path, found: object) -> Path:
     return folder
 
 
+def write_losses(folder: Path, found: Any) -> Path:
+    """The same of the file that `read_losses` reads, of which `found` may be no such content."""
+    folder.mkdir(exist_ok=True)
+    lines = [found]
+    if isinstance(found, dict):
+        steps = found["steps"].items()
+        about = {name: found[name] for name in found if name != "steps"}
+        lines = [about, *({"step": int(step), **values} for step, values in steps)]
+    (folder / "losses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
 def event(step: int = 0, header: Any = HEADER, tag: str = "probe") -> bytes:
     """An event with these maps; a header is written as JSON unless it is bytes."""
     logged = attention_summary(tag, MAPS, TOKENS)

@@ -14,7 +14,16 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard_attention.index import Index
 from tensorboard_attention.summary import MAX_EDGES, encode
 from tensorboard_attention.tests.conftest import served
-from tensorboard_attention.tests.events import HEADER, MAPS, NAME, TOKENS, event, look, write
+from tensorboard_attention.tests.events import (
+    HEADER,
+    MAPS,
+    NAME,
+    TOKENS,
+    event,
+    look,
+    write,
+    write_losses,
+)
 
 TWO_LAYERS = json.loads(encode(2 * MAPS, TOKENS)[0])
 EDGE = [1, 1, 0, 0, 1, 0.5]
@@ -120,9 +129,9 @@ def test_it_opens_on_the_longest_run_of_the_newest_day(tmp_path: Path) -> None:
         data.wall_time = wall_time
         write(tmp_path / name, data.SerializeToString())
         if bits is not None:
-            steps = {"9": {"values": {}, "bits": [[9.0]]}, "10": {"values": {}, "bits": [[bits]]}}
             text = {"unit": "bits", "texts": [["a"]], "groups": {"all": [[0]]}, "floor": None}
-            (tmp_path / name / "losses.json").write_text(json.dumps({**text, "steps": steps}))
+            steps = {"9": {"values": {}, "bits": [[9.0]]}, "10": {"values": {}, "bits": [[bits]]}}
+            write_losses(tmp_path / name, {**text, "steps": steps})
 
     noon = datetime(2026, 3, 1, 12).timestamp()
     assert look(tmp_path)["first"] is None

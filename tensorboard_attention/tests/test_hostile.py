@@ -81,7 +81,7 @@ def test_what_is_wrong_with_one_run_is_said_of_it_alone(tmp_path: Path) -> None:
         write(tmp_path / run, event(1))
     (tmp_path / "without" / NAME).write_bytes(bytes(100))
     (tmp_path / "odd" / "live").symlink_to("live")
-    (tmp_path / "odd" / "losses.json").write_text('{"unit": NaN}')
+    (tmp_path / "odd" / "losses.jsonl").write_text('{"unit": NaN}\n')
     get = served(tmp_path)
     status, data = get("/runs")
     found = json.loads(data)

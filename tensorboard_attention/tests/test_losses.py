@@ -38,13 +38,12 @@ LOSSES: dict[str, Any] = {
 }
 
 changed = partial(events.changed, LOSSES)
-write = partial(events.write_json, NAME)
 
 
 def test_a_file_in_the_format_is_read(tmp_path: Path) -> None:
-    assert read_losses(write(tmp_path, LOSSES)) == LOSSES
+    assert read_losses(events.write_losses(tmp_path, LOSSES)) == LOSSES
     unknown = changed("floor", to=None)
-    assert read_losses(write(tmp_path, unknown)) == unknown
+    assert read_losses(events.write_losses(tmp_path, unknown)) == unknown
 
 
 @pytest.mark.parametrize(
@@ -60,16 +59,33 @@ def test_a_file_in_the_format_is_read(tmp_path: Path) -> None:
 )
 def test_anything_else_is_refused(tmp_path: Path, found: object) -> None:
     with pytest.raises(ValueError, match="it is not in the format"):
-        read_losses(write(tmp_path, found))
+        read_losses(events.write_losses(tmp_path, found))
+
+
+def test_of_a_large_file_some_steps_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = {str(step): LOSSES["steps"]["20"] for step in range(10)}
+    path = events.write_losses(tmp_path, changed("steps", to=steps)) / NAME
+    size = path.stat().st_size
+    with path.open("a") as file:
+        file.write('{"step": 10, "val')  # is being written
+    assert read_losses(tmp_path)["steps"] == steps
+    monkeypatch.setattr("tensorboard_attention.losses.RECORD_BYTES", size // 2)
+    found = read_losses(tmp_path)
+    assert [*found["steps"]] == ["2", "5", "8", "9"] and found["texts"] == LOSSES["texts"]
+    monkeypatch.setattr("tensorboard_attention.losses.RECORD_BYTES", size // 200)
+    with pytest.raises(ValueError, match="it is too large"):
+        read_losses(tmp_path)
 
 
 def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[..., Tab]) -> None:
     log(logs / "learned", 0, 100)
-    write(logs / "learned", changed("steps", to={"20": LOSSES["steps"]["20"]}))
+    events.write_losses(logs / "learned", changed("steps", to={"20": LOSSES["steps"]["20"]}))
     tab = open_tab(run="learned")
     cells = tab[".learned td button"]
     sync_api.expect(cells).to_have_count(2)
-    write(logs / "learned", LOSSES)
+    events.write_losses(logs / "learned", LOSSES)
     tab.page.clock.run_for(REFRESH)
     sync_api.expect(cells).to_have_count(4)
     labels = cells.evaluate_all("all => all.map((one) => one.title)")
@@ -104,8 +120,8 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[...,
 def test_the_server_answers_with_them(tmp_path: Path) -> None:
     for run in ("one", "two"):
         log(tmp_path / run, 0)
-    write(tmp_path / "one", LOSSES)
-    write(tmp_path / "two", [])
+    events.write_losses(tmp_path / "one", LOSSES)
+    events.write_losses(tmp_path / "two", [])
     get = served(tmp_path)
     assert {*json.loads(get("/runs")[1])["losses"]} == {"one", "two"}
     assert json.loads(get("/losses", run="one")[1]) == LOSSES

@@ -104,14 +104,25 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
         assert floor == pytest.approx(texts.floor[row][scored].tolist(), abs=1e-3)
         for tag, places in found["groups"].items():
             assert places[row] == np.flatnonzero(texts.groups[tag][row][scored]).tolist()
-    resumed = LossesFile(context, measured)
-    resumed.on_start(trainer_at(context, 10))
-    resumed.on_eval(trainer_at(context, 15), EvalMetrics(1.5, 0.55, 60, 0.5))
-    assert [*read_losses(tmp_path)["steps"]] == ["10", "15"]
-    resumed.path.write_text("damaged")
-    resumed = LossesFile(context, measured)
-    resumed.on_start(trainer_at(context, 15))
-    assert resumed.steps == {}
+    whole = file.lines.path.read_bytes()
+    for left, evaluated, kept in (
+        (whole, 10, ["10"]),
+        (whole, None, []),  # the evaluation comes again
+        (whole + b'{"step": 15, "val', 10, ["10"]),  # the process was killed while writing
+        (whole[:-1], 10, ["10"]),
+        (whole[200:], 10, ["10"]),  # a damaged disk
+        (b"damaged", 10, []),
+    ):
+        file.lines.path.write_bytes(left)
+        resumed, trainer = LossesFile(context, measured), trainer_at(context, 10)
+        trainer.state.evaluated = evaluated
+        resumed.on_start(trainer)
+        resumed.on_eval(trainer_at(context, 15), EvalMetrics(1.5, 0.55, 60, 0.5))
+        assert read_losses(tmp_path) == {
+            **found,
+            "steps": {step: found["steps"][step] for step in kept}
+            | {"15": read_losses(tmp_path)["steps"]["15"]},
+        }
 
 
 def test_they_are_in_metrics_jsonl_and_in_tensorboard(tmp_path: Path) -> None:
