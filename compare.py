@@ -3,10 +3,12 @@
 Prints a table with a line for each group of runs that differ in nothing but the seed, and a line
 for each difference between groups. With json=true, prints one line of JSON and nothing else:
 
-    loss         the validation loss in bits per byte, the time to which the table has
-    groups       each with label, seeds (their number), bpb (their mean), runs (their folders)
+    loss         the validation loss in bits per byte, the time to which the table has; null if the
+                 evaluations during training did not score the same text
+    groups       each with label, seeds (their number), bpb (their mean), runs (their folders), and
+                 text, a number: losses of groups that have the same are over the same text
     differences  each with group, other, bpb (group minus other), margin (half of the 95% interval;
-                 null for one seed), seeds
+                 null for one seed), seeds. Losses over different texts are not compared
 
 Notes and errors go to standard error. Exit status 0; 2 for a mistake in the settings, and if no run
 can be compared.
@@ -33,6 +35,7 @@ from inference.comparison import (
     compare_by,
     differing,
     group,
+    notes,
     summary_lines,
     target_loss,
 )
@@ -61,23 +64,20 @@ def main(values: Values) -> None:
     if config.by is not None and "," in config.by:
         raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
     known = differing(rows)
-    if texts := [name for name in known if name.startswith("data.")]:
-        print(
-            f"note: {', '.join(texts)}: the runs were not scored on the same text, so that their "
-            "losses cannot be compared",
-            file=sys.stderr,
-        )
+    for note in notes(rows):
+        print(f"note: {note}", file=sys.stderr)
     if config.by is not None and config.by not in known:
         raise UserError(
             f"by: {config.by} does not differ between these runs; "
             + (f"choose one of {', '.join(known)}" if known else "leave it out")
         )
     groups = group(rows)
-    loss = target_loss(groups) if config.loss is None else config.loss
+    loss = target_loss(groups, config.loss)
     differences = compare(groups) if config.by is None else compare_by(rows, config.by)
     if config.by is not None and not any(difference.n_seeds for difference in differences):
         raise UserError(
-            f"by: no two runs differ in {config.by} alone; leave it out, or train runs that do"
+            f"by: no two runs that were scored on the same text differ in {config.by} alone; leave "
+            "it out, or train runs that do"
         )
     if config.json:
         print(json.dumps(as_json(groups, differences, loss), allow_nan=False))
@@ -87,7 +87,7 @@ def main(values: Values) -> None:
 
 
 def as_json(
-    groups: Sequence[Group], differences: Sequence[Difference], loss: float
+    groups: Sequence[Group], differences: Sequence[Difference], loss: float | None
 ) -> dict[str, Any]:
     """What `json=true` prints."""
     return {
@@ -98,6 +98,7 @@ def as_json(
                 "seeds": len(group.per_seed("val_bpb")),
                 "bpb": finite(group.loss),
                 "runs": [row["run"] for row in group.rows],
+                "text": group.text,
             }
             for group in groups
         ],
@@ -114,9 +115,9 @@ def as_json(
     }
 
 
-def finite(value: float) -> float | None:
+def finite(value: float | None) -> float | None:
     """None, which is null in JSON, for infinity and NaN."""
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 if __name__ == "__main__":

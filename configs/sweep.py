@@ -9,7 +9,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from common.errors import print, printable
-from inference.comparison import compare, group, summary_lines, target_loss
+from inference.comparison import compare, group, notes, summary_lines, target_loss
 from inference.results import read_finished
 
 
@@ -19,6 +19,8 @@ class PrintTable(Callback):
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
         if any(folder.rglob("summary.json")):
-            groups = group(read_finished([folder]))
+            rows = read_finished([folder])
+            groups = group(rows)
             lines = summary_lines(groups, compare(groups), target_loss(groups))
+            lines += [f"note: {note}" for note in notes(rows)]
             print("\n".join(["", *map(printable, lines)]))

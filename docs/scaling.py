@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from common.errors import UserError, print, printable  # noqa: E402
 from configs.cli import one_line_errors  # noqa: E402
 from data.tokenizer import Tokenizer  # noqa: E402
-from inference.comparison import student  # noqa: E402
+from inference.comparison import scored_texts, student  # noqa: E402
 from inference.opening import RunConfig, read_config  # noqa: E402
 from inference.results import Row, read_finished  # noqa: E402
 from model import GPT  # noqa: E402
@@ -89,6 +89,8 @@ def main(paths: Sequence[Path]) -> None:
             f"runs: have fewer than {MIN_SIZES} numbers of parameters with a loss above a known "
             "floor; give more runs on tales"
         )
+    if len({*scored_texts(above)}) > 1:
+        raise UserError("runs: were not all scored on the same text; give runs that were")
     if left_out := len(rows) - len(above):
         print(f"Left out, since their loss is not above a known floor: {left_out} runs")
     print("Bits per byte above the floor, with the 95% interval of alpha:")

@@ -1,5 +1,5 @@
 """Comparing runs: groups that differ in nothing but the seed, and the difference between settings,
-paired by seed, with its interval."""
+paired by seed, with its interval. Losses over different tokens are not compared."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from inference.results import Row
 
 # What divides runs, beside the settings of the groups of the config; and what does not, of these.
 ALSO, UNIMPORTANT = ("init_from",), ("observe.", "data.cache_dir")
+# Bytes by which the text that is scored may be longer with another tokenizer: the first token of a
+# text is not scored.
+MAX_FIRST = 256
 # Student's t at 0.975 with 1 to 30 degrees of freedom; with more, 1.96 + 2.47 / n is within 0.001.
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -23,11 +26,43 @@ STUDENT = (
 )
 
 
+class Scored(NamedTuple):
+    """Which tokens a loss is over, as far as a row tells it. floor, n_bytes: of these tokens."""
+
+    data: tuple[str, ...]
+    tokenizer: tuple[str, ...]
+    sha256: str | None
+    context_length: int | None
+    is_whole: bool
+    tokens: tuple[int | None, ...]
+    floor: float | None
+    n_bytes: int | None
+
+    def is_same(self, other: Scored) -> bool:
+        """Whether the two losses are over the same text."""
+        are_whole = self.is_whole and other.is_whole
+        if self.data != other.data or (self.floor is None) != (other.floor is None):
+            return False
+        if self.floor is not None and not math.isclose(self.floor, other.floor or 0):
+            return False
+        if self.sha256 == other.sha256:
+            # What is a part of a split depends on its windows.
+            same_windows = self.context_length == other.context_length
+            return self.tokens == other.tokens and (are_whole or same_windows)
+        if self.tokenizer == other.tokenizer or not are_whole:
+            return False  # a text that has changed, or that is divided into other tokens
+        return self.floor is not None or (
+            abs((self.n_bytes or 0) - (other.n_bytes or 0)) <= MAX_FIRST
+        )
+
+
 class Group(NamedTuple):
-    """Runs with the same settings; label: those that differ between groups."""
+    """Runs with the same settings; label: those that differ between groups; text: the number of the
+    text that their losses are over (`scored_texts`)."""
 
     label: str
     rows: list[Row]
+    text: int = 0
 
     @property
     def loss(self) -> float:
@@ -65,7 +100,7 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         text = f"{self.group} against {self.other}: "
         if not self.n_seeds:
-            return f"{text}no seed in common, with all else equal"
+            return f"{text}no seed in common, with all else and the scored text equal"
         text += f"{self.bpb:+.4f} bpb"
         if self.n_seeds < 2:
             return f"{text}, 1 seed: no interval; train more seeds"
@@ -93,33 +128,105 @@ def _shown(name: str, value: Any, beside: Iterable[str]) -> str:
     return f"{last if is_clear else name}={text}"
 
 
+def scored_texts(rows: Sequence[Row], in_training: bool = False) -> list[int]:
+    """For each row the number of the text that its loss is over: rows with the same number were
+    scored on the same text. in_training: of the losses in `curve`, which can be over a part."""
+    scored = [_scored(row, in_training) for row in rows]
+    texts: list[list[Scored]] = []
+    for one in dict.fromkeys(scored):
+        same = [text for text in texts if any(one.is_same(other) for other in text)]
+        texts = [text for text in texts if text not in same]
+        texts.append([*(other for text in same for other in text), one])
+    numbers = {one: number for number, text in enumerate(texts) for one in text}
+    return [numbers[one] for one in scored]
+
+
+def _scored(row: Row, in_training: bool) -> Scored:
+    points = row["curve"] if in_training else [row]
+    last = points[-1] if points else {}
+    loss, tokens, bpb = (last.get(name) for name in ("val_loss", "val_tokens", "val_bpb"))
+    part = row.get(f"trainer.{'' if in_training else 'final_'}eval_tokens", "all")
+
+    def settings(*beginnings: str) -> tuple[str, ...]:
+        names = sorted(name for name in row if name.startswith(beginnings))
+        return tuple(f"{name}={row[name]!r}" for name in names if _is_setting(name))
+
+    return Scored(
+        settings("data."),
+        settings("tokenizer.", *ALSO),
+        row.get("tokens_sha256"),
+        row.get("model.context_length"),
+        str(part) in ("all", "0"),
+        tuple(dict.fromkeys(point.get("val_tokens") for point in points)),
+        last.get("floor_bpb"),
+        round(loss * tokens / math.log(2) / bpb) if loss and tokens and bpb else None,
+    )
+
+
 def group(rows: Sequence[Row]) -> list[Group]:
-    """Runs that differ in nothing but the seed, the lowest mean loss first."""
-    return _grouped(rows, differing(rows))
+    """Runs that differ in nothing but the seed, and were scored on the same text: by text, the
+    lowest mean loss first."""
+    return _grouped(rows, differing(rows), scored_texts(rows))
 
 
-def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[Group]:
-    """Runs with the same values of some settings, the lowest mean loss first."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
+def _grouped(rows: Sequence[Row], names: Sequence[str], texts: Sequence[int]) -> list[Group]:
+    """Runs with the same values of some settings and the same text, the lowest mean loss first."""
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row, text in zip(rows, texts, strict=True):
         label = ", ".join(_shown(name, row.get(name), names) for name in names)
-        found.setdefault(label or "all runs", []).append(row)
-    groups = [Group(label, members) for label, members in found.items()]
-    return sorted(groups, key=lambda group: group.loss)
+        found.setdefault((label or "all runs", text), []).append(row)
+    counts = Counter(label for label, _ in found)
+    groups = [
+        Group(f"{label}, text {text + 1}" if counts[label] > 1 else label, members, text)
+        for (label, text), members in found.items()
+    ]
+    return sorted(groups, key=lambda group: (group.text, group.loss))
 
 
 def compare(groups: Sequence[Group]) -> list[Difference]:
-    """Each group against the first."""
-    first, *others = groups
-    return [_difference(other, first, ()) for other in others]
+    """Each group against the first that was scored on the same text."""
+    first: dict[int, Group] = {}
+    for group in groups:
+        first.setdefault(group.text, group)
+    return [
+        _difference(group, first[group.text], ())
+        for group in groups
+        if group is not first[group.text]
+    ]
 
 
 def compare_by(rows: Sequence[Row], name: str) -> list[Difference]:
     """Each value of the setting `name` against its value with the lowest mean loss, over pairs of
-    runs that have the seed and all other settings in common."""
+    runs that have the seed, all other settings and the scored text in common."""
     rest = [other for other in differing(rows) if other != name]
-    first, *others = _grouped(rows, [name])
-    return [_difference(other, first, rest) for other in others]
+    rows = [{**row, "text": text} for row, text in zip(rows, scored_texts(rows), strict=True)]
+    first, *others = _grouped(rows, [name], [0] * len(rows))
+    return [_difference(other, first, [*rest, "text"]) for other in others]
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """What is not compared, and why."""
+    found = []
+    if len({*scored_texts(rows)}) > 1:
+        beginnings = ("data.", "trainer.final_eval_tokens")
+        names = [name for name in differing(rows) if name.startswith(beginnings)]
+        found.append(
+            f"{', '.join(names)}{': ' * bool(names)}the runs were not scored on the same text; "
+            "only losses over the same text are compared"
+        )
+    if not _have_equal_curves(rows):
+        found.append(
+            "trainer.eval_tokens: the evaluations during training did not score the same text, so "
+            "that the times to a loss are left out"
+        )
+    return found
+
+
+def _have_equal_curves(rows: Sequence[Row]) -> bool:
+    """Whether all losses of all curves are over the same text."""
+    rows = [row for row in rows if row["curve"]]
+    is_one = all(len(_scored(row, True).tokens) == 1 for row in rows)
+    return is_one and len({*scored_texts(rows, in_training=True)}) < 2
 
 
 def _difference(group: Group, other: Group, equal: Sequence[str]) -> Difference:
@@ -179,18 +286,27 @@ def roles(rows: Sequence[Row]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common())
 
 
-def target_loss(groups: Sequence[Group]) -> float:
-    """The lowest validation loss that all runs have reached."""
-    curves = [row["curve"] for group in groups for row in group.rows if row["curve"]]
-    return max((min(point["val_bpb"] for point in curve) for curve in curves), default=0.0)
+def target_loss(groups: Sequence[Group], loss: float | None = None) -> float | None:
+    """The loss to which times are measured: that given, or the lowest validation loss that all runs
+    have reached. None if the losses of their curves are not over the same text."""
+    rows = [row for group in groups for row in group.rows]
+    if not _have_equal_curves(rows):
+        return None
+    lowest = [min(point["val_bpb"] for point in row["curve"]) for row in rows if row["curve"]]
+    return max(lowest, default=None) if loss is None else loss
 
 
 def summary_lines(
-    groups: Sequence[Group], differences: Sequence[Difference], loss: float
+    groups: Sequence[Group], differences: Sequence[Difference], loss: float | None
 ) -> list[str]:
-    """A table with a line for each group, and a line for each difference."""
-    heads = ["settings", "seeds", "bits per byte ± sd", "above the floor", f"seconds to {loss:.4f}"]
-    lines = [[*heads, "seconds", "parameters"], *(_cells(found, loss) for found in groups)]
+    """A table with a line for each group, and a line for each difference. loss: to which the times
+    are measured; None: no times."""
+    heads = ["settings", "seeds", "bits per byte ± sd", "above the floor", "seconds", "parameters"]
+    lines = [heads, *map(_cells, groups)]
+    if loss is not None:
+        times = [f"seconds to {loss:.4f}", *(_times(found, loss) for found in groups)]
+        for line, time in zip(lines, times, strict=True):
+            line.insert(4, time)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = [
         "  ".join(
@@ -205,23 +321,27 @@ def summary_lines(
     return aligned + ([""] if differences else []) + [str(difference) for difference in differences]
 
 
-def _cells(group: Group, loss: float) -> list[str]:
-    rows = [row | {"reached": seconds_to(row["curve"], loss)} for row in group.rows]
+def _cells(group: Group) -> list[str]:
+    rows = [{**row} for row in group.rows]
     for row in rows:
         if row.get("floor_bpb"):
             row["above"] = row["val_bpb"] / row["floor_bpb"] - 1
     group = group._replace(rows=rows)
-    n_reached = sum(row["reached"] is not None for row in rows)
-    missed = f" ({n_reached} of {len(rows)} runs)" if n_reached < len(rows) else ""
     return [
         group.label,
         str(len(group.per_seed("val_bpb"))),
         spread(group.per_seed("val_bpb"), ".4f"),
         spread(group.per_seed("above"), ".2%"),
-        spread(group.per_seed("reached"), ".1f") + missed,
         spread(group.per_seed("seconds"), ".1f"),
         f"{group.rows[0]['parameters']:,}",
     ]
+
+
+def _times(group: Group, loss: float) -> str:
+    rows = [row | {"reached": seconds_to(row["curve"], loss)} for row in group.rows]
+    n_reached = sum(row["reached"] is not None for row in rows)
+    missed = f" ({n_reached} of {len(rows)} runs)" if n_reached < len(rows) else ""
+    return spread(group._replace(rows=rows).per_seed("reached"), ".1f") + missed
 
 
 def spread(values: Sequence[float], form: str) -> str:

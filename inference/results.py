@@ -33,10 +33,13 @@ def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
     """A row for each finished run in the folders `paths`, which are runs or contain runs.
 
     A row has the folder, "run"; all settings by their full names, such as "model.d_model"; what
-    summary.json says, such as "val_bpb" and "seconds"; and
+    summary.json says, such as "val_bpb", which is over "val_tokens" tokens, and "seconds"; and
 
-        curve      the evaluations: "step", "val_loss", "val_bpb", "seconds" of training until then,
-                   and what was logged with them, such as "roles/song"
+        tokens_sha256   of the tokens of both splits. The losses of two runs can be compared if they
+                   are over the same text
+        curve      the evaluations: "step", "val_loss", "val_bpb", "val_tokens", of which there can
+                   be fewer than in the last evaluation, "seconds" of training until then, and what
+                   was logged with them, such as "roles/song"
         heads      the role of each head by its name, such as {"L1H3": "copies 45%"}, if the run has
                    evidence.json
 
@@ -116,6 +119,8 @@ def read_row(folder: Path) -> Row | None:
     with suppress(UserError):
         roles = {name: head["role"][0] for name, head in evidence_of(run)["heads"].items()}
         summary = {**summary, "heads": roles}
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        summary = {**summary, "tokens_sha256": str(read_json(run.data_file)["tokens_sha256"])}
     return {"run": str(run.path), **settings, **summary, "curve": curve}
 
 

@@ -17,18 +17,23 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from common.errors import UserError
+from data.batches import EvalBatches
 from inference.comparison import (
     compare,
     compare_by,
     group,
     margin,
+    notes,
     roles,
+    scored_texts,
     seconds_to,
     summary_lines,
+    target_loss,
 )
 from inference.results import results
 from tests.conftest import command, succeed
 
+HEADS = "settings seeds bits per byte ± sd above the floor seconds parameters"
 SETTINGS = {"trainer.max_steps": 9, "model.qk_norm": True}
 
 
@@ -197,15 +202,109 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
 
 
 def test_runs_on_another_text(tiny_run: Path, tmp_path: Path) -> None:
-    for seed, n_bytes in enumerate((60000, 60000, 70000)):
-        seeded(tiny_run, tmp_path, seed, True, 1.0)
-        file = tmp_path / f"True,seed={seed}" / "config.yaml"
-        file.write_text(file.read_text().replace("n_bytes: 60000", f"n_bytes: {n_bytes}"))
+    """They are in the table, but only those on the same text are compared."""
+    for seed, n_bytes in ((1, 60000), (1, 70000)):
+        for qk_norm in (True, False):
+            folder = tmp_path / f"{n_bytes}"
+            seeded(tiny_run, folder, seed, qk_norm, 1.0 + qk_norm / 4 + n_bytes / 1e6)
+            file = folder / f"{qk_norm},seed={seed}" / "config.yaml"
+            file.write_text(file.read_text().replace("n_bytes: 60000", f"n_bytes: {n_bytes}"))
     done = command("compare", ".", cwd=tmp_path)
     assert "note: data.n_bytes: the runs were not scored on the same text" in done.stderr
-    assert "n_bytes=60000" in done.stdout
+    differences = done.stdout.split("\n\n")[-1].splitlines()
+    assert [line.split(": ")[:2] for line in differences] == [
+        [f"n_bytes={n}, qk_norm=true against n_bytes={n}, qk_norm=false", "+0.2500 bpb, 1 seed"]
+        for n in (60000, 70000)
+    ]
+    found = json.loads(succeed("compare", ".", "json=true", cwd=tmp_path))
+    assert [one["text"] for one in found["groups"]] == [0, 0, 1, 1]
+    assert [one["bpb"] for one in found["differences"]] == pytest.approx([0.25, 0.25])
+    by = json.loads(succeed("compare", ".", "by=model.qk_norm", "json=true", cwd=tmp_path))
+    assert [(one["bpb"], one["seeds"]) for one in by["differences"]] == [
+        (pytest.approx(0.25), 1),
+    ]
+    done = command("compare", ".", "by=data.n_bytes", cwd=tmp_path)
+    assert done.returncode == 2 and "on the same text differ in data.n_bytes alone" in done.stderr
     done = command("compare", ".", "by=model.qk_norm,seed", cwd=tmp_path)
     assert "by: takes one setting" in done.stderr
+
+
+def evaluated(
+    tokens: str = "", floor: float | None = None, n_bytes: int = 700, **settings: Any
+) -> dict[str, Any]:
+    """A row of a run whose text has 300 tokens, or of one with other tokens of the same text; of
+    which the last evaluation scored a part."""
+    length = settings.get("context", 8)
+    part = settings.get("part", "all")
+    windows = EvalBatches(np.arange(300, dtype=np.uint16), length, 4)
+    scored = windows.part(None if part == "all" else int(part))
+    return row(
+        1,
+        0.5,
+        **{"data.name": settings.get("data", "text"), "tokenizer.name": tokens},
+        **{"model.context_length": length, "trainer.final_eval_tokens": part},
+        tokens_sha256=settings.get("sha256", tokens),
+        val_tokens=scored.n_targets,
+        val_loss=0.5 * math.log(2) * n_bytes / scored.n_targets,
+        floor_bpb=floor,
+        scored={target for _, targets in scored for target in targets[targets >= 0].tolist()},
+    )
+
+
+def test_losses_over_different_tokens_are_not_compared() -> None:
+    """Of one tokenizer, against the tokens that are scored; also where they are as many."""
+    rows = [
+        evaluated(part=part, context=length) for part in ("all", "32", "64") for length in (8, 16)
+    ]
+    rows += [evaluated(part="1000"), evaluated(part="64")]
+    texts = scored_texts(rows)
+    same = [[one["scored"] == other["scored"] for other in rows] for one in rows]
+    assert [[one == other for other in texts] for one in texts] == same
+    assert len({*texts}) == 5
+    counts = [one["val_tokens"] for one in rows]
+    assert len({*counts}) < 5, "as many tokens, and others"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_same"),
+    [
+        ({}, {"data": "tales"}, False),
+        ({"floor": 0.3}, {"floor": 0.31}, False),
+        ({"floor": 0.3}, {"floor": None}, False),
+        ({}, {"sha256": "of a text that has changed"}, False),
+        ({}, {"tokens": "bpe"}, True),
+        ({}, {"tokens": "bpe", "n_bytes": 703}, True),  # the first token is not scored
+        ({}, {"tokens": "bpe", "n_bytes": 1400}, False),
+        ({"floor": 0.3}, {"tokens": "bpe", "floor": 0.3}, True),
+        ({"part": "64"}, {"tokens": "bpe", "part": "64"}, False),
+    ],
+)
+def test_which_losses_are_over_the_same_text(
+    one: dict[str, Any], other: dict[str, Any], are_same: bool
+) -> None:
+    rows = [evaluated(**one), evaluated(**other)]
+    assert (len({*scored_texts(rows)}) == 1) == are_same
+    groups = group(rows)
+    assert len({group.label for group in groups}) == 2 and len(compare(groups)) == are_same
+    assert bool(notes(rows)) == (not are_same)
+
+
+def test_times_to_a_loss_are_those_of_evaluations_of_the_same_tokens() -> None:
+    curve = [
+        {"step": step, "val_bpb": 1 / step, "seconds": step, "val_tokens": 64} for step in (1, 2)
+    ]
+    rows = [row(seed, 0.4, curve=curve, **{"trainer.eval_tokens": "64"}) for seed in (1, 2)]
+    assert target_loss(group(rows)) == 0.5 and not notes(rows)
+    others = [{**point, "val_tokens": 80} for point in curve]
+    for wrong in (others, [curve[0], others[1]]):
+        rows[1] = row(2, 0.4, curve=wrong, **{"trainer.eval_tokens": "64"})
+        groups = group(rows)
+        assert len(groups) == 1, "the last evaluations are of the same tokens"
+        assert target_loss(groups) is target_loss(groups, 0.7) is None
+        (note,) = notes(rows)
+        assert note.startswith("trainer.eval_tokens: ")
+        table = summary_lines(groups, [], None)
+        assert "seconds to" not in table[0] and len(table[0].split()) == len(HEADS.split())
 
 
 @pytest.mark.parametrize(
