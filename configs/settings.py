@@ -7,13 +7,11 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from common.errors import UserError, as_argument, check_path
-from common.files import read_text
 from common.settings import Values, build, flat, typed
 from configs.cli import overridden
 from configs.finetuning import finetuned
@@ -21,7 +19,7 @@ from configs.schema import TrainConfig
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
 from training.run import RUNS, Run, check_new, is_latest
-from training.stored import read_settings, settings_yaml
+from training.stored import read_settings, read_yaml, settings_yaml
 
 AUTO = "auto"  # resume=auto
 # What cannot change in a run that is resumed. Its text may have moved, but not changed: a checksum
@@ -192,12 +190,13 @@ def _stored(run: Run) -> Values:
 
 
 def _arguments(run: Run) -> set[str]:
-    """The settings that the command line which started a run gave."""
-    try:
-        overrides = yaml.safe_load(read_text(run.path / ".hydra/overrides.yaml"))
-        return {str(override) for override in overrides}
-    except (OSError, ValueError, TypeError, yaml.YAMLError):
-        return set()
+    """The settings that the command line which started a run gave. Raises UserError if it is not
+    known."""
+    file = run.path / ".hydra/overrides.yaml"
+    overrides = read_yaml(file)
+    if not (isinstance(overrides, list) and all(isinstance(each, str) for each in overrides)):
+        raise UserError(f"{file}: does not contain settings; choose another run")
+    return {*overrides}
 
 
 def _run_dir(composed: Values) -> str | None:

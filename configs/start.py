@@ -129,7 +129,7 @@ def start_run(settings: Settings, dataset: Dataset, start: Start, ranks: Ranks) 
         run.start_log()
         if settings.resumed:
             print(printable(f"continuing {run.path} from step {start.state.step}"))
-            run.store_settings(settings.yaml)
+            run.store_settings(settings.values)
             if start.resumes:
                 run.checkpoints.complete(start.state, *kept(settings.config.trainer))
         if start.weights and not start.resumes:

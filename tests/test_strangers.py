@@ -158,6 +158,23 @@ def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path)
     assert {path.name for path in tmp_path.iterdir()} == {"input.txt", "run", ".cache"}
 
 
+ALIASES = "".join(f"- &x{i} [{', '.join([f'*x{i - 1}'] * 9) if i else 'word'}]\n" for i in range(6))
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "resumed.yaml", ".hydra/overrides.yaml"])
+@pytest.mark.parametrize(
+    "text",
+    [ALIASES, "[" * 100_000, "{a: 3}", "- [a]", "- 3\n"],
+    ids=["aliases", "nesting", "map", "list", "number"],
+)
+def test_a_file_of_settings_that_cannot_be(here: Path, file: str, text: str) -> None:
+    (here / "run" / file).write_text(text)
+    before = files(here)
+    done = command("train", *TINY, "resume=auto", "run_dir=run", cwd=here)
+    assert done.returncode == 2 and done.stderr.startswith(f"error: run/{file}: ")
+    assert len(done.stderr.splitlines()) == 1 and files(here) == before
+
+
 def test_a_terabyte_of_tales_needs_the_users_word(here: Path) -> None:
     configure(here / "run", lambda settings: settings["data"].update(n_bytes=10**12))
     for script in ("train", "evaluate"):

@@ -39,7 +39,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import filelock
-import yaml
 
 from common.errors import UserError, as_argument, check_path, print
 from common.files import (
@@ -51,8 +50,9 @@ from common.files import (
     replace_folder,
     replace_text,
 )
-from common.settings import flat
+from common.settings import Values, flat
 from training.checkpoint import Checkpoints
+from training.stored import read_settings, settings_yaml
 
 if TYPE_CHECKING:  # what opens a run does not load the callbacks
     from training.callback import Summary
@@ -245,13 +245,12 @@ class Run:
         logger.setLevel(logging.INFO)
         logger.propagate = False
 
-    def store_settings(self, settings: str) -> None:
-        """Keep the settings that a resume changes; the next resume starts from them. `settings` is
-        the text of resumed.yaml."""
-        before = self.newest_settings_file.read_text(encoding="utf-8")
-        was, now = (flat(yaml.safe_load(text)) for text in (before, settings))
+    def store_settings(self, settings: Values) -> None:
+        """Keep the settings that a resume changes in resumed.yaml; the next resume starts from
+        them."""
+        was, now = flat(read_settings(self.newest_settings_file)), flat(settings)
         if was != now:
-            replace_text(self.resumed_file, settings)
+            replace_text(self.resumed_file, settings_yaml(settings))
             changed = [f"{name}={value}" for name, value in now.items() if was.get(name) != value]
             log = logging.getLogger("training")
             log.info("changed from now on: %s", ", ".join(changed))

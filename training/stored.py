@@ -34,17 +34,20 @@ def settings_yaml(settings: Mapping[str, Any]) -> str:
     return text
 
 
-def read_settings(file: Path) -> dict[str, Any]:
-    """The settings in config.yaml or resumed.yaml of a run, as plain values.
-
-    Raises UserError if the file cannot be read.
-    """
+def read_yaml(file: Path) -> Any:
+    """The value in a YAML file of a run. Raises UserError if it cannot be read."""
     try:
-        settings = yaml.load(read_text(file, MAX_BYTES), _PlainLoader)
+        return yaml.load(read_text(file, MAX_BYTES), _PlainLoader)
     # ValueError: not UTF-8, or a date; RecursionError: nested too deeply.
     except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """The settings in config.yaml or resumed.yaml of a run, as plain values. Raises UserError if
+    the file cannot be read."""
+    settings = read_yaml(file)
     if not isinstance(settings, dict):
         raise UserError(f"{file}: does not contain settings; choose another run")
     return settings
