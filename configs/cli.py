@@ -85,6 +85,12 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
         if "--multirun" in sys.argv:
             interrupt_on_signals()
         run = hydra.main(config_path=str(CONFIGS), config_name=name, version_base="1.3")
+        if "help" not in given and "--multirun" in sys.argv:
+            from configs.sweep import leaving_nothing  # and with it what a run does not need
+
+            with leaving_nothing():
+                run(job)()
+            return
         if "help" not in given:
             run(job)()
             return

@@ -10,7 +10,7 @@ import pytest
 
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.results import results
-from tests.conftest import TINY, command, last_checkpoint, succeed
+from tests.conftest import TINY, command, files, last_checkpoint, succeed
 
 
 def runs(folder: Path) -> list[Path]:
@@ -88,3 +88,31 @@ def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_p
         "hydra.sweep.dir: sweep/0_seed=1 was started with other settings (optimizer.lr)"
         in other.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("mistake", "launcher"),
+    [
+        ("resume=auto", "basic"),
+        ("data.path=none", "basic"),
+        ("model=nano,none", "basic"),
+        ("model.d_model=7", "basic"),
+        pytest.param("model.d_model=7", "joblib", marks=pytest.mark.long),
+    ],
+)
+def test_a_sweep_that_is_refused_changes_nothing(
+    tmp_path: Path, mistake: str, launcher: str
+) -> None:
+    """Nor does one in the folder of another, or in an empty one."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other/run").mkdir(parents=True)
+    (tmp_path / "other/run/config.yaml").touch()
+    (tmp_path / "other/multirun.yaml").write_text("a: 1\n")
+    before = files(tmp_path)
+    for folder in ("runs/new", "empty", "other"):
+        place = (f"hydra.sweep.dir={folder}", f"hydra/launcher={launcher}")
+        settings = ("seed=1,2", "data=text", f"data.path={__file__}", mistake)
+        own = {} if launcher == "basic" else {"OMP_NUM_THREADS": "1"}  # workers print themselves
+        done = command("train", "-m", *place, *settings, cwd=tmp_path, **own)
+        assert done.returncode == 2 and len({*done.stderr.splitlines()}) == 1
+        assert files(tmp_path) == before
