@@ -21,7 +21,6 @@ from model.config import MAX_SIZE
 LLAMA_ONLY: dict[str, tuple[Any, ...]] = {
     "is_causal": (True,),
     "hidden_act": ("silu", "swish"),
-    "rope_scaling": (None,),
     "partial_rotary_factor": (1.0,),
     "quantization_config": (None,),
 }
@@ -36,6 +35,13 @@ ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "llama": LLAMA_ONLY,
     "qwen3": {**LLAMA_ONLY, "attention_bias": (False,), "use_sliding_window": (False,)},
+    # Without its window, a Llama without biases.
+    "mistral": {
+        **LLAMA_ONLY,
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "sliding_window": (None,),
+    },
 }
 # Our names of the sizes, and the keys of config.json.
 SIZES = {
@@ -58,7 +64,7 @@ SIZES = {
         "norm_eps": "rms_norm_eps",
     },
 }
-SIZES["qwen3"] = SIZES["llama"]
+SIZES["qwen3"] = SIZES["mistral"] = SIZES["llama"]
 DERIVED = ("n_kv_heads", "d_head", "d_mlp")  # from the other sizes, if they are null
 # What transformers takes for keys that its configs and those on the hub leave out.
 LLAMA_DEFAULTS: dict[str, Any] = {
@@ -69,6 +75,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {"n_inner": None, "tie_word_embeddings": True},
     "llama": {**LLAMA_DEFAULTS, "num_key_value_heads": None, "head_dim": None},
     "qwen3": LLAMA_DEFAULTS,
+    "mistral": {
+        **LLAMA_DEFAULTS,
+        **{"num_key_value_heads": 8, "head_dim": None, "sliding_window": 4096},
+    },
 }
 
 
@@ -99,8 +109,11 @@ def to_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
         "rope_theta": config.rope_theta,  # where version 4 and other programs look for it
     }
-    kind_only = {"mlp_bias": config.bias} if kind == "llama" else {"use_sliding_window": False}
-    return metadata | kind_only
+    if kind == "llama":
+        return metadata | {"mlp_bias": config.bias}
+    # mistral.rs demands the last two.
+    window = {"use_sliding_window": False, "sliding_window": None}
+    return metadata | window | {"max_window_layers": config.n_layers}
 
 
 def read_config(folder: Path) -> tuple[ModelConfig, int]:
@@ -122,11 +135,12 @@ def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
     that is missing.
     """
     kind: Any = values.get("model_type")
-    if kind not in [*ARCHITECTURES]:
+    if kind not in [*SIZES]:
         raise ValueError(
             f"model_type: {kind!r:.80} cannot be converted; choose a model of type "
-            f"{', '.join(ARCHITECTURES)}"
+            f"{', '.join(SIZES)}"
         )
+    values = {**DEFAULTS[kind], **values}
     for key, allowed in ONLY[kind].items():
         value = values.get(key, allowed[0])
         if value not in allowed:
@@ -134,7 +148,6 @@ def from_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
                 f"{key}: {value!r:.80} cannot be represented; choose a model "
                 f"where it is {allowed[0]!r}"
             )
-    values = {**DEFAULTS[kind], **values}
     vocab_size = _typed(values, "vocab_size", int)
     check_range("vocab_size", vocab_size, 1, MAX_SIZE)
     sizes = {
@@ -180,15 +193,20 @@ def _llama(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _rope_theta(values: Mapping[str, Any]) -> float:
-    """The base of the rotary frequencies, from `rope_parameters` or, older, `rope_theta`."""
-    is_set = values.get("rope_parameters") is not None
-    rope = _typed(values, "rope_parameters", dict) if is_set else {}
-    known = {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0}
-    if any(known.get(key) != value for key, value in rope.items() if key != "rope_theta"):
-        raise ValueError(
-            f"rope_parameters: {rope!r:.80} cannot be represented; choose a model without rope "
-            "scaling"
-        )
+    """The base of the rotary frequencies, from `rope_scaling` (which goes before the others, as in
+    transformers), `rope_parameters` or, older, `rope_theta`."""
+    for key in ("rope_scaling", "rope_parameters"):
+        rope = _typed(values, key, dict) if values.get(key) is not None else {}
+        kind = rope.get("rope_type") or rope.get("type") or "default"
+        factors = {name: value for name, value in rope.items() if name.endswith("factor")}
+        known = {"rope_theta", "rope_type", "type", *factors}
+        is_scaled = kind not in ("default", "linear") or any(n != 1.0 for n in factors.values())
+        if is_scaled or not known.issuperset(rope):
+            raise ValueError(
+                f"{key}: {rope!r:.80} cannot be represented; choose a model without rope scaling"
+            )
+        if rope:
+            break
     return _typed({**values, **rope}, "rope_theta", float)
 
 

@@ -133,4 +133,8 @@ def _files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     if shards := sorted(folder.glob(SHARDS)):
         return shards
-    raise ValueError(f"{WEIGHTS}: is missing, or is not a file; save the model in this format")
+    others = sorted(path.name for path in folder.glob("*.safetensors") if path.is_file())
+    rename = f"rename {others[0]:.80} if it has the weights, or " if others else ""
+    raise ValueError(
+        f"{WEIGHTS}: is missing, or is not a file; {rename}save the model in this format"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GPT2Config, LlamaConfig, Qwen3Config
+from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen3Config
 
 from configs.schema import preset
 from exchange.config import DEFAULTS, ONLY, from_config, read_config, to_config
@@ -22,6 +22,7 @@ LLAMA = {
     **{"hidden_size": 24, "intermediate_size": 40, "max_position_embeddings": 32},
 }
 QWEN3 = {**LLAMA, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 8}
+MISTRAL = {**QWEN3, "model_type": "mistral"}
 GPT2 = {
     **{"model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 12, "n_positions": 16},
     **{"layer_norm_epsilon": 1e-5, "vocab_size": 50},
@@ -61,9 +62,13 @@ def test_what_no_family_is_names_the_setting(
     ("values", "key"),
     [
         ({}, "model_type"),
-        ({"model_type": "mistral"}, "model_type"),
+        ({"model_type": "gemma3_text"}, "model_type"),
+        (MISTRAL, "sliding_window"),  # which is 4096 where it is left out
+        ({**MISTRAL, "sliding_window": 32}, "sliding_window"),
         ({"model_type": "x" * 10**6}, "model_type"),
         ({**LLAMA, "rope_parameters": {"rope_type": "yarn", "factor": 4}}, "rope_parameters"),
+        ({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "default", "mrope_section": [1]}}, "rope_scaling"),
         ({**LLAMA, "is_causal": False}, "is_causal"),
         ({**LLAMA, "max_position_embeddings": 10**9}, "max_position_embeddings"),
         ({**LLAMA, "hidden_act": "gelu"}, "hidden_act"),
@@ -87,12 +92,15 @@ def test_what_cannot_be_represented_is_refused_by_name(
     assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("values", [GPT2, LLAMA, QWEN3], ids=["gpt2", "llama", "qwen3"])
+@pytest.mark.parametrize(
+    "values",
+    [GPT2, LLAMA, QWEN3, {**MISTRAL, "sliding_window": None}],
+    ids=["gpt2", "llama", "qwen3", "mistral"],
+)
 def test_a_value_of_a_wrong_type_is_refused_by_name(values: dict[str, Any]) -> None:
     kind = values["model_type"]
-    for key in {*DEFAULTS[kind], *ONLY[kind], "rope_parameters", "layer_types"}:
-        if kind == "gpt2" and key in ("rope_parameters", "layer_types"):
-            continue  # which it does not have
+    others = () if kind == "gpt2" else ("rope_parameters", "rope_scaling", "layer_types")
+    for key in {*DEFAULTS[kind], *ONLY[kind], *others}:
         values_of_no_key: list[Any] = ["x", [1], {"a": 1}, 10**400, [[]]]
         for wrong in values_of_no_key:
             with pytest.raises(ValueError, match=f"^{key}: "):
@@ -108,10 +116,26 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
         read_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        *({}, {"rope_type": "default"}, {"type": "default"}, {"type": "linear", "factor": 1.0}),
+        {"rope_type": "default", "type": "default", "factor": 1, "rope_theta": 77.0},
+    ],
+)
+def test_a_scaling_that_is_none_is_read_as_transformers_does(scaling: dict[str, Any]) -> None:
+    values = {**LLAMA, "rope_theta": 500.0, "rope_scaling": scaling}
+    theirs = LlamaConfig(**values).rope_parameters
+    assert theirs is not None and from_config(values)[0].rope_theta == theirs["rope_theta"]
+
+
 def test_what_transformers_writes_is_read() -> None:
     """Also what it has left out, which has its defaults."""
-    for kind in (GPT2Config, LlamaConfig, Qwen3Config):
-        values = kind().to_dict()
-        optional = DEFAULTS[values["model_type"]].keys() - {"num_key_value_heads", "head_dim"}
+    mistral = MistralConfig(sliding_window=None)
+    for config in (GPT2Config(), LlamaConfig(), Qwen3Config(), mistral):
+        values = config.to_dict()
+        optional = DEFAULTS[values["model_type"]].keys() - {"head_dim", "sliding_window"}
+        if config is not mistral:
+            optional -= {"num_key_value_heads"}
         short = {key: value for key, value in values.items() if key not in optional}
         assert from_config(short) == from_config(values)
