@@ -71,6 +71,11 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
         )
     if not source.exists() and is_hub_name(config.source):
         source = fetch(config.source)
+    if (source / "adapter_config.json").is_file():  # beside a whole model, it would change it
+        raise UserError(
+            f"source: {source} has an adapter of peft; convert the folder that "
+            "merge_and_unload().save_pretrained(...) writes"
+        )
     if not (source / "config.json").is_file():
         what = "does not exist" if not source.exists() else "has no config.yaml and no config.json"
         raise UserError(

@@ -26,7 +26,7 @@ from jaxtyping import Int64, UInt32
 
 from common.errors import UserError, check_choice, check_range
 from common.files import find_damage, read_json, read_text, write_sums
-from data.imported import bytes_of_tokens, open_library
+from data.imported import LETTERS, bytes_of_tokens, open_library
 from data.patterns import BPE, BYTE, PATTERNS, cut
 
 METADATA = "tokenizer.json"
@@ -359,14 +359,16 @@ class ImportedTokenizer(Tokenizer):
         self.library, self.merging, self._content = open_library(content), merging, content
         self.json: dict[str, Any] = json.loads(self.library.to_str())  # with all defaults
         bytes_of = bytes_of_tokens(self.library, self.json)
-        model = self.json["model"]
+        model, letters = self.json["model"], {*map(chr, LETTERS.values())}
         unknown = {model.get("unk_token"), model.get("unk_id")}
         special, self.in_text = dict[str, int](), dict[str, int]()
         for entry in self.json["added_tokens"]:
             name, token = entry["content"], entry["id"]
             if not entry["special"]:
                 self.in_text[name] = token
-            # Some are also ordinary tokens, which the model itself makes of a text.
+            # Some are also ordinary tokens: a letter, or what the model itself makes of a text.
+            elif name in letters:
+                continue
             elif not unknown.isdisjoint((name, token)) or token not in self._encode(
                 bytes_of(name).decode(errors="replace")
             ):

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from common.errors import printable
+from exchange.tokenizer import splits_names
 from inference.opening import OpenRun
 from training.run import Run
 from training.stored import read_settings
@@ -35,9 +36,13 @@ text = model.generate(**tokens, max_new_tokens=100, do_sample=True, top_p=0.95{s
 print(tokenizer.decode(text[0], skip_special_tokens=True))
 ```
 
+To finetune it with trl, give texts without the end of a document: trl adds it{split}.
+
 Its settings:
 
 {settings}"""
+# Otherwise the name of the token is ordinary text.
+TRL = ", as a token after `tokenizer.split_special_tokens = False`"
 
 
 def model_card(opened: OpenRun, name: str, end: int | None) -> str:
@@ -51,6 +56,7 @@ def model_card(opened: OpenRun, name: str, end: int | None) -> str:
         parameters=opened.model.n_parameters,
         training=training if step else ", imported",
         prompt=json.dumps((mark or "") + "Once"),
+        split=TRL * splits_names(opened.tokenizer, end),
         stop=f", stop_strings=[{json.dumps(mark)}], tokenizer=tokenizer" * is_text,
         settings=indent(yaml.safe_dump(_settings(opened.run), sort_keys=False), "    "),
     )

@@ -19,7 +19,7 @@ from exchange.config import to_config
 from exchange.families import ARCHITECTURES, family
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
-from exchange.tokenizer import end_token, first_token_of, write_tokenizer
+from exchange.tokenizer import end_token, filler, first_token_of, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
 from inference.opening import OpenRun, open_run
 from training.weights import MODEL, write_tensors
@@ -35,10 +35,13 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
             write_tensors(folder / WEIGHTS, to_hugging_face(model, _weights(opened), kind))
             end = write_tokenizer(tokenizer, folder, model.context_length)
             is_own = tokenizer.document_end is not None
+            last = filler(tokenizer) if end is None else end
             start = end if is_own or tokenizer.bos_id is None else tokenizer.bos_id
+            if start is None:  # an empty prompt begins as in sample.py
+                start = tokenizer.beginning()[0][-1]
             several = not is_own and len(tokenizer.eos_ids) > 1
-            ends = [*tokenizer.eos_ids] if several else end
-            ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": end}
+            ends = [*tokenizer.eos_ids] if several else last
+            ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": last}
             config = to_config(model, tokenizer.vocab_size)
             _write_json(folder / "config.json", config | ids | {"dtype": kind, "torch_dtype": kind})
             _write_json(folder / "generation_config.json", ids)

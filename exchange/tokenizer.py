@@ -30,30 +30,54 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, context_length: int) -> 
     text gets the first token that it gets here; an imported tokenizer is written as it came."""
     first, end = first_token_of(tokenizer), end_token(tokenizer)
     is_text = tokenizer.document_end is not None
+    last = filler(tokenizer) if end is None else end
     start = None if is_text else tokenizer.bos_id
     if start is None and (is_text or not tokenizer.eos_ids):
-        start = end
+        start = last
     if isinstance(tokenizer, ImportedTokenizer):
         (folder / METADATA).write_text(tokenizer.content(), encoding="utf-8", newline="\n")
         library = tokenizer.library
+        unknown = library.token_to_id(tokenizer.json["model"].get("unk_token") or "")
     else:
-        library = _build(tokenizer.byte_pairs(), {start, end} - {None}, first)
+        library = _build(tokenizer.byte_pairs(), {start, end} - {None, filler(tokenizer)}, first)
         library.save(str(folder / METADATA))
+        unknown = None
+    roles = {
+        "bos_token": start,
+        "eos_token": last,
+        "pad_token": last,
+        "unk_token": last if unknown is None else unknown,  # CTranslate2 demands one
+    }
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context_length,
         **{
             # A name makes a token special; config.json has the ids.
             role: None if token is None else library.id_to_token(token)
-            for role, token in (("bos_token", start), ("eos_token", end))
+            for role, token in roles.items()
             if token is None or not _is_in_text(tokenizer, token)
         },
         "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # their names in a text are text
+        "split_special_tokens": splits_names(tokenizer, end),
     }
     text = json.dumps(config, ensure_ascii=False, indent=2)
     (folder / CONFIG).write_text(text + "\n", encoding="utf-8", newline="\n")
     return end
+
+
+def filler(tokenizer: Tokenizer) -> int | None:
+    """The token of the byte 0xFF, which no text contains. It stands where other programs demand a
+    token that begins or ends a text, and the tokenizer has none."""
+    return next((token for token, value in tokenizer.tokens.items() if value == b"\xff"), None)
+
+
+def splits_names(tokenizer: Tokenizer, end: int | None) -> bool:
+    """Whether the names of special tokens in a text are text, as they are here.
+
+    Not if a text ends with a token of white space, whose name is no word: trl ends a text with the
+    name of its last token.
+    """
+    return end is None or not tokenizer.tokens.get(end, b"x").isspace()
 
 
 def _is_in_text(tokenizer: Tokenizer, token: int) -> bool:
@@ -122,7 +146,7 @@ def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     except (OSError, ValueError) as error:
         raise ValueError(f"{METADATA}: cannot be read ({error}); give another model") from error
     found = import_tokenizer(content, vocab_size=vocab_size)
-    known = {**found.library.get_vocab()}
+    known = {n: token for n, token in found.library.get_vocab().items() if token != filler(found)}
     return found.with_special_ids(*special_ids(folder, first_token(found), known))
 
 

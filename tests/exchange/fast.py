@@ -25,9 +25,9 @@ STRINGS = strings(3000)
 MARKUP = ("<|endoftext|>", "<s>", "<think>")
 
 
-def open_fast(folder: Path, model_type: str = "gpt2") -> Any:
+def open_fast(folder: Path, model_type: str = "gpt2", **options: Any) -> Any:
     (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
-    return transformers.AutoTokenizer.from_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder, **options)
 
 
 def small(post_processor: object = None) -> dict[str, Any]:

@@ -71,13 +71,51 @@ def run_card(folder: Path) -> None:
         os.chdir(here)
 
 
-def test_a_document_that_ends_with_several_tokens_is_ended_by_its_text(
-    tiny: Path, tmp_path: Path
+@pytest.fixture(scope="module")
+def without_end(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run as a folder of transformers: its tokenizer has no empty line."""
+    folder = tmp_path_factory.mktemp("without_end")
+    succeed("convert", f"to={folder / 'there'}", cwd=tiny)
+    return folder
+
+
+def test_a_document_that_ends_with_several_tokens_is_ended_by_its_text(without_end: Path) -> None:
+    run_card(without_end / "there")
+    assert 'stop_strings=["\\n\\n"]' in (without_end / "there/README.md").read_text()
+    model = AutoModelForCausalLM.from_pretrained(without_end / "there")
+    begun = model.generate(max_new_tokens=1)
+    assert begun[0, 0] == ord("\n"), "as sample.py without a prompt"
+
+
+@pytest.mark.parametrize("name", ["exported", "without_end"])
+def test_what_was_finetuned_in_transformers_comes_back(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    succeed("convert", f"to={tmp_path / 'there'}", cwd=tiny)  # its tokenizer has 300 tokens
-    assert AutoTokenizer.from_pretrained(tmp_path / "there").eos_token is None
-    run_card(tmp_path / "there")
-    assert 'stop_strings=["\\n\\n"]' in (tmp_path / "there/README.md").read_text()
+    """Low-rank updates, merged by hand, and saved with the tokenizer."""
+    there = request.getfixturevalue(name)
+    there = there if name == "exported" else there / "there"
+    model = AutoModelForCausalLM.from_pretrained(there)
+    generator = torch.Generator().manual_seed(1)
+    for layer in model.model.layers:
+        for linear in (layer.self_attn.q_proj, layer.self_attn.v_proj, layer.mlp.down_proj):
+            down = torch.randn(3, linear.in_features, generator=generator)
+            up = torch.randn(linear.out_features, 3, generator=generator)
+            linear.weight.data += 0.1 * up @ down
+    tokenizer = AutoTokenizer.from_pretrained(there)
+    model.save_pretrained(tmp_path / "merged")
+    tokenizer.save_pretrained(tmp_path / "merged")
+    succeed("convert", "source=merged", "to=runs/merged", cwd=tmp_path)
+    opened = open_run(tmp_path / "runs/merged", "best")
+    tokens = torch.tensor([opened.tokenizer.encode(ONCE)])
+    assert tokens.tolist() == [tokenizer.encode(ONCE)]
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens).logits, opened.model(tokens), rtol=2e-5, atol=2e-5)
+    end = tokenizer.eos_token_id
+    assert opened.tokenizer.eos_ids == ((end,) if name == "exported" else ())
+    succeed("convert", "source=runs/merged", "to=merged.gguf", cwd=tmp_path)
+    succeed("convert", "source=runs/merged", "to=again", cwd=tmp_path)
+    for file in ("config.json", "tokenizer_config.json"):
+        assert (tmp_path / "again" / file).read_bytes() == (there / file).read_bytes(), file
 
 
 def test_there_and_back(tales: Path, exported: Path, tmp_path: Path) -> None:
@@ -197,6 +235,10 @@ def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def variant(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+
+
 def pipe(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
@@ -206,6 +248,8 @@ def pipe(folder: Path) -> None:
     ("harm", "words"),
     [
         (pickled, "model.safetensors: is missing, or is not a file"),
+        (variant, "is missing, or is not a file; rename model.fp16.safetensors"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "merge_and_unload()"),
         (pipe, "model.safetensors: is missing, or is not a file"),
         (lambda folder: (folder / "model.safetensors").write_text(""), "cannot be read"),
         (weights(lambda all: all.pop(sorted(all)[3])), "is missing among the weights"),

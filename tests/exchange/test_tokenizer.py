@@ -14,14 +14,14 @@ from data.patterns import QWEN2
 from exchange.patterns import oniguruma
 from exchange.tokenizer import read_tokenizer, write_tokenizer
 from tests.data.strings import NAMES, gpt2, make, trained
-from tests.exchange.fast import LONG, STRINGS, open_fast, small, split, template, train
+from tests.exchange.fast import LETTERS, LONG, STRINGS, open_fast, small, split, template, train
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_transformers_gives_our_tokens(name: str, tmp_path: Path) -> None:
     tokenizer = make(name)
     write_tokenizer(tokenizer.of_text((), "\n\n"), tmp_path, LONG)
-    fast = open_fast(tmp_path, "llama")
+    fast = open_fast(tmp_path, "llama", split_special_tokens=True)
     found = fast(STRINGS, add_special_tokens=False)["input_ids"]
     for text, ids in zip(STRINGS, found, strict=True):
         assert ids == tokenizer.encode(text), ascii(text)
@@ -129,7 +129,9 @@ def test_the_ids_that_begin_and_end_documents(
     (tmp_path / "again").mkdir()
     assert write_tokenizer(tokenizer, tmp_path / "again", LONG) == (ends[0] if ends else None)
     fast = open_fast(tmp_path / "again")
-    assert fast.eos_token_id == (ends[0] if ends else None) and fast.bos_token_id == start
+    last = ends[0] if ends else LETTERS["ÿ"]  # a byte that no text contains
+    assert (fast.eos_token_id, fast.pad_token_id, fast.unk_token_id) == (last,) * 3
+    assert fast.bos_token_id == (start if ends or start is not None else last)
     added = [start] if tokenizer.adds_bos and start is not None else []
     assert fast("abc")["input_ids"] == [*added, 258]
     in_template = post_processor is not None and str(start) in str(post_processor)
@@ -167,7 +169,29 @@ def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
     assert ids == tokenizer.encode("A hen.\n\nA hat.\n\n") and ids.count(mark) == 2
     assert fast.decode(ids) == "A hen.\n\nA hat.\n\n"
     assert fast.decode(ids, skip_special_tokens=True) == "A hen.A hat."
-    assert mark not in fast("ĊĊ")["input_ids"]
+    # As trl ends a text.
+    assert fast(f"A hen.{fast.eos_token}")["input_ids"] == tokenizer.encode("A hen.\n\n")
+    split = open_fast(tmp_path, split_special_tokens=True)
+    assert mark not in split("ĊĊ")["input_ids"]
+    padded = fast(["A hen.", "A"], padding=True)
+    assert padded["input_ids"][1][-1] == mark and padded["attention_mask"][1][-1] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_programs_find_a_token_for_every_role(name: str, tmp_path: Path) -> None:
+    """Its name is text, unless a program asks otherwise; no text loses a token for it."""
+    tokenizer = make(name)
+    end = write_tokenizer(tokenizer.of_text((), None), tmp_path, LONG)
+    fast = open_fast(tmp_path)
+    last = [tokenizer.encoding.encode_single_token(b"\xff")] if end is None else [end]
+    assert [fast.eos_token_id] == [fast.pad_token_id] == [fast.unk_token_id] == last
+    assert fast.bos_token_id is not None
+    text = f"L'Ha{fast.eos_token}-les-Roses\n\nĊ"
+    assert fast.encode(text, add_special_tokens=False) == tokenizer.encode(text)
+    assert fast.decode(tokenizer.encode(text), skip_special_tokens=True) == text
+    fast.split_special_tokens = False
+    ended = fast.encode(f"A{fast.eos_token}", add_special_tokens=False)
+    assert ended == [*tokenizer.encode("A"), *last]
 
 
 def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
