@@ -22,6 +22,7 @@ from training.device import check_compiler
 from training.distributed import Ranks
 from training.run import RUNS, Run
 from training.state import TrainState, load_state
+from training.stored import read_settings
 
 log = logging.getLogger("training")
 # The ranks of a killed torchrun may be writing their last checkpoint; and of a node that was lost,
@@ -92,8 +93,10 @@ def is_finished(settings: Settings, start: Start) -> bool:
 
 def finished_result(run: Run, settings: Settings, start: Start, ranks: Ranks) -> float:
     """The validation bits per byte of a run that is finished, which is said."""
-    if ranks.is_main:
-        run.checkpoints.complete(start.state, *kept(settings.config.trainer))
+    if ranks.is_main:  # as it was trained, whatever is given now
+        trained = read_settings(run.newest_settings_file)["trainer"]
+        every = trained["checkpoint_every"] or 1
+        run.checkpoints.complete(start.state, trained["keep_checkpoints"], every)
     ranks.print_main(
         f"{run.path} is finished: nothing to do. To train longer, raise trainer.max_steps."
     )

@@ -84,7 +84,7 @@ def mean_outputs(model: GPT, batches: Iterable[Batch]) -> dict[Part, Tensor]:
     n_counted = 0
 
     def add(module: nn.Module, value: Float[Tensor, "batch query width"]) -> None:
-        summed = value[counted].float().sum(0).double().cpu()  # some devices have no float64
+        summed = value[counted].float().sum(0).cpu().double()  # some devices have no float64
         sums[module] = sums.get(module, 0) + summed
 
     with ExitStack() as stack:

@@ -98,7 +98,7 @@ class TensorBoard(Callback):
         points = self.context.model.token_embedding.weight.detach()[:MAX_EMBEDDINGS]
         labels = projector_labels([decode([token]) for token in range(len(points))])
         # Rounded, since they are written as text.
-        points = points.double().round(decimals=5)
+        points = points.cpu().double().round(decimals=5)
         # The writer would also create the folder of a run that is gone, and print a warning about
         # what an earlier session left.
         folder = self.context.folder / f"{step:05d}"

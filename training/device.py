@@ -97,7 +97,9 @@ def remember(
     if (known := _known(file)) is not None:
         return known
     found = find()
-    with suppress(OSError):  # another process has just written it, or the disk refuses
+    if (known := _known(file)) is not None:  # another process has just written it
+        return known
+    with suppress(OSError):  # the disk refuses
         file.unlink(missing_ok=True)  # if it is damaged
         with new_file(file) as temporary:
             content = {"value": found, "of": names}
@@ -119,9 +121,11 @@ def machine(device: torch.device) -> list[str]:
         return [*names, torch.cuda.get_device_name(device), "{}.{}".format(*capability)]
     if device.type != "cpu":
         return [*names, platform.platform()]
-    has = [f"{name} {value}" for name, value in torch.cpu.get_capabilities().items() if value]
+    found, level = torch.cpu.get_capabilities(), torch.backends.cpu.get_cpu_capability()
+    has = [f"{name} {value}" for name, value in found.items() if value]
     limits = [f"{name}={os.environ.get(name, '')}" for name in LIMITS]
-    return [*names, *sorted(has), torch.backends.cpu.get_cpu_capability(), *limits]
+    threads = f"{torch.get_num_threads()} threads"
+    return [*names, str(found.get("cpu_name")), level, threads, *limits, *sorted(has)]
 
 
 def check_compiler(device: torch.device) -> None:

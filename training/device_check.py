@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from common.errors import UserError
 from model.attention import explicit_attention, fused_attention, window_mask
-from model.loss import linear_cross_entropy
+from model.loss import cross_entropy, linear_cross_entropy
 from model.position import Rotary
 from training.device import machine, remember, send
 from training.muon import Muon
@@ -67,7 +67,7 @@ def _in_place(name: str, tensor: Tensor, *others: Any, **options: Any) -> Tensor
 # Of three tensors of 6 x 8 numbers.
 OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "copy": lambda a, b, c: torch.stack([a.clone(), b.contiguous(), _in_place("copy_", a, c)]),
-    "conversion": lambda a, b, c: a.half().float() + b.bfloat16().float(),
+    "conversion": lambda a, b, c: a.float().to(b.dtype) + b,
     "sum": lambda a, b, c: torch.cat([a.sum(1), b.mean(0), (a * b - c).norm(dim=1)]),
     "lerp": lambda a, b, c: torch.stack([a.lerp(b, 0.25), _in_place("lerp_", a, c, 0.75)]),
     "addcmul": lambda a, b, c: torch.stack(
@@ -95,6 +95,7 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "matrix product": lambda a, b, c: torch.cat([(a @ b.mT).flatten(), (a.mT @ c).flatten()]),
     "baddbmm": lambda a, b, c: torch.baddbmm(a[None], (b @ c.mT)[None], c[None], beta=0.5, alpha=2),
     "foreach": _foreach,
+    "cross entropy": lambda a, b, c: cross_entropy(4 * a, send(TARGETS[0], a.device), "sum"),
 }
 
 
@@ -144,6 +145,7 @@ PARTS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "LayerNorm": (_layer_norm, ((2, ROWS, WIDTH), (WIDTH,), (WIDTH,))),
     "rotary positions": (_rotary, (QUERY,)),
     "causal attention": (fused_attention, ATTENTION),
+    "wide attention": (fused_attention, ((1, 2, ROWS, 64),) * 3),
     "attention with a mask": (_masked(fused_attention), ATTENTION),
     "attention in steps": (_masked(lambda *a: explicit_attention(*a).context), ATTENTION),
     "loss": (_loss, ((1, ROWS, WIDTH), (5, WIDTH))),
@@ -173,7 +175,9 @@ def results(
             for is_strided in (False, True):
                 yield name, dtype, partial(_run, operation, device, dtype, is_strided)
         for name, (function, shapes) in PARTS.items():
-            yield name, dtype, partial(_differentiate, function, shapes, device, dtype)
+            for is_strided in (False, True):
+                run = partial(_differentiate, function, shapes, device, dtype, is_strided)
+                yield name, dtype, run
     yield "AdamW", torch.float32, lambda: _step(lambda p: AdamW(p, 0.1, 0.5, (0.9, 0.99)), device)
     dtype = precision.fast if precision.fast == torch.bfloat16 else torch.float32
     yield "Muon", dtype, lambda: _step(lambda p: Muon(p, 0.1, 0.5, 0.9, dtype), device)
@@ -187,8 +191,16 @@ def _run(
 ) -> list[Tensor]:
     tensors = [send(numbers(ROWS, WIDTH, seed=seed).to(dtype), device) for seed in (1, 2, 3)]
     if is_strided:
-        tensors = [tensor.mT.contiguous().mT for tensor in tensors]
+        tensors = [_strided(tensor) for tensor in tensors]
     return [operation(*tensors)]
+
+
+def _strided(tensor: Tensor) -> Tensor:
+    """The same values in a layout that is not contiguous: that in which a model has its heads."""
+    if tensor.ndim < 2:
+        return tensor
+    axes = (-2, -1) if tensor.ndim == 2 else (-3, -2)
+    return tensor.transpose(*axes).contiguous().transpose(*axes)
 
 
 def _differentiate(
@@ -196,12 +208,15 @@ def _differentiate(
     shapes: Sequence[tuple[int, ...]],
     device: torch.device,
     dtype: torch.dtype,
+    is_strided: bool,
 ) -> list[Tensor]:
     """The value of a function and its gradients."""
-    leaves = [
-        send(numbers(*shape, seed=seed).float(), device).requires_grad_()
-        for seed, shape in enumerate(shapes)
+    tensors = [
+        send(numbers(*shape, seed=seed).float(), device) for seed, shape in enumerate(shapes)
     ]
+    leaves = [_strided(tensor) if is_strided else tensor for tensor in tensors]
+    for leaf in leaves:
+        leaf.requires_grad_()
     with autocast(device, dtype):
         value = function(*leaves)
     upstream = send(numbers(*value.shape, seed=9).to(value.dtype), device)
@@ -212,18 +227,28 @@ def _differentiate(
 def find_fault(device: torch.device, precision: Precision) -> str | None:
     """The first of `results` that deviates from what is stored by more than its dtype explains, in
     words; None if there is none."""
-    stored = load_file(RESULTS)
-    for name, dtype, compute in results(device, precision):
-        try:
-            found = torch.cat([tensor.to("cpu", torch.float64).flatten() for tensor in compute()])
-        except NotImplementedError:  # of which training would say as much
-            continue
-        expected = stored[name]
-        deviation = float((found - expected).abs().max() / expected.abs().max())
-        allowed = TOLERANCE[dtype] * torch.finfo(dtype).eps
-        if not deviation <= allowed:
-            return f"{name} in {name_of(dtype)} (off by {deviation:.1g} of the largest value)"
+    stored, before = load_file(RESULTS), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # whatever the user allows: no TF32
+    try:
+        for name, dtype, compute in results(device, precision):
+            try:
+                found = compute()
+            except (NotImplementedError, RuntimeError, TypeError):
+                continue  # not silent: training says as much, if it needs this
+            deviation = max(
+                _deviation(tensor, stored[f"{name} {i}"]) for i, tensor in enumerate(found)
+            )
+            if not deviation <= TOLERANCE[dtype] * torch.finfo(dtype).eps:
+                return f"{name} in {name_of(dtype)} (off by {deviation:.1g} of the largest value)"
+    finally:
+        torch.set_float32_matmul_precision(before)
     return None
+
+
+def _deviation(found: Tensor, expected: Tensor) -> float:
+    """The largest, in units of the largest value; infinity for what is no number."""
+    difference = (found.cpu().double().flatten() - expected).abs().max() / expected.abs().max()
+    return float(difference.nan_to_num(nan=math.inf))
 
 
 def check_device(device: torch.device, precision: Precision, cache_dir: str | Path) -> None:
@@ -237,7 +262,7 @@ def check_device(device: torch.device, precision: Precision, cache_dir: str | Pa
         other = "trainer.device=cpu" if device.type != "cpu" else "another version of torch"
         raise UserError(
             f"trainer.device: {device.type} computes {fault} wrongly; train with {other}, and "
-            f"report this line to PyTorch: {', '.join(machine(device)[:3])}"
+            f"report this line to PyTorch: {', '.join(machine(device)[:4])}"
         )
 
     names = (name_of(precision.dtype), name_of(precision.fast))

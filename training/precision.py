@@ -59,8 +59,7 @@ def fast_precision(device: torch.device, ratio: float | None = None) -> Precisio
     GLASSGPT_NO_BF16, no device has bfloat16.
     """
     fp32, bf16, fp16 = DTYPES.values()
-    is_set = os.environ.get("GLASSGPT_NO_BF16", "") not in ("", "0")
-    no_bf16 = "GLASSGPT_NO_BF16 is set" if is_set else ""
+    no_bf16 = "GLASSGPT_NO_BF16 is set" if has_no_bf16() else ""
     if device.type == "cuda":
         # `torch.cuda.is_bf16_supported` is also true where bfloat16 is emulated.
         capability = torch.cuda.get_device_capability(device)
@@ -76,6 +75,11 @@ def fast_precision(device: torch.device, ratio: float | None = None) -> Precisio
     if ratio * MARGIN <= 1:
         return Precision(bf16, f"fp32 takes {_times(1 / ratio)} as long here", bf16)
     return Precision(fp32, f"bf16 takes {_times(ratio)} as long here", fp32)
+
+
+def has_no_bf16() -> bool:
+    """Whether the environment variable GLASSGPT_NO_BF16 is set."""
+    return os.environ.get("GLASSGPT_NO_BF16", "") not in ("", "0")
 
 
 def _times(ratio: float) -> str:
@@ -95,20 +99,19 @@ def choose_precision(setting: str, fast: Precision) -> Precision:
 def training_precision(
     setting: str, model: nn.Module, state: TrainState, cache_dir: str | Path, ranks: Ranks
 ) -> Precision:
-    """The precision of a training, the same on all ranks. What was found fast when the run began
-    on this kind of device stays so, so that a resumed run takes the same steps."""
-    device, fast = ranks.device, None
-    if ranks.is_main:
-        shapes = product_shapes(model)
-        is_measured = device.type == "cpu" and shapes
-        fast = fast_precision(device, _find_ratio(shapes, Path(cache_dir)) if is_measured else None)
-    fast = ranks.broadcast(fast)
-    assert fast is not None
-    if state.fast is not None and state.fast_device == device.type:
-        kept = DTYPES[state.fast]
-        if kept != fast.dtype:
-            fast = Precision(kept, f"as when the run began; {fast.reason}", kept)
-    state.fast, state.fast_device = name_of(fast.dtype), device.type
+    """The precision of a training, the same on all ranks. What was found fast on a CPU when the run
+    began stays so, so that a resumed run takes the same steps."""
+    is_measured = ranks.device.type == "cpu" and not has_no_bf16()
+    ratio = None
+    if is_measured and ranks.is_main and (shapes := product_shapes(model)):
+        ratio = _find_ratio(shapes, Path(cache_dir))
+    fast = fast_precision(ranks.device, ranks.broadcast(ratio))
+    if is_measured:
+        if state.fast not in (None, name_of(fast.dtype)):
+            kept = DTYPES[state.fast]
+            reason = f"as when the run began; trainer.precision={fast.name} is faster: "
+            fast = Precision(kept, reason + fast.reason, kept)
+        state.fast = name_of(fast.dtype)
     return choose_precision(setting, fast)
 
 

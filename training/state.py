@@ -31,7 +31,7 @@ class TrainState:
         bad_in_a_row: those since the last step that was applied.
     loss_scale: that of the next step in float16; scaled_steps: how many were applied since it last
         changed.
-    fast: what was found to be fast on `fast_device`, such as bf16 on the cpu.
+    fast: what was found to be fast on the CPU, such as bf16.
     """
 
     step: int = 0
@@ -46,7 +46,6 @@ class TrainState:
     loss_scale: float | None = None
     scaled_steps: int = 0
     fast: str | None = None
-    fast_device: str | None = None
 
     @property
     def last_evaluation(self) -> int:

@@ -1,5 +1,5 @@
-"""The results in float64 of what training/device_check.py computes, from formulas that are written
-out. `python -m tests.training.device_results` stores them."""
+"""The results in float64 of what training/device_check.py computes; those of its parts come from
+formulas that are written out. `python -m tests.training.device_results` stores them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ Mask = Callable[[int, int], bool]
 
 
 def attention(mask: Mask) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Of the newest queries, each with its own loop over the keys; two query heads share a key."""
+    """Of the newest queries, each with its own loop over the keys; query heads share a key."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        first = next(i for i in range(ROWS) if mask is causal or i == 2)
-        rows = []
-        for head in range(4):
+        first, rows = 0 if mask is causal else 2, []
+        heads, width = query.shape[1], query.shape[3]
+        for head in range(heads):
+            shared = head * key.shape[1] // heads
             for i in range(first, ROWS):
                 seen = [j for j in range(ROWS) if mask(i, j)]
-                scores = torch.stack([query[0, head, i] @ key[0, head // 2, j] for j in seen])
-                weights = (scores / math.sqrt(WIDTH)).exp()
+                scores = torch.stack([query[0, head, i] @ key[0, shared, j] for j in seen])
+                weights = (scores / math.sqrt(width)).exp()
                 weights = weights / weights.sum()
-                rows.append(weights @ value[0, head // 2, seen])
-        return torch.stack(rows).reshape(1, 4, ROWS - first, WIDTH)
+                rows.append(weights @ value[0, shared, seen])
+        return torch.stack(rows).reshape(1, heads, ROWS - first, width)
 
     return attend
 
@@ -98,17 +99,20 @@ FORMULAS: dict[str, Callable[..., Tensor]] = {
     "LayerNorm": layer_norm,
     "rotary positions": rotary,
     "causal attention": attention(causal),
+    "wide attention": attention(causal),
     "attention with a mask": attention(windowed),
     "attention in steps": attention(windowed),
     "loss": loss,
 }
 
 
-def differentiate(function: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]]) -> Tensor:
+def differentiate(
+    function: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]]
+) -> list[Tensor]:
     leaves = [numbers(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
     value = function(*leaves)
     gradients = torch.autograd.grad(value, leaves, numbers(*value.shape, seed=9))
-    return torch.cat([each.detach().flatten() for each in (value, *gradients)])
+    return [value, *gradients]
 
 
 def clipped(seed: int) -> tuple[list[Tensor], Tensor]:
@@ -117,7 +121,7 @@ def clipped(seed: int) -> tuple[list[Tensor], Tensor]:
     return [gradient / (norm + 1e-6).clamp(min=1) for gradient in gradients], norm
 
 
-def moved_by_adamw() -> Tensor:
+def moved_by_adamw() -> list[Tensor]:
     start = [numbers(ROWS, WIDTH), numbers(WIDTH, ROWS)]
     now = [each.clone() for each in start]
     means, squares = ([torch.zeros_like(each) for each in start] for _ in range(2))
@@ -128,10 +132,10 @@ def moved_by_adamw() -> Tensor:
             squares[i] = 0.99 * squares[i] + 0.01 * gradient**2
             size = (squares[i] / (1 - 0.99**step)).sqrt() + 1e-8
             now[i] = now[i] * (1 - 0.05 * 0.5) - 0.05 * means[i] / (1 - 0.9**step) / size
-    return torch.cat([*((a - b).flatten() for a, b in zip(now, start, strict=True)), norm[None]])
+    return [*(a - b for a, b in zip(now, start, strict=True)), norm]
 
 
-def moved_by_muon() -> Tensor:
+def moved_by_muon() -> list[Tensor]:
     start = [numbers(ROWS, WIDTH), numbers(WIDTH, ROWS)]
     now, means = ([each * n for each in start] for n in (1, 0))
     a, b, c = COEFFICIENTS
@@ -145,16 +149,20 @@ def moved_by_muon() -> Tensor:
                 s = a * s + b * s**3 + c * s**5
             update = (u * s) @ vh * 0.2 * math.sqrt(WIDTH)
             now[i] = now[i] * (1 - 0.05 * 0.5) - 0.05 * update
-    return torch.cat([*((a - b).flatten() for a, b in zip(now, start, strict=True)), norm[None]])
+    return [*(a - b for a, b in zip(now, start, strict=True)), norm]
 
 
 def results() -> dict[str, Tensor]:
+    """By name and number. Those of single operations are what PyTorch computes in float64."""
     tensors = [numbers(ROWS, WIDTH, seed=seed) for seed in (1, 2, 3)]
-    found = {name: operation(*tensors).double() for name, operation in OPERATIONS.items()}
-    for name, (_, shapes) in PARTS.items():
-        found[name] = differentiate(FORMULAS[name], shapes)
+    found = {name: [operation(*tensors)] for name, operation in OPERATIONS.items()}
+    found |= {name: differentiate(FORMULAS[name], shapes) for name, (_, shapes) in PARTS.items()}
     found |= {"AdamW": moved_by_adamw(), "Muon": moved_by_muon()}
-    return {name: tensor.flatten().contiguous() for name, tensor in found.items()}
+    return {
+        f"{name} {i}": value.detach().double().flatten().contiguous()
+        for name, values in found.items()
+        for i, value in enumerate(values)
+    }
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import training.device_check as device_check
+import training.muon as muon
 import training.optimizer as optimizer
 from common.errors import UserError
 from tests.conftest import ROOT, TINY, command
@@ -79,6 +80,13 @@ def not_waited_for(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda tensor, device: torch.zeros_like(whole(tensor, device))
 
 
+def wrong_if_strided(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def attention(query: Tensor, *others: Tensor, **options: Any) -> Tensor:
+        return whole(query, *others, **options) * query.is_contiguous()
+
+    return attention
+
+
 def left_out(_whole: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *_tensors, **_options: None
 
@@ -108,6 +116,10 @@ FAULTS = [
     (torch.Tensor, "softmax", scaled, FP32, "softmax in fp32"),
     (optimizer, "adamw", left_out, FP32, "AdamW in fp32"),
     (torch, "baddbmm", scaled, BF16, "baddbmm in fp32"),
+    (F, "cross_entropy", scaled, FP32, "cross entropy in fp32"),
+    (F, "scaled_dot_product_attention", wrong_if_strided, FP32, "causal attention in fp32"),
+    (muon, "orthogonalise", lambda whole: torch.zeros_like, BF16, "Muon in bf16"),
+    (muon, "orthogonalise", lambda whole: lambda x: -whole(x), BF16, "Muon in bf16"),
 ]
 
 

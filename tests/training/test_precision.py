@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from model import GPT
-from tests.conftest import TINY, small_config, succeed
+from tests.conftest import TINY, last_checkpoint, small_config, succeed
 from training import precision
 from training.device import DTYPES
 from training.distributed import Ranks
@@ -142,18 +142,22 @@ def test_the_products_of_the_model_are_measured_once(
 def test_a_resumed_run_keeps_what_was_found_fast(
     first: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is measured then; so do the iterations of Muon. Another kind of device chooses
-    anew."""
+    """Whatever is measured then; so do the iterations of Muon. A GPU chooses by what it
+    is."""
     measuring(monkeypatch, first)
     short = (*TINY, "observe.tensorboard=false", "trainer.max_steps=3", "run_dir=run")
     name = "bf16" if first < 1 else "fp32"
     assert f"\ncpu, {name}: " in succeed("train", *short, cwd=tmp_path)
     measuring(monkeypatch, 1 / first)
     resumed = ("resume=run", "trainer.max_steps=6", "cache_dir=another")
-    assert f"\ncpu, {name}: as when the run began; " in succeed("train", *resumed, cwd=tmp_path)
-    checkpoint = max((tmp_path / "run/checkpoints").glob("step-*"))
-    state = load_state(checkpoint)
-    assert (state.fast, state.fast_device) == (name, "cpu")
-    state.fast_device = "cuda"
+    other = "fp32" if first < 1 else "bf16"
+    said = f"\ncpu, {name}: as when the run began; trainer.precision={other} is faster: "
+    assert said in succeed("train", *resumed, cwd=tmp_path)
+    state = load_state(last_checkpoint(tmp_path / "run"))
+    assert state.fast == name
+    monkeypatch.setenv("GLASSGPT_NO_BF16", "1")
     found = training_precision("auto", MODEL, state, tmp_path / "third", Ranks())
-    assert found.name != name and state.fast == found.name
+    assert found.name == "fp32" and state.fast == name and not (tmp_path / "third").exists()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (7, 5))
+    found = training_precision("auto", MODEL, state, tmp_path, Ranks(CUDA))
+    assert found.name == "fp16" and state.fast == name, "nothing is measured on a GPU"
