@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError, check_choice, check_path, print
-from common.files import real_path
+from common.files import check_creatable, real_path
 from common.settings import Values, build
 from configs.cli import run_script
 from exchange.export import to_folder, to_gguf
@@ -97,9 +97,7 @@ def check_paths(config: ConvertConfig) -> tuple[Path, Path]:
         raise UserError(f"to: {target} is reserved for the newest run; give another one")
     if os.path.lexists(target):
         raise UserError(f"to: {target} exists; give another one, or move it")
-    parent = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise UserError(f"to: {parent} is not a writable folder; choose another")
+    check_creatable("to", target)
     is_model = any((source / name).is_file() for name in ("config.yaml", "config.json"))
     if is_model and real_path(target).is_relative_to(real_path(source)):
         raise UserError(f"to: {target} is inside source; choose another folder")

@@ -128,11 +128,18 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def check_path(setting: str, path: str) -> None:
-    """Raise UserError, naming `setting`, as `check_folder` raises ValueError."""
+    """Raise UserError, naming `setting`, as `check_folder` raises ValueError, and for a path that
+    leads back (`..`) from what is no folder."""
     try:
         check_folder(setting, path)
     except ValueError as error:
         raise UserError(str(error)) from error
+    whole = Path(path).expanduser()
+    for part in (whole, *whole.parents):
+        if part.name == ".." and not os.path.lexists(part):
+            raise UserError(
+                f"{setting}: {path}: {part.parent} is not a folder; give a path without it"
+            )
 
 
 def check_folder(name: str, path: str) -> None:

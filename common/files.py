@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from common.errors import UserError
+
 SUMS = "SHA256SUMS"
 TEMPORARY = re.compile(r"\.glassgpt-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{16}")  # host, process, random
 ABANDONED = 24 * 3600.0  # seconds
@@ -170,6 +172,20 @@ def _move_to_nothing(file: Path, path: Path) -> None:
         file.rename(path)
     else:
         file.unlink()
+
+
+def check_creatable(setting: str, path: Path) -> None:
+    """Raise UserError, naming `setting`, if nothing can be created at `path`, which is tried in the
+    nearest folder on the way. Some file systems refuse what permissions allow."""
+    folder = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    probe = _beside(folder / path.name)
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise UserError(
+            f"{setting}: {folder} is not a writable folder ({error.strerror}); choose another"
+        ) from error
 
 
 @contextmanager

@@ -74,7 +74,8 @@ def typed(
 
 
 def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+    # Resolved, so that what `literal` escaped is as it was.
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _below(hint: Any, value: Any, name: str) -> type | None:

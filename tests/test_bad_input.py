@@ -65,6 +65,11 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("sample", ["run={tiny}", "prompt_file=/dev/zero"], ["prompt_file", "/dev/zero", "shorter"]),
     # Runs
     ("train", ["run_dir={here}"], ["run_dir", "exists"]),
+    ("train", [*TINY, "run_dir=/proc/x"], ["run_dir: /proc is not a writable folder"]),
+    ("train", [*TINY, "run_dir=a/none/../b"], ["run_dir: a/none/../b: a/none is not a folder"]),
+    ("train", [*TINY, "run_dir=none/..", "resume=auto"], ["run_dir: none/..: none is not a fold"]),
+    ("convert", ["source={tiny}", "to=/proc/x.gguf"], ["to: /proc is not a writable folder"]),
+    ("convert", ["source={tiny}", "to=none/../a"], ["to: none/../a: none is not a folder"]),
     ("train", ["name=a/b"], ["name: 'a/b' is not the name of a folder"]),
     ("train", ["name=latest"], ["run_dir", "runs/latest"]),
     ("train", ["resume=nowhere"], ["resume", "nowhere", "not a run"]),

@@ -42,6 +42,7 @@ import filelock
 
 from common.errors import UserError, as_argument, check_path, print
 from common.files import (
+    check_creatable,
     clean,
     fsync,
     naming,
@@ -325,11 +326,12 @@ def _now(target: Path) -> float:
 
 
 def check_new(path: str | None) -> None:
-    """Raise UserError if a run cannot be created at `path`, by default in a folder under `runs/`,
-    without touching the disk."""
+    """Raise UserError if a run cannot be created at `path`, by default in a folder under `runs/`.
+    Leaves nothing."""
     if path is None:
         if os.path.lexists(RUNS) and not RUNS.is_dir():
             raise UserError(f"{RUNS}: is not a folder; move it, or give another one as run_dir")
+        check_creatable("run_dir", RUNS / "run")
         return
     check_path("run_dir", path)
     target = Path(path)
@@ -343,9 +345,7 @@ def check_new(path: str | None) -> None:
         is_run = (target / "config.yaml").is_file()
         advice = f", or continue it with resume={as_argument(target)}" if is_run else ""
         raise UserError(f"run_dir: {path} exists; choose another folder{advice}")
-    parent = next(folder for folder in target.absolute().parents if folder.exists())
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise UserError(f"run_dir: {parent} is not a writable folder; choose another")
+    check_creatable("run_dir", real_path(target))
 
 
 def _new_folders() -> Iterator[Path]:
