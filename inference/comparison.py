@@ -41,14 +41,18 @@ class Scored(NamedTuple):
     def is_same(self, other: Scored) -> bool:
         """Whether the two losses are over the same text."""
         are_whole = self.is_whole and other.is_whole
-        if self.data != other.data or (self.floor is None) != (other.floor is None):
+        # Of the same tokens, wherever their text lies.
+        are_same_tokens = self.sha256 is not None and self.sha256 == other.sha256
+        if (self.floor is None) != (other.floor is None):
             return False
         if self.floor is not None and not math.isclose(self.floor, other.floor or 0):
             return False
-        if self.sha256 == other.sha256:
+        if are_same_tokens or self.data == other.data and self.sha256 == other.sha256:
             # What is a part of a split depends on its windows.
             same_windows = self.context_length == other.context_length
             return self.tokens == other.tokens and (are_whole or same_windows)
+        if self.data != other.data:
+            return False
         if self.tokenizer == other.tokenizer or not are_whole:
             return False  # a text that has changed, or that is divided into other tokens
         return self.floor is not None or (

@@ -268,7 +268,9 @@ def test_losses_over_different_tokens_are_not_compared() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "are_same"),
     [
-        ({}, {"data": "tales"}, False),
+        ({}, {"data": "the same text in another place"}, True),
+        ({}, {"data": "tales", "sha256": "another"}, False),
+        ({}, {"data": "tales", "tokens": "bpe"}, False),
         ({"floor": 0.3}, {"floor": 0.31}, False),
         ({"floor": 0.3}, {"floor": None}, False),
         ({}, {"sha256": "of a text that has changed"}, False),
