@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from data.patterns import PATTERNS
-from live.page import code, named_heads, style, with_tables
+from live.page import code, named_heads, style, with_tables, worker_code
 from live.tokenizer import javascript
 from tensorboard_attention.export import LOADER, as_json, document
 from tensorboard_attention.header import fits
@@ -41,8 +41,9 @@ RUN = {
 }
 
 
-def page(data: Any, versions: Mapping[int, str]) -> str:
-    """The HTML of the page.
+def page(data: Any, versions: Mapping[int, str]) -> tuple[str, str, str]:
+    """The HTML of the page, its Content Security Policy, and the script of its worker, which it
+    expects at follow/worker.
 
     data: what `describe` returned, from the run's folder.
     versions: by step, a text that changes with its weights; not empty.
@@ -55,14 +56,15 @@ def page(data: Any, versions: Mapping[int, str]) -> str:
     except (AttributeError, LookupError, TypeError):
         raise ValueError("it is not the description of a model") from None
     tables |= {"steps": sorted(versions), "versions": versions}
-    script = code(MODULES, "startFollowing")
+    script = code(MODULES, "startFollowing", '"follow/worker" + location.search')
     policy = (
-        f"default-src 'none'; script-src {_source(LOADER)} {_source(script)}; worker-src blob:; "
+        f"default-src 'none'; script-src {_source(LOADER)} {_source(script)}; worker-src 'self'; "
         "style-src 'unsafe-inline'; img-src blob: data:; connect-src 'self'; base-uri 'none'; "
         "form-action 'none'"
     )
     run, elements = data["run"], {"model": as_json(tables)}
-    return document(run["name"], run["about"], NEEDS, policy, style(STYLE), elements, script)
+    parts = (NEEDS, policy, style(STYLE), elements, script)
+    return document(run["name"], run["about"], *parts), policy, worker_code()
 
 
 def _check(data: Any) -> None:

@@ -142,11 +142,18 @@ def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about
     return document(title, about, NEEDS, POLICY, style(), elements, code())
 
 
-def code(more: Iterable[str] = (), start: str = "start") -> str:
-    """The script of the page, with `more` modules, which calls `start` with that of the worker."""
-    worker, page = ([STATIC / f"{name}.js" for name in names] for names in (WORKER, (*PAGE, *more)))
+def code(more: Iterable[str] = (), start: str = "start", worker: str | None = None) -> str:
+    """The script of the page, with `more` modules, which calls `start` with the address of the
+    worker's script: the JavaScript expression `worker`, or by default that of a Blob."""
+    page = [STATIC / f"{name}.js" for name in (*PAGE, *more)]
     shared = [export.STATIC / name for name in SHARED]
-    return f"{joined([*shared, *page])}\n{start}({json.dumps(joined(worker))});"
+    blob = f'new Blob([{json.dumps(worker_code())}], {{ type: "text/javascript" }})'
+    return f"{joined([*shared, *page])}\n{start}({worker or f'URL.createObjectURL({blob})'});"
+
+
+def worker_code() -> str:
+    """The script of the worker."""
+    return joined([STATIC / f"{name}.js" for name in WORKER])
 
 
 def style(*more: str) -> str:

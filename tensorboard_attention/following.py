@@ -4,8 +4,9 @@
     STEP.bin     the weights at this step
 
 The page is another distribution's, which can run the model: a function in the group GROUP of its
-entry points, that returns the HTML of the page from the value in model.json and a text for each
-step that changes with its weights, or raises ValueError. The folder can come from anywhere: only
+entry points, that takes the value in model.json and a text for each step that changes with its
+weights, and returns the HTML of the page, its Content Security Policy and the script of its worker,
+or raises ValueError. The folder can come from anywhere: only
 regular files in it are read, and links are not followed.
 """
 
@@ -45,9 +46,12 @@ def is_followed(folder: Path) -> bool:
     return _maker() is not None and is_plain(folder / FOLDER / MODEL) and bool(steps(folder))
 
 
-def follow_page(folder: Path) -> str:
-    """The HTML of the page of a run. Raises OSError or ValueError if there is none, and ImportError
-    if the distribution that makes it has no modules."""
+def follow_page(folder: Path) -> tuple[str, str, str]:
+    """The page of a run: its HTML, its policy, and the script of its worker.
+
+    Raises OSError or ValueError if there is none, and ImportError if the distribution that makes it
+    has no modules.
+    """
     maker, versions = _maker(), steps(folder)
     if maker is None or not versions:
         raise OSError(0, "there is no page")

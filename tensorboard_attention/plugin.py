@@ -9,6 +9,7 @@
     losses?run=           the losses of tokens of a run, JSON in the format of losses.py
     evidence?run=         what its heads and neurons do, JSON in the format of evidence.py
     follow?run=           the page that follows a run (following.py)
+    follow/worker?run=    the script of its worker
     follow/steps?run=     JSON: a text for each step that the page can show, which changes with it
     follow/weights?run=&step=
                           the weights of a step
@@ -95,6 +96,7 @@ class AttentionPlugin(TBPlugin):
             "losses": self._losses,
             "evidence": self._evidence,
             "follow": self._follow,
+            "follow/worker": self._worker,
             "follow/steps": self._steps,
             "follow/weights": self._weights,
             "maps": self._maps,
@@ -145,9 +147,15 @@ class AttentionPlugin(TBPlugin):
         return _json(request, rows)
 
     def _follow(self, request: Request) -> Response:
-        page = follow_page(self._index.folder(request.args["run"]))
-        # Its own policy is in it, as `Respond` would add TensorBoard's.
-        return Response(page, content_type="text/html; charset=utf-8", headers=HEADERS)
+        page, policy, _ = follow_page(self._index.folder(request.args["run"]))
+        # Not by `Respond`, which would add TensorBoard's policy.
+        headers = {**HEADERS, "Content-Security-Policy": policy}
+        return Response(page, content_type="text/html; charset=utf-8", headers=headers)
+
+    def _worker(self, request: Request) -> Response:
+        *_, script = follow_page(self._index.folder(request.args["run"]))
+        headers = [("Content-Security-Policy", "default-src 'none'")]
+        return Respond(request, script, "text/javascript", headers=headers)
 
     def _steps(self, request: Request) -> Response:
         return _json(request, steps(self._index.folder(request.args["run"])))

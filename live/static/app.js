@@ -17,12 +17,12 @@ const CHANGE = [
   "Weights with parts off, minus those before. Only heads of later layers can change.",
 ];
 
-// Page, Reader: what the page is, and its questions to the worker.
-export function start(workerSource, Page = LivePage, Reader = Study) {
+// worker: the address of its script. Page, Reader: what the page is, and its questions to the worker.
+export function start(worker, Page = LivePage, Reader = Study) {
   const data = JSON.parse(document.getElementById("model").textContent);
   const main = el("main", { class: "attention live all" });
   document.body.append(main);
-  return new Page(data, new Reader(data, workerSource), main).begin();
+  return new Page(data, new Reader(data, worker), main).begin();
 }
 
 // All parts of a page beside those that contain a node.

@@ -1,9 +1,8 @@
 // Questions to the worker, in which the model runs, and its answers.
 
 export class Asking {
-  constructor(source) {
-    const script = new Blob([source], { type: "text/javascript" });
-    this.worker = new Worker(URL.createObjectURL(script));
+  constructor(address) {
+    this.worker = new Worker(address);
     this.waiting = new Map();
     this.last = 0;
     this.worker.onmessage = ({ data }) => this.#answered(data);

@@ -8,8 +8,8 @@ import { Study } from "./study.js";
 
 const LOOK_EVERY = 2000; // milliseconds between two looks for new steps
 
-export function startFollowing(workerSource) {
-  return start(workerSource, FollowingPage, FollowingStudy);
+export function startFollowing(worker) {
+  return start(worker, FollowingPage, FollowingStudy);
 }
 
 class FollowingStudy extends Study {

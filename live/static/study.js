@@ -11,9 +11,9 @@ const SHOWN = 10; // tokens, as bars
 const KEPT = 5; // of a cell of the logit lens, of an OV circuit, and after patching
 
 export class Study {
-  constructor(data, workerSource) {
+  constructor(data, worker) {
     this.data = data;
-    this.asking = new Asking(workerSource);
+    this.asking = new Asking(worker);
     this.vocabulary = new Vocabulary(data);
     this.labels = this.vocabulary.labels;
   }
