@@ -209,6 +209,8 @@ def test_runs_on_another_text(tiny_run: Path, tmp_path: Path) -> None:
             seeded(tiny_run, folder, seed, qk_norm, 1.0 + qk_norm / 4 + n_bytes / 1e6)
             file = folder / f"{qk_norm},seed={seed}" / "config.yaml"
             file.write_text(file.read_text().replace("n_bytes: 60000", f"n_bytes: {n_bytes}"))
+            data = {"started": 1, "tokens_sha256": str(n_bytes)}
+            (file.parent / "data.json").write_text(json.dumps(data))
     done = command("compare", ".", cwd=tmp_path)
     assert "note: data.n_bytes: the runs were not scored on the same text" in done.stderr
     differences = done.stdout.split("\n\n")[-1].splitlines()
