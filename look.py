@@ -163,7 +163,8 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
 
 
 def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
-    """Measure what heads and neurons do over the validation split, and print the roles of heads."""
+    """Measure what heads and neurons do over a part of the validation split, and print the roles of
+    heads."""
     data = corpus_of(opened.run)
     if data is None:
         raise UserError("evidence: the run has no text of its own to measure on; leave it out")

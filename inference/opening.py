@@ -103,7 +103,7 @@ class OpenRun:
         )
 
     def evidence(self) -> dict[str, Any]:
-        """What every head and neuron does over the validation split: the content of evidence.json,
+        """What every head and neuron does over a part of the validation split: evidence.json,
         which observe/evidence.py describes. Raises UserError if the run has none."""
         return evidence_of(self.run)
 

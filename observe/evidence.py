@@ -1,4 +1,5 @@
-"""What every head and neuron does over the validation split: evidence.json, from the end of a run.
+"""What every head and neuron does over a part of the validation split: evidence.json, from the end
+of a run.
 
 A head is judged over many texts and not over one: how much of its attention each pattern explains,
 and the passages in which the model needs it most. The role that these give a head is the one that

@@ -6,7 +6,8 @@
     train.log        events of the run, as plain lines
     metrics.jsonl    one line per measurement
     losses.jsonl     losses of tokens, for TensorBoard's Attention tab
-    evidence.json    what every head and neuron does over the validation split, from the end
+    evidence.json    what every head and neuron does over a part of the validation split, from the
+                     end
     live/            weights at logged steps, for its live page
     summary.json     the result
     data.json        when the run was started; a checksum of the tokens, to detect a changed text

@@ -56,7 +56,7 @@ class Trainer:
         more, such as into the folder of a run that was moved.
     loss: the objective: a sum over the scored targets of a part of the batch. The trainer
         divides it by their number in the whole batch, so that neither `grad_accumulation` nor the
-        number of ranks changes the result. With `config.compile`, it is compiled.
+        number of ranks changes more than rounding. With `config.compile`, it is compiled.
     precision: None: that of `config.precision`, where auto does not measure the CPU, and is fp32.
     """
 

@@ -29,7 +29,7 @@ export function bars(rows, signed = false) {
 }
 
 // What the colours of signed bars mean.
-export function signedScale(more = "makes it more probable", less = "makes it less probable") {
+export function signedScale(more = "raises its logit", less = "lowers its logit") {
   const part = (kind, text) => el("span", {}, el("i", { class: kind }), ` ${text}`);
   return el("p", { class: "signs line small" }, part("more", more), part("less", less));
 }

@@ -13,11 +13,11 @@ export class CircuitLists {
 
   // promoted, suppressed: [token, what the head adds to its logit].
   show(token, layer, head, promoted, suppressed) {
-    this.title.textContent = `If L${layer}H${head} attended to ${tokenLabel(token)} alone, it would make these tokens more or less probable. The numbers are added to their logits. Select another token in the text.`;
+    this.title.textContent = `If L${layer}H${head} attended to ${tokenLabel(token)} alone, it would raise and lower the logits of these tokens most, by these numbers (beyond the mean of all tokens), by its direct path to them alone. Select another token in the text.`;
     const all = [...promoted, ...suppressed].map(([each, value]) => [tokenLabel(each), value]);
     const rows = contributions(all);
     const part = (name, from, to) => el("section", {}, el("h4", {}, name), bars(rows.slice(from, to)));
     const { length } = promoted;
-    this.lists.replaceChildren(part("More probable", 0, length), part("Less probable", length));
+    this.lists.replaceChildren(part("Raised", 0, length), part("Lowered", length));
   }
 }

@@ -43,13 +43,13 @@ function later({ otherEvidence }, layer, head) {
   return `. At step ${otherEvidence.step.toLocaleString("en")}, over many texts: ${role}.`;
 }
 
-// What all heads do, and which of them the loss depends on most, where that was measured.
+// What all heads do, and without which of them alone the loss rises most, where that was measured.
 export function overviewOf(maps) {
   const { overview, scores } = maps.header;
   const value = ([layer, head]) => scores.importance?.[layer]?.[head] ?? -Infinity;
   const heads = maps.heads();
   const [layer, head] = heads.reduce((best, each) => (value(each) > value(best) ? each : best), heads[0]);
-  const most = value([layer, head]) > 0 ? `; the loss depends most on L${layer}H${head}` : "";
+  const most = value([layer, head]) > 0 ? `; of one head alone, the loss rises most without L${layer}H${head}` : "";
   return `${maps.evidence ? tallyOf(maps) : overview}${most}.`;
 }
 
