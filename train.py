@@ -20,9 +20,10 @@ from common.errors import print
 from common.settings import Values
 from configs.cli import overridden, run_script
 from configs.schema import TrainConfig
-from configs.settings import Settings, is_in_sweep, open_settings
+from configs.settings import is_in_sweep, open_settings
 from configs.start import (
     check_machine,
+    claimed,
     find_start,
     finished_result,
     is_finished,
@@ -61,7 +62,7 @@ def main(values: Values) -> float | None:
     In a sweep, a run that diverges is reported and counts as infinitely bad; the others continue.
     """
     try:
-        return train(open_settings(values))
+        return train(values)
     except Diverged as error:
         if not is_in_sweep():
             raise
@@ -69,24 +70,26 @@ def main(values: Values) -> float | None:
         return math.inf
 
 
-def train(settings: Settings) -> float | None:
+def train(values: Values) -> float | None:
     """Train on every rank, from settings to summary; the main process alone writes to the run."""
-    config = settings.config
+    first = open_settings(values)
     keep_freed_memory()
-    with join_ranks(choose_device(config.trainer.device)) as ranks:
-        check_machine(config, ranks)
-        start = find_start(settings, ranks)  # from here on, a run to resume is locked
-        if settings.resumed and is_finished(settings, start):
-            return finished_result(settings.resumed, settings, start, ranks)
-        corpus, dataset = load_data(settings, ranks)
-        model = build_model(config, dataset, start.weights).to(ranks.device)
-        asked = config.trainer.precision
-        precision = training_precision(asked, model, start.state, config.cache_dir, ranks)
-        check_device(ranks.device, precision, config.cache_dir)
-        optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
-        if start.weights and start.resumes:
-            load_optimizer(optimizer, start.weights)
-        run = start_run(settings, dataset, start, ranks)
+    with join_ranks(choose_device(first.config.trainer.device)) as ranks:
+        check_machine(first.config, ranks)
+        with claimed(first, lambda: open_settings(values), ranks) as settings:
+            config = settings.config
+            start = find_start(settings, ranks)  # from here on, a run to resume is locked
+            if settings.resumed and is_finished(settings, start):
+                return finished_result(settings.resumed, settings, start, ranks)
+            corpus, dataset = load_data(settings, ranks)
+            model = build_model(config, dataset, start.weights).to(ranks.device)
+            asked = config.trainer.precision
+            precision = training_precision(asked, model, start.state, config.cache_dir, ranks)
+            check_device(ranks.device, precision, config.cache_dir)
+            optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
+            if start.weights and start.resumes:
+                load_optimizer(optimizer, start.weights)
+            run = start_run(settings, dataset, start, ranks)  # and a new one from here on
         splits = training_data(dataset, config)
         state = start.state
         context = run_context(config, run, model, corpus, dataset, state)

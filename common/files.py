@@ -152,7 +152,7 @@ def new_file(path: Path) -> Iterator[Path]:
     Raises FileExistsError if there is something at `path` at the end. If the block raises, nothing
     is left.
     """
-    with _parents(path), _temporary(path) as temporary:
+    with folders_to(path), _temporary(path) as temporary:
         yield temporary
         fsync(temporary)
         _move_to_nothing(temporary, path)
@@ -189,7 +189,7 @@ def check_creatable(setting: str, path: Path) -> None:
 
 
 @contextmanager
-def _parents(path: Path) -> Iterator[None]:
+def folders_to(path: Path) -> Iterator[None]:
     """Create the folders on the way to `path`; if the block raises, remove those that are empty."""
     missing = [parent for parent in path.parents if not parent.exists()]
     try:
@@ -210,7 +210,7 @@ def replace_folder(folder: Path, is_new: bool = False) -> Iterator[Path]:
     it missing; with `is_new`, FileExistsError is raised unless it is empty. If the block raises,
     everything that was created is removed.
     """
-    with _parents(folder), _temporary(folder) as temporary:
+    with folders_to(folder), _temporary(folder) as temporary:
         temporary.mkdir()
         yield temporary
         _move_into_place(temporary, folder, is_new)

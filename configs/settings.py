@@ -36,7 +36,7 @@ class Settings(NamedTuple):
     config: TrainConfig
     resumed: Run | None = None  # the run to continue; None: a new one
     pretrained: Run | None = None  # the run whose weights a new one starts from
-    is_auto: bool = False  # the same command has started the run that it continues
+    is_auto: bool = False  # the same command starts the run and continues it
     trusts_data: bool = True  # the user has named the data; a run of someone else may not
 
     @property
@@ -109,7 +109,7 @@ def _auto(composed: Values) -> Settings:
         )
     check_path("run_dir", path)
     if not Path(path, "config.yaml").is_file():
-        return _started(composed)
+        return _started(composed)._replace(is_auto=True)
     run = Run.open(path, "run_dir")
     # As they are stored: OmegaConf would read what is escaped in a text.
     given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)

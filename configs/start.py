@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +22,7 @@ from training.code import code_version
 from training.config import check_training_memory
 from training.device import check_compiler
 from training.distributed import Ranks
-from training.run import RUNS, Run
+from training.run import RUNS, Run, claim
 from training.state import TrainState, load_state
 from training.stored import read_settings
 
@@ -52,6 +54,20 @@ class Start(NamedTuple):
     weights: Path | None
     state: TrainState
     resumes: bool
+
+
+@contextmanager
+def claimed(settings: Settings, reopen: Callable[[], Settings], ranks: Ranks) -> Iterator[Settings]:
+    """Let no other process start the run that the block starts, while its text is prepared. Yields
+    the settings, or those of `reopen` if another process has started it meanwhile.
+
+    Raises UserError if another process is starting it; with `is_auto`, after a while.
+    """
+    path = None if settings.resumed else settings.config.run_dir
+    seconds = LOCK_SECONDS if settings.is_auto else 0.0
+    with claim(Path(path), seconds) if path and ranks.is_main else nullcontext():
+        is_there = path is not None and Path(path, "config.yaml").is_file()
+        yield reopen() if ranks.broadcast(is_there) else settings
 
 
 def find_start(settings: Settings, ranks: Ranks) -> Start:

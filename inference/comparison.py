@@ -47,7 +47,7 @@ class Scored(NamedTuple):
             return False
         if self.floor is not None and not math.isclose(self.floor, other.floor or 0):
             return False
-        if are_same_tokens or self.data == other.data and self.sha256 == other.sha256:
+        if are_same_tokens or (self.data == other.data and self.sha256 == other.sha256):
             # What is a part of a split depends on its windows.
             same_windows = self.context_length == other.context_length
             return self.tokens == other.tokens and (are_whole or same_windows)

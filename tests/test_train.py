@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
@@ -182,6 +184,37 @@ def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
     succeed("train", f"resume={run}", "trainer.max_steps=8", cwd=tmp_path)
     assert "is finished: nothing to do" in succeed("train", *auto, cwd=tmp_path)
     assert [line["step"] for line in metrics(run)] == [2, 3, 4, 6, 6, 8, 8]
+
+
+def test_a_run_that_another_process_has_started_meanwhile_is_continued(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one had the name of the run while it prepared the text."""
+
+    @contextmanager
+    def claim(path: Path, seconds: float) -> Iterator[None]:
+        shutil.copytree(tiny_run, path)
+        yield
+
+    monkeypatch.setattr("configs.start.claim", claim)
+    again = succeed("train", *TINY, "resume=auto", "run_dir=run", cwd=tmp_path)
+    assert "run is finished: nothing to do" in again
+    done = command("train", *TINY, "run_dir=other", cwd=tmp_path)
+    assert done.returncode == 2 and "other exists; choose another folder" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "other"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sweep", [False, True])
+def test_of_two_equal_commands_one_trains_and_the_other_waits(tmp_path: Path, sweep: bool) -> None:
+    place = ("-m", "hydra.sweep.dir=sweep", "hydra/launcher=joblib", "seed=1,2")
+    settings = place if sweep else ("resume=auto", "run_dir=run")
+    both = [begin(str(ROOT / "train.py"), *TINY, *settings, cwd=tmp_path) for _ in range(2)]
+    said = "".join(map(finish, both))
+    assert said.count("is finished: nothing to do") == (2 if sweep else 1)
+    runs = [*tmp_path.glob("**/config.yaml")]
+    assert len([run for run in runs if run.parent.name != ".hydra"]) == (2 if sweep else 1)
+    assert not [*tmp_path.glob(".glassgpt-*"), *tmp_path.glob("*/.glassgpt-*")]
 
 
 @pytest.mark.long
