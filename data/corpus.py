@@ -90,13 +90,3 @@ def text_of(corpus: Corpus, split: str) -> Iterator[str]:
     for document in corpus.documents():
         if document.split == split:
             yield from document.parts
-
-
-def sample_of(texts: Iterator[str], size: int = SAMPLE) -> Iterator[str]:
-    """The beginning of the texts of documents, of about `size` characters."""
-    for text in texts:
-        yield text
-        yield "\n"  # no word continues in the next document
-        size -= len(text)
-        if size < 0:
-            return

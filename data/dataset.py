@@ -1,33 +1,33 @@
 """Whatever the library `datasets` reads: jsonl, csv, parquet, arrow or lines of text, compressed or
 not, on this machine or on the Hugging Face hub. Rows are documents, which are streamed.
 
+The library finds the files of a folder and of the hub; `data.rows` reads one field of them.
+
 Promises: memory does not grow with the dataset, and nothing of it is executed.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import logging
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from common.errors import UserError, check_range, installing, printable
-from data.corpus import Corpus, CorpusConfig, Document, Text, sample_of, text_of
+from common.files import read_json
+from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.files import find_files, is_local, local_path
 from data.split import split_documents
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-# The readers of `datasets`, by the suffix of a file.
-READERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv",
-           ".parquet": "parquet", ".arrow": "arrow", ".txt": "text"}  # fmt: skip
-ROWS = 1000  # that are read at a time
+Read = Callable[..., Iterator[str | None]]
 
 
 @dataclass
@@ -69,156 +69,200 @@ class DatasetConfig(CorpusConfig):
 
 class Streamed(Corpus):
     """The rows of a dataset. Raises UserError, naming a setting, for one that cannot be read, and
-    if the library is missing."""
+    if a library is missing."""
 
     adds_eos = True
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
-        self._builder = _open(config)
-        self._files = self._stat()
         self.description = f"streaming {config.path}"
+        splits, self._read = _open(config)
+        self._files = {"split": _choose(splits, config, "split")}
+        if config.val_split is not None:
+            self._files["val_split"] = _choose(splits, config, "val_split")
+        names = (name for files in self._files.values() for name in files)
+        self._names = [name.rpartition("::")[2] for name in names]  # of what is in an archive, its
+        with _opening(config):
+            self._stamps, self._remote = self._stamp(), [*map(_known, self._names)]
 
     def fingerprint(self) -> str:
-        """Changes with the settings, the commit of the hub, and the times and sizes of local
-        files."""
-        known: list[Any] = [vars(self.config)]
-        data_files = self._builder.config.data_files
-        for split in sorted(data_files, key=str):
-            files = data_files[split]
-            known.append([str(split), *files, *files.origin_metadata])
-        known += [(file.st_mtime_ns, file.st_size) for file in self._files]
+        """Changes with the settings, the commit of the hub, and the times and sizes of files."""
+        stamps = [stamp[:2] for stamp in self._stamps]  # without what a move changes
+        known = [vars(self.config), self._files, stamps, self._remote]
         return f"dataset:{hashlib.sha256(json.dumps(known).encode()).hexdigest()}"
 
     def documents(self) -> Iterator[Document]:
-        config = self.config
-        texts = islice(self._texts("split"), config.n_documents)
+        config, texts = self.config, self._texts("split")
         if config.val_split is None:
+            # The size of the files tells about how much text is still to come.
+            n_bytes = 0 if config.n_documents else sum(size for size, *_ in self._stamps)
+            texts = islice(texts, config.n_documents)
             sized = (Text(len(text.encode()), iter([text])) for text in texts)
-            yield from split_documents(sized, config.val_fraction)
+            yield from split_documents(sized, config.val_fraction, n_bytes)
         else:
-            yield from (Document("train", [text]) for text in texts)
+            yield from (Document("train", [text]) for text in islice(texts, config.n_documents))
             yield from (Document("val", [text]) for text in self._texts("val_split"))
         self._check_unchanged()
 
     def training_text(self) -> Iterator[str]:
-        yield from sample_of(text_of(self, "train"))
+        """The beginning of the training documents."""
+        size = SAMPLE
+        for text in text_of(self, "train"):
+            yield text
+            yield "\n"  # no word continues in the next document
+            size -= len(text)
+            if size < 0:
+                break
         self._check_unchanged()
 
-    def _stat(self) -> list[os.stat_result]:
-        """Of the local files."""
-        data_files = self._builder.config.data_files
-        files = [file for split in sorted(data_files, key=str) for file in data_files[split]]
-        return [Path(file).stat() for file in files if "://" not in file]
+    def _stamp(self) -> list[tuple[int, ...]]:
+        """Of each local file its size, its time, and what changes if it is replaced."""
+        found = (Path(name).stat() for name in self._names if "://" not in name)
+        return [(each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino) for each in found]
 
     def _check_unchanged(self) -> None:
         """Raise UserError if a file was changed, or replaced, since the corpus was opened: whatever
         is made of the texts is stored under the fingerprint of the files."""
-        kinds = ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
-        for old, new in zip(self._files, self._stat(), strict=True):
-            if any(getattr(old, kind) != getattr(new, kind) for kind in kinds):
-                raise UserError(
-                    f"data.path: {self.config.path} was changed while it was read; start again"
-                )
+        if self._stamp() != self._stamps:
+            raise UserError(
+                f"data.path: {self.config.path} was changed while it was read; start again"
+            )
 
     def _texts(self, setting: str) -> Iterator[str]:
         """The texts of a split that are not empty."""
-        config, split = self.config, getattr(self.config, setting)
-        try:
-            rows = self._builder.as_streaming_dataset(split=split)
-            # As Arrow, nothing is decoded, such as an image at an address.
-            for table in rows.with_format("arrow").iter(batch_size=ROWS):
-                if config.field not in table.column_names:
-                    raise UserError(
-                        f"data.field: {config.path} has no field {config.field!r}; choose one of "
-                        f"{', '.join(table.column_names)[:200]}"
-                    )
-                for text in table[config.field].to_pylist():
-                    if not isinstance(text, str | None):
-                        raise UserError(
-                            f"data.field: {config.field!r} of {config.path} is not text; choose "
-                            f"one of {', '.join(table.column_names)[:200]}"
-                        )
-                    if text:
-                        yield text
-        except UserError:
-            raise
-        except Exception as error:  # each format and file system has its own
-            if str(error).startswith("Bad split"):
+        for name in self._files[setting]:
+            try:
+                yield from filter(None, self._read(name, self.config.field))
+            except UserError:
+                raise
+            except Exception as error:  # each format and file system has its own
                 raise UserError(
-                    f"data.{setting}: {config.path} has no split {split!r} ({_reason(error)}); "
-                    "choose another"
+                    f"data.path: {printable(name)} cannot be read ({_reason(error)}); repair it, "
+                    "or choose other files"
                 ) from error
-            raise UserError(
-                f"data.path: {config.path} cannot be read ({_reason(error)}); repair it, or choose "
-                "other files"
-            ) from error
 
 
-def _open(config: DatasetConfig) -> Any:
-    """The `DatasetBuilder` of a dataset."""
-    if not config.path:
+def _known(name: str) -> list[str]:
+    """What changes with the content of a file at a URL; nothing if the name has a commit, or is
+    that of a local file."""
+    import fsspec
+
+    if "://" not in name or (name.startswith("hf://") and "@" in name):
+        return []
+    files, path = fsspec.url_to_fs(name)
+    info = files.info(path)
+    return [str(info.get(key)) for key in ("size", "ETag", "etag", "mtime", "blob_id")]
+
+
+def _open(config: DatasetConfig) -> tuple[Mapping[str, Sequence[str]], Read]:
+    """The files of each split, and what reads one."""
+    path, folder = config.path, local_path(config.path or "")
+    if not path:
         raise UserError(
             "data.path: is not set; give a name on the Hugging Face hub, a folder, a file or a glob"
         )
-    what = _files_of(config.path)
-    if config.subset is not None and "data_files" in what:
-        raise UserError("data.subset: files have no subsets; leave it out")
-    try:
-        import datasets
-    except ImportError as error:
+    with _opening(config):
+        import fsspec
+
+        from data.rows import READERS
+
+        options: dict[str, Any] = {}
+        splits: Mapping[str, Sequence[str]] = _saved_splits(folder)
+        is_named = "://" in path or is_local(path) or _suffix(path) in READERS
+        if not splits and (folder.is_dir() or not is_named):
+            splits, options = _find(str(folder) if is_local(path) else path, config.subset)
+        elif config.subset is not None:
+            raise UserError("data.subset: files have no subsets; leave it out")
+        elif not splits and "://" not in path:
+            splits = {"train": [str(file) for file in find_files(path)]}
+        elif not splits:
+            several = "*" in path
+            names = [file.full_name for file in fsspec.open_files(path)] if several else [path]
+            splits = {"train": names}
+    # The library keeps what `map` made beside what it has read.
+    splits = {
+        split: [name for name in names if not Path(name).name.startswith("cache-")] or names
+        for split, names in splits.items()
+    }
+    suffixes = {_suffix(name) for names in splits.values() for name in names}
+    readers = {READERS.get(suffix) for suffix in suffixes}
+    read = readers.pop() if len(readers) == 1 else None
+    if read is None:
+        found = ", ".join(sorted(suffix or "no suffix" for suffix in suffixes))
         raise UserError(
-            f"data: needs the library datasets; install it with {installing('datasets')}"
-        ) from error
+            f"data.path: {printable(path)} has files of {found}; give files of one of "
+            f"{', '.join(READERS)}"
+        )
+    return splits, partial(read, **options) if options else read
+
+
+def _saved_splits(folder: Path) -> dict[str, list[str]]:
+    """The files of a folder that `save_to_disk` wrote; none for any other."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if (folder / "dataset_dict.json").is_file():
+            splits = read_json(folder / "dataset_dict.json")["splits"]
+            return {name: _saved_splits(folder / Path(name).name)["train"] for name in splits}
+        files = read_json(folder / "state.json", 1 << 24)["_data_files"]
+        return {"train": [str(folder / Path(file["filename"]).name) for file in files]}
+    return {}
+
+
+def _find(path: str, subset: str | None) -> tuple[dict[str, list[str]], dict[str, Any]]:
+    """The files that the library finds in a folder, or on the hub; options for what reads them."""
+    import datasets
+    import fsspec
+
     datasets.disable_progress_bars()
     for name in ("datasets", "huggingface_hub"):  # whose errors are raised, too
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    found = datasets.load_dataset_builder(path, subset).config
+    splits = {}
+    for split, names in found.data_files.items():
+        splits[str(split)] = [name for name in names if not name.endswith(".zip")]
+        for archive in {*names} - {*splits[str(split)]}:
+            inner = fsspec.open_files(f"zip://**::{archive}")
+            splits[str(split)] += [f"zip://{file.path}::{archive}" for file in inner]
+    separator = getattr(found, "sep", None)
+    return splits, {} if separator is None else {"separator": separator}
+
+
+@contextmanager
+def _opening(config: DatasetConfig) -> Iterator[None]:
+    """Raise UserError for whatever goes wrong in the block: each place has its own errors."""
     try:
-        builder = datasets.load_dataset_builder(name=config.subset, **what)
-    except Exception as error:  # each place has its own
+        yield
+    except UserError:
+        raise
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"data: needs the library {error.name}; install it with {installing('datasets')}"
+        ) from error
+    except Exception as error:
         is_subset = isinstance(error, ValueError) and "onfig" in str(error)
         raise UserError(
             f"data.{'subset' if is_subset else 'path'}: {config.path} cannot be opened "
             f"({_reason(error)}); give a name on the Hugging Face hub, a folder, a file or a glob"
             + (", and one of its subsets" if is_subset else "")
         ) from error
-    reader = type(builder).__module__.rpartition(".")[2]
-    if reader not in READERS.values():
-        raise UserError(
-            f"data.path: {config.path} has files that are read as {reader}, and not as text; "
-            f"choose files of {', '.join(READERS)}"
-        )
-    return builder
 
 
-def _files_of(path: str) -> dict[str, Any]:
-    """What `load_dataset_builder` is given. Raises UserError, naming `data.path`, for files that
-    are missing or of several formats."""
-    if "://" in path:
-        files = [path.partition("?")[0]]
-    elif local_path(path).is_dir() or not (is_local(path) or _suffix(path) in READERS):
-        return {"path": str(local_path(path)) if is_local(path) else path}
-    else:
-        files = [str(file) for file in find_files(path)]
-    suffixes = {_suffix(file) for file in files}
-    if len(readers := {READERS.get(suffix) for suffix in suffixes}) > 1 or None in readers:
-        found = ", ".join(sorted(suffix or "no suffix" for suffix in suffixes))
+def _choose(splits: Mapping[str, Sequence[str]], config: DatasetConfig, setting: str) -> list[str]:
+    """The files of the split that a setting names, of several (`train+test`), or of `all`."""
+    chosen = getattr(config, setting)
+    names = [*splits] if chosen == "all" else [name.strip() for name in chosen.split("+")]
+    if not {*names} <= {*splits}:
         raise UserError(
-            f"data.path: {printable(path)} has files of {found}; give files of one of "
-            f"{', '.join(READERS)}"
+            f"data.{setting}: {config.path} has no split {chosen!r}; choose one of {[*splits]}"
         )
-    (reader,) = readers
-    # The library takes names for patterns.
-    names = [path] if "://" in path else [glob.escape(file) for file in files]
-    # Of csv: words such as NA and null are texts.
-    options = {"keep_default_na": False} if reader == "csv" else {}
-    return {"path": reader, "data_files": names, **options}
+    return [file for name in names for file in splits[name]]
 
 
 def _suffix(name: str) -> str:
     """The suffix of the format of a file, whatever its compression."""
-    path = PurePosixPath(name)
-    return Path(path.stem if path.suffix.lower() in COMPRESSED else path).suffix.lower()
+    if "://" in name:
+        name = name.partition("::")[0].partition("?")[0]
+    path = PurePosixPath(name.lower())
+    return PurePosixPath(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
 
 
 def _reason(error: BaseException) -> str:

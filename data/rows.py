@@ -1,0 +1,205 @@
+"""The texts of one field in a file of rows: jsonl, csv, parquet, arrow, or lines of text.
+
+A file is local or at a URL, and compressed if its suffix says so. Nothing else of a row is read or
+converted: other fields can have any type, or be missing in some files. Memory does not grow with
+the file, unless it is one JSON value.
+
+The readers raise UserError, naming `data.field`, for a field that is missing or not text, and
+whatever the libraries raise for a file that cannot be read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, BinaryIO
+
+import fsspec
+import pyarrow
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+import zstandard
+from fsspec.compression import register_compression
+
+from common.errors import UserError, printable
+
+BLOCK = 1 << 22  # bytes that are parsed at a time
+ROWS = 1000  # that are read at a time where a file does not say it
+TEXTS = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
+GAP = re.compile(r"\s*")
+
+
+def _zstandard(file: Any, mode: str) -> io.BufferedReader:
+    """Unlike that of fsspec, also of several frames."""
+    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    return io.BufferedReader(reader)
+
+
+register_compression("zstd", _zstandard, "zst", force=True)
+
+
+def _open(name: str) -> AbstractContextManager[BinaryIO]:
+    return fsspec.open(name, "rb", compression="infer")
+
+
+def _check(name: str, field: str, texts: Sequence[str], others: Iterable[str] = ()) -> None:
+    """Raise UserError unless the field is one of those that are text."""
+    if field in texts:
+        return
+    problem = f"{printable(name)} has no field {field!r}"
+    if field in others:
+        problem = f"{field!r} of {printable(name)} is not text"
+    choice = f"choose one of {', '.join(texts)[:200]}" if texts else "none of its fields is text"
+    raise UserError(f"data.field: {problem}; {choice}")
+
+
+def json_texts(name: str, field: str) -> Iterator[str | None]:
+    """One object a line, or what is read at once: objects over several lines, or in a list."""
+    schema = pyarrow.schema([(field, pyarrow.string())])
+    parsing = pyarrow.json.ParseOptions(schema, unexpected_field_behavior="ignore")
+    with _open(name) as file:
+        block, is_first = file.read(BLOCK) + file.readline(), True
+        if not _has_lines(block):
+            block += file.read()
+        while block:
+            try:
+                reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+                table = pyarrow.json.read_json(pyarrow.BufferReader(block), reading, parsing)
+                texts = table[field].to_pylist()
+            except pyarrow.ArrowInvalid:  # Python's own parser takes more
+                texts = [_text(row, name, field) for row in _objects(block)]
+            if is_first and not any(texts):
+                rows = [*islice(_objects(block), ROWS)]
+                if rows and not any(field in row for row in rows):
+                    _check(name, field, _names(rows))
+            yield from texts
+            block, is_first = file.read(BLOCK) + file.readline(), False
+
+
+def _has_lines(block: bytes) -> bool:
+    """Whether the first line is an object."""
+    try:
+        return isinstance(json.loads(block.lstrip().partition(b"\n")[0]), dict)
+    except ValueError:
+        return False
+
+
+def _objects(block: bytes) -> Iterator[dict[str, Any]]:
+    """Raises ValueError for damaged JSON, and for rows of other kinds."""
+    text, decoder, place = block.decode("utf-8-sig").strip(), json.JSONDecoder(strict=False), 0
+    while place < len(text):
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            around = text[max(error.pos - 20, 0) : error.pos + 20]
+            raise ValueError(f"damaged JSON at {around!r}: {error.msg}") from None
+        place += len(GAP.match(text, place)[0])  # type: ignore[index]
+        for row in value if isinstance(value, list) else [value]:
+            if not isinstance(row, dict | str):
+                raise ValueError(f"a row is {json.dumps(row)[:40]}, and not an object")
+            yield {"text": row} if isinstance(row, str) else row
+
+
+def _text(row: dict[str, Any], name: str, field: str) -> str | None:
+    text = row.get(field)
+    if not isinstance(text, str | None):
+        _check(name, field, _names([row]), row)
+    # Half of a pair of surrogates becomes U+FFFD.
+    return text and text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _names(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """The fields that are text in some row."""
+    return [*{name: 0 for row in rows for name in row if isinstance(row[name], str)}]
+
+
+def csv_texts(name: str, field: str, separator: str = ",") -> Iterator[str | None]:
+    """Every column is text."""
+    with _csv_rows(name, separator) as rows:
+        names = next(rows, [])
+    _check(name, field, names)
+    reading = pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False)
+    parsing = pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+    types = {field: pyarrow.string()}
+    converting = pyarrow.csv.ConvertOptions(include_columns=[field], column_types=types)
+    count = 1
+    try:
+        with _open(name) as file:
+            for batch in pyarrow.csv.open_csv(file, reading, parsing, converting):
+                yield from batch[0].to_pylist()
+                count += len(batch)
+    except pyarrow.ArrowInvalid:  # a row is longer than a block, or lacks columns
+        place = names.index(field)
+        with _csv_rows(name, separator) as rows:
+            for row in islice(filter(None, rows), count, None):
+                count += 1
+                if len(row) > len(names):
+                    raise ValueError(
+                        f"row {count:,} has {len(row)} columns, the first one {len(names)}"
+                    ) from None
+                yield row[place] if place < len(row) else None
+
+
+@contextmanager
+def _csv_rows(name: str, separator: str) -> Iterator[Iterator[list[str]]]:
+    csv.field_size_limit((1 << 31) - 1)
+    with _open(name) as file:
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        yield csv.reader(text, delimiter=separator)
+
+
+def parquet_texts(name: str, field: str) -> Iterator[str | None]:
+    with _open(name) as file:
+        parquet = pyarrow.parquet.ParquetFile(file)
+        _check_schema(parquet.schema_arrow, name, field)
+        for batch in parquet.iter_batches(ROWS, columns=[field]):
+            yield from batch[0].to_pylist()
+
+
+def arrow_texts(name: str, field: str) -> Iterator[str | None]:
+    with _open(name) as file:
+        try:
+            reader = pyarrow.ipc.open_stream(file)
+            batches = iter(reader)
+        except pyarrow.ArrowInvalid:
+            reader = pyarrow.ipc.open_file(file)
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+        _check_schema(reader.schema, name, field)
+        for batch in batches:
+            column = batch[field]
+            column.validate(full=True)
+            yield from column.to_pylist()
+
+
+def _check_schema(schema: Any, name: str, field: str) -> None:
+    types = {column.name: column.type for column in schema}
+    for column, kind in types.items():
+        types[column] = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+    _check(name, field, [column for column in types if types[column] in TEXTS], types)
+
+
+def line_texts(name: str, field: str) -> Iterator[str | None]:
+    _check(name, field, ["text"])
+    with _open(name) as file:
+        for line in io.TextIOWrapper(file, "utf-8"):
+            yield line.rstrip("\n")
+
+
+# By the suffix of a file.
+READERS: dict[str, Callable[[str, str], Iterator[str | None]]] = {
+    ".jsonl": json_texts,
+    ".ndjson": json_texts,
+    ".json": json_texts,
+    ".csv": csv_texts,
+    ".tsv": partial(csv_texts, separator="\t"),
+    ".parquet": parquet_texts,
+    ".arrow": arrow_texts,
+    ".txt": line_texts,
+}
