@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
@@ -106,6 +107,14 @@ def plain_values(config: DictConfig) -> Values:
     settings Hydra would not take for those of the script."""
     container: Any = OmegaConf.to_container(config, resolve=True)
     if "experiment" in container:
+        composed = HydraConfig.get().runtime
+        name = f"experiment/{composed.choices['experiment']}.yaml"
+        files = (Path(source.path) / name for source in composed.config_sources if source.path)
+        if any(file.is_file() and file.read_bytes()[:3] == BOM_UTF8 for file in files):
+            raise UserError(
+                f"experiment: {name} begins with a byte order mark, with which its settings are "
+                "not found; save it as UTF-8 without one"
+            )
         raise UserError("experiment: the first line of its file must be: # @package _global_")
     return container
 
@@ -205,6 +214,11 @@ def is_composing_failure(error: Exception) -> bool:
 def composing_failure(error: Exception, kind: type | None) -> str:
     """Hydra's or OmegaConf's message about settings that cannot be composed, after the name of the
     setting."""
+    if isinstance(error, UnicodeDecodeError):
+        return (
+            f"experiment: it, or another file of settings, is not UTF-8 ({error.reason} at byte "
+            f"{error.start:,}); save it as UTF-8"
+        )
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and kind:
         name = cause.full_key or ""

@@ -144,13 +144,16 @@ EXPERIMENTS = {
     HEAD + "trainer:\n  max_step: 3\n": ["trainer.max_step: no such setting", "max_steps?"],
     HEAD + "trainer: 3\n": ["trainer"],
     "trainer:\n  max_steps: 3\n": ["experiment: ", "first line", "# @package _global_"],
+    "\ufeff" + HEAD + "trainer:\n  max_steps: 3\n": ["mine.yaml begins with a byte order mark"],
+    HEAD + "name: \udcff\n": ["experiment: ", "not UTF-8 (invalid start byte at byte 26)"],
 }
 
 
 @pytest.mark.parametrize("text", EXPERIMENTS)
 def test_a_mistake_in_an_experiment_ends_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine/experiment").mkdir(parents=True)
-    (tmp_path / "mine/experiment/mine.yaml").write_text(text)
+    content = text.encode(errors="surrogateescape")
+    (tmp_path / "mine/experiment/mine.yaml").write_bytes(content)
     done = command("train", "experiment=mine", "--config-dir=mine", *TINY, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
