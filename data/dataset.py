@@ -23,7 +23,7 @@ from typing import Any
 from common.errors import UserError, check_range, installing, printable
 from common.files import read_json
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
-from data.files import find_files, is_local, local_path
+from data.files import BACKUP, find_files, is_local, local_path
 from data.split import split_documents
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -179,11 +179,7 @@ def _open(config: DatasetConfig) -> tuple[Mapping[str, Sequence[str]], Read]:
             several = "*" in path
             names = [file.full_name for file in fsspec.open_files(path)] if several else [path]
             splits = {"train": names}
-    # The library keeps what `map` made beside what it has read.
-    splits = {
-        split: [name for name in names if not Path(name).name.startswith("cache-")] or names
-        for split, names in splits.items()
-    }
+    splits = {split: [*filter(_is_data, names)] or names for split, names in splits.items()}
     suffixes = {_suffix(name) for names in splits.values() for name in names}
     readers = {READERS.get(suffix) for suffix in suffixes}
     read = readers.pop() if len(readers) == 1 else None
@@ -194,6 +190,12 @@ def _open(config: DatasetConfig) -> tuple[Mapping[str, Sequence[str]], Read]:
             f"{', '.join(READERS)}"
         )
     return splits, partial(read, **options) if options else read
+
+
+def _is_data(name: str) -> bool:
+    """Whether neither `map` of the library nor an editor made a file of what is beside it."""
+    last = PurePosixPath(name).name
+    return not last.startswith("cache-") and not BACKUP.fullmatch(last)
 
 
 def _saved_splits(folder: Path) -> dict[str, list[str]]:

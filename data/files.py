@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from pathlib import Path
 
 from common.errors import UserError, pluralize, print, printable
 from common.files import real_path
+
+# What editors leave beside a text.
+BACKUP = re.compile(r".*~|#.*#|.*\.bak", re.IGNORECASE)
 
 
 def local_path(path: str) -> Path:
@@ -25,7 +29,7 @@ def is_local(path: str) -> bool:
 
 def find_files(path: str) -> list[Path]:
     """The files at `path`, sorted: a file, a folder (all files below it that are neither hidden nor
-    in a run), or a glob.
+    backups of an editor nor in a run), or a glob.
 
     Raises UserError, naming `data.path`, if there are none, or if they cannot be listed.
     """
@@ -67,15 +71,20 @@ def _files_below(chosen: Path) -> list[Path]:
     own log."""
     below = [*chosen.rglob("*")]
     runs = {folder for folder in below if _is_run(folder)}
-    found, hidden = list[Path](), 0
+    found, hidden, backups = list[Path](), 0, list[str]()
     for file in below:
         if not file.is_file() or not runs.isdisjoint(file.parents):
             continue
         if any(part.startswith(".") for part in file.relative_to(chosen).parts):
             hidden += 1
+        elif BACKUP.fullmatch(file.name):
+            backups.append(file.name)
         else:
             found.append(file)
     left_out = [pluralize(hidden, "hidden file")] if hidden else []
+    if backups:
+        names = ", ".join([*sorted(backups)[:5], *(["..."] if len(backups) > 5 else [])])
+        left_out.append(f"{pluralize(len(backups), 'backup')} of an editor ({names})")
     left_out += [f"the run {run}" for run in sorted(runs)[:5]]
     left_out += [f"{len(runs) - 5:,} more"] if len(runs) > 5 else []
     if left_out:
@@ -91,9 +100,12 @@ def _files_of_glob(chosen: Path) -> list[Path]:
             break
         known /= part
     rest = chosen.parts[len(known.parts) :]
-    # Unlike Path.glob, this accepts absolute patterns and skips hidden files.
+    # Unlike Path.glob, this accepts absolute patterns and skips hidden files. Backups of an editor
+    # are skipped, too, unless they are asked for.
     names = glob.glob(str(Path(glob.escape(str(known)), *rest)), recursive=True)  # noqa: PTH207
-    return [file for file in map(Path, names) if file.is_file()]
+    asked = bool(BACKUP.fullmatch(chosen.name))
+    found = (file for file in map(Path, names) if file.is_file())
+    return [file for file in found if asked or not BACKUP.fullmatch(file.name)]
 
 
 def _is_run(folder: Path) -> bool:

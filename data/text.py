@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.decoding import NotText, decoded
 from data.files import find_files, local_path, readable
 from data.split import split_documents
+from data.tokenizer import END
 
 ROWS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")  # text files of which each row is a document
 
@@ -63,29 +64,51 @@ def open_text(config: TextConfig) -> Corpus:
     missing or not UTF-8; of several, those that are not are skipped."""
     if not config.path:
         raise UserError("data.path: is not set; give a UTF-8 text file, a folder or a glob pattern")
+    marks = (END, *_dividers(config))
     paths = find_files(config.path)
     if len(paths) == 1:
-        files, skipped = [check_file(paths[0])], ""
+        files, skipped = [check_file(paths[0], marks)], ""
     else:
-        files, skipped = _check_files(paths)
+        files, skipped = _check_files(paths, marks)
     if not files:
         raise UserError(f"data.path: {config.path} has no UTF-8 text ({skipped}); give other files")
-    notes = [skipped] if skipped else []
-    if rows := sum(file.path.suffix.lower() in ROWS for file in files):
-        notes.append(f"{pluralize(rows, 'file')} of rows as plain text (data=dataset divides them)")
     corpus = Texts(files, config.val_fraction, config.divider)
+    notes = [*filter(None, [skipped]), *_notes(config, files)]
     if notes or corpus.adds_eos:
         reading = f"reading {pluralize(len(files), 'file')}, {decimal(corpus.n_bytes)}"
         corpus.description = "; ".join([reading, *notes])
     return corpus
 
 
+def _dividers(config: TextConfig) -> list[str]:
+    """The divider, and the same with the other line ends, of Windows or of others."""
+    divider = config.divider
+    if divider is None:
+        return []
+    lines = divider.replace("\r\n", "\n")
+    return [divider, lines if lines != divider else divider.replace("\n", "\r\n")]
+
+
+def _notes(config: TextConfig, files: Sequence[TextFile]) -> Iterator[str]:
+    """What of the settings may not be meant."""
+    found = {mark for file in files for mark in file.marks}
+    if rows := sum(file.path.suffix.lower() in ROWS for file in files):
+        yield f"{pluralize(rows, 'file')} of rows as plain text (data=dataset divides them)"
+    if END in found and END not in str(config.divider):
+        yield f"{END} as plain text (data.separator='{END}' divides documents there)"
+    if (dividers := _dividers(config)) and dividers[0] not in found:
+        other = f" (but {dividers[1]!r} does)" if dividers[1] in found else ""
+        yield f"data.separator={config.divider!r} occurs nowhere{other}"
+
+
 class TextFile(NamedTuple):
-    """A file that is UTF-8 and not empty. size, sha256: of its bytes."""
+    """A file that is UTF-8 and not empty. size, sha256: of its bytes. marks: which of the texts
+    that were searched for it has."""
 
     path: Path
     size: int
     sha256: str
+    marks: Set[str]
 
     def read(self) -> Iterator[str]:
         """The text in blocks. Raises UserError at its end if these are not the bytes of `sha256`:
@@ -115,28 +138,33 @@ class _Hashed:
         return self._hash.hexdigest()
 
 
-def check_file(path: Path) -> TextFile:
+def check_file(path: Path, marks: Collection[str] = ()) -> TextFile:
     """Raises UserError, naming `data.path`, for a file that is empty or not UTF-8."""
     try:
-        return _check_file(path)
+        return _check_file(path, marks)
     except NotText as error:
         raise UserError(f"data.path: {path} {error}") from error
 
 
-def _check_file(path: Path) -> TextFile:
+def _check_file(path: Path, marks: Collection[str]) -> TextFile:
+    found, end = set[str](), ""
     with readable(path), path.open("rb") as file:
         stream = _Hashed(file)
-        if not sum(1 for _ in decoded(stream)):
+        for text in decoded(stream):
+            text = end + text
+            found |= {mark for mark in marks if mark not in found and mark in text}
+            end = text[-max(map(len, marks), default=1) :]  # a mark can lie in two parts
+        if not file.tell():
             raise NotText("is empty; give a text with at least one character")
-        return TextFile(path, file.tell(), stream.sha256())
+        return TextFile(path, file.tell(), stream.sha256(), found)
 
 
-def _check_files(paths: Iterable[Path]) -> tuple[list[TextFile], str]:
+def _check_files(paths: Iterable[Path], marks: Collection[str]) -> tuple[list[TextFile], str]:
     """Those that are text, and what to say of the others, of which at most ten are named."""
     files, others = [], []
     for path in paths:
         try:
-            files.append(_check_file(path))
+            files.append(_check_file(path, marks))
         except NotText:
             others.append(printable(str(path)))
     if not others:

@@ -314,6 +314,8 @@ def test_texts_that_are_missing_or_empty_are_skipped(tmp_path: Path) -> None:
 def test_a_plain_folder_and_names_that_look_like_patterns(tmp_path: Path) -> None:
     write(tmp_path / "folder/x.jsonl", TEXTS[:100])
     write(tmp_path / "folder/y.jsonl", TEXTS[100:])
+    for name in ("x.jsonl~", "#x.jsonl#", "x.jsonl.bak"):
+        (tmp_path / "folder" / name).write_bytes(lines(TEXTS[:9]))
     whole = read(tmp_path / "folder", tmp_path / "cache")
     assert sorted(documents(whole, "train") + documents(whole, "val")) == sorted(TEXTS)
     write(tmp_path / "a [x].jsonl", TEXTS[:50])

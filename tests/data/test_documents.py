@@ -155,6 +155,36 @@ def test_a_file_of_rows_is_text_with_a_note(tmp_path: Path) -> None:
     assert description and "1 file of rows as plain text (data=dataset" in description
 
 
+NOTED = [
+    ("One.<|endoftext|>\nTwo.", None, "(data.separator='<|endoftext|>' divides documents there)"),
+    ("One.<|endoftext|>Two.<|endoftext|>", "<|endoftext|>", None),
+    ("One.\r\n\r\nTwo.", r"\n\n", r"data.separator='\n\n' occurs nowhere (but '\r\n\r\n' does)"),
+    ("One.\n\nTwo.", r"\r\n\r\n", r"data.separator='\r\n\r\n' occurs nowhere (but '\n\n' does)"),
+    ("One. Two.", "---", "data.separator='---' occurs nowhere"),
+    ("One.---Two.", "---", None),
+]
+
+
+@pytest.mark.parametrize("block", [1, BLOCK])
+@pytest.mark.parametrize(("text", "separator", "note"), NOTED)
+def test_what_may_not_be_meant_is_noted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    separator: str | None,
+    note: str | None,
+    block: int,
+) -> None:
+    """A text that spells the end of documents, and a separator that it does not have."""
+    monkeypatch.setattr("data.decoding.BLOCK", block)
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    (tmp_path / "b.txt").write_text("Once there was a hen.")
+    for path in (tmp_path / "a.txt", tmp_path):
+        description = open_corpus(config(path, separator=separator)).description or ""
+        assert description.endswith(note or "bytes")
+        assert description.count(";") == (note is not None)
+
+
 def test_the_end_of_a_document_is_a_token(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "a", draw_texts(400))
     for name, vocab in (("bpe", 300), ("byte", None)):

@@ -79,18 +79,22 @@ def write_tree(root: Path) -> None:
         ".hidden": "no",
         "a/.git/config": "no",
         "empty.txt": "",
+        "a/z.txt~": "backup",
+        "#b.txt#": "backup",
+        "b.txt.bak": "backup",
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
 
 
-def test_a_folder_is_read_in_sorted_order_without_hidden_files(
+def test_a_folder_is_read_in_sorted_order_without_hidden_files_and_backups(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_tree(tmp_path)
     assert names(tmp_path) == ["A", "D", "Z", "B", ""]
-    assert capsys.readouterr().err == "note: left out 2 hidden files\n"
+    left = "2 hidden files, 3 backups of an editor (#b.txt#, b.txt.bak, z.txt~)"
+    assert capsys.readouterr().err == f"note: left out {left}\n"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +105,7 @@ def test_a_folder_is_read_in_sorted_order_without_hidden_files(
         ("a/**", "DZ"),
         ("[b]*", "B"),
         ("?.txt", "AB"),
+        ("**/*~", "b"),
     ],
 )
 def test_a_glob_is_read_in_sorted_order(tmp_path: Path, pattern: str, expected: str) -> None:
