@@ -117,12 +117,12 @@ def compose(*settings: str) -> TrainConfig:
     import hydra
 
     from common.settings import all_settings, build
-    from configs.cli import plain_values, quote
+    from configs.cli import VERSION, plain_values, quote
     from configs.schema import TrainConfig
 
     types = all_settings(TrainConfig)
-    overrides = [quote(setting, types, sweeps=False) for setting in settings]
-    with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+    overrides = [quote(setting, types) for setting in settings]
+    with hydra.initialize_config_dir(str(ROOT / "configs"), **VERSION):
         return build(TrainConfig, plain_values(hydra.compose("train", overrides)))
 
 

@@ -49,7 +49,11 @@ def typed(
     hints = get_type_hints(kind, include_extras=True)
     parts = {part.name: part for part in fields(kind)}
     if unknown := [name for name in values if name not in parts]:
-        raise UserError(no_such_setting(f"{prefix}{unknown[0]}", *root))
+        group, _, key = str(unknown[0]).rpartition(".")
+        if group:
+            name = f"{prefix}{unknown[0]}"
+            raise UserError(f"{name}: is a key with a dot; write {group}: and, below it, {key}:")
+        raise UserError(no_such_setting(f"{prefix}{key}", *root))
     schema = OmegaConf.structured(kind)
     OmegaConf.set_readonly(schema, False)  # that of a frozen dataclass is
     found: Values = {}
@@ -65,7 +69,7 @@ def typed(
             found[name] = value  # OmegaConf would read ??? as missing
             continue
         try:
-            schema[name] = literal(value)
+            OmegaConf.update(schema, name, literal(value), merge=False)
             found[name] = _plain(schema[name])
         # OmegaConf lets some exceptions of Python pass, such as those of float().
         except (OmegaConfBaseException, ValueError, TypeError, ArithmeticError) as error:
@@ -155,11 +159,13 @@ def no_such_setting(name: str, kind: type, prefix: str = "") -> str:
     """The message about a setting that does not exist, with the most similar of those of `kind`."""
     names = all_settings(kind, prefix)
     group, _, key = name.partition(".")
-    if name in names:  # a setting of another choice
+    if name in names:  # of another choice, or its group is a value
         kinds = _kinds(get_type_hints(kind, include_extras=True)[group]).items()
         others = " or ".join(
             f"{group}={choice}" for choice, below in kinds if key in get_type_hints(below)
         )
+        if not others:
+            return f"{name}: its group is given as one value; leave that out"
         return f"{name}: this choice of {group} has no such setting; add {others}"
 
     def similarity(other: str) -> tuple[float, float]:

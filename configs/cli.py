@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import io
 import os
 import platform
@@ -31,7 +32,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from common.errors import UserError, print, printable, refusal
+from common.errors import UserError, as_argument, print, printable, refusal
 from common.settings import Values, all_settings, first_line, literal, no_such_setting
 from common.signals import FirstSignal
 from common.startup import GC_THRESHOLD
@@ -43,11 +44,21 @@ NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start 
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
-CALLBACK = "+hydra.callbacks.table._target_=configs.sweep.PrintTable"
+# Hydra 1.3 asks which version's defaults are meant; 1.4 warns of an answer, and of targets that are
+# not listed: ours, and those of launchers.
+IS_1_4 = "execution_whitelist" in inspect.signature(hydra.main).parameters
+VERSION: dict[str, Any] = {} if IS_1_4 else {"version_base": "1.3"}
+TRUST: dict[str, Any] = {
+    "execution_whitelist": ["configs.sweep.Sweep", "hydra.*", "hydra_plugins.*"]
+}
+CALLBACK = "+hydra.callbacks.sweep._target_=configs.sweep.Sweep"
 # What Hydra says of settings that it cannot compose.
 COMPOSING = (HydraException, OmegaConfBaseException, MarkedYAMLError)
+# The settings of the command line as a sweep reads them, if Hydra finds that it is one.
+if_sweep: list[str] = []
 # Hydra's functions that give several values.
-FUNCTION = r"\s*(choice|glob|interval|range|shuffle|sort|tag)\(.*\)\s*"
+FUNCTION = r"\s*(choice|glob|range|shuffle|sort|tag)\(.*\)\s*"
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
@@ -61,7 +72,6 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
     if not gc.get_freeze_count():
         gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
-    OmegaConf.register_new_resolver("choices", choices, replace=True)
     # Otherwise Hydra prints its own summary of an exception and hides the rest.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # The processes that some launchers start (submitit) import the modules of the project.
@@ -83,17 +93,12 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
             return
         sys.argv[1:] = read_arguments(sys.argv[1:], name, kind)
         accept_any_help()
-        if "--multirun" in sys.argv:
-            interrupt_on_signals()
-        run = hydra.main(config_path=str(CONFIGS), config_name=name, version_base="1.3")
-        if "help" not in given and "--multirun" in sys.argv:
-            from configs.sweep import leaving_nothing  # and with it what a run does not need
+        run = hydra.main(str(CONFIGS), name, **(TRUST if IS_1_4 else VERSION))
+        if "help" not in given:
+            from configs.sweep import leaving_nothing  # which imports this file
 
             with leaving_nothing():
                 run(job)()
-            return
-        if "help" not in given:
-            run(job)()
             return
         from configs.help import explain  # which a run does not need
 
@@ -117,11 +122,6 @@ def plain_values(config: DictConfig) -> Values:
             )
         raise UserError("experiment: the first line of its file must be: # @package _global_")
     return container
-
-
-def choices(group: str) -> str:
-    """The options of a group, which are the files in its folder: for help texts."""
-    return ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
 
 
 def interrupt_on_signals() -> None:
@@ -221,11 +221,14 @@ def composing_failure(error: Exception, kind: type | None) -> str:
         )
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and kind:
-        name = cause.full_key or ""
+        refused = re.search(r"Could not override '(.+?)'", str(error))
+        name = refused[1] if refused else cause.full_key or ""
         if not name.startswith("hydra"):
             return no_such_setting(name, kind)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: {first_line(error)}"
+        # Hydra 1.4 first lists all settings, in a line.
+        reason = re.sub(r"(?s)\AError when parsing index: .*'\]\.\n", "", str(error))
+        return f"{error.override}: {reason.splitlines()[0]}"
     found = error if isinstance(error, OmegaConfBaseException) else cause
     if isinstance(found, OmegaConfBaseException) and found.full_key:
         return f"{found.full_key}: {first_line(found)}"
@@ -246,8 +249,7 @@ def fail(message: str) -> NoReturn:
 def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     """The command line with free text quoted, so that Hydra takes it literally.
 
-    Raises UserError for an unknown flag, for what is no setting of the dataclass `kind`, and for a
-    sweep (-m) that cannot be made.
+    Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
     """
     # Not paths, which the file system must find again.
     arguments = [
@@ -256,8 +258,6 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     given, overrides = split(arguments)
     if script == "compare":
         overrides = name_runs(overrides)
-    if "multirun" in given and (script != "train" or "LOCAL_RANK" in os.environ):
-        raise UserError("-m: only train.py can sweep, without torchrun")
     types = all_settings(kind)
     for before, override in zip(["", *overrides], overrides, strict=False):
         _check_form(override, before, types, kind)
@@ -265,21 +265,8 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
     ]
-    overrides = [quote(override, types, "multirun" in given) for override in overrides]
-    if "multirun" in given:
-        overrides = [*overrides, _names_of_runs(overrides)]
-    return [*flags, *overrides, *([CALLBACK] if script == "train" else [])]
-
-
-def _names_of_runs(overrides: Sequence[str]) -> str:
-    """Hydra's setting of what is left out of the folder names of a sweep: what is the same in all
-    runs, and what no folder can be called."""
-    left_out = [
-        setting_name(override)
-        for override in overrides
-        if not re.search(r",|=\s*\w+\(", override) or re.search(r"[^\w.,=+()' -]", override)
-    ]
-    return f"hydra.job.config.override_dirname.exclude_keys=[{','.join(left_out)}]"
+    if_sweep[:] = [quote(override, types, sweeps=True) for override in overrides]
+    return [*flags, *(quote(override, types) for override in overrides), CALLBACK]
 
 
 def name_runs(arguments: Sequence[str]) -> list[str]:
@@ -299,15 +286,19 @@ class _Flags(argparse.ArgumentParser):
 
     def __init__(self) -> None:
         super().__init__(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-        for names in (("--multirun", "-m"), ("--help", "-h"), ("--version",)):
+        for names in (("--multirun", "-m"), ("--help", "-h"), ("--version",), ("--resolve",)):
             self.add_argument(*names, action="store_true")
         self.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+        self.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
         self.add_argument("--config-dir", "-cd")
+        # Otherwise -cn would be --cfg=n.
+        self.add_argument("--config-name", "-cn", "--config-path", "-cp", dest="refused")
         self.add_argument("overrides", nargs="*")
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized"):
-            message += "; settings are given without dashes, such as trainer.max_steps=500"
+            message += "; settings are given without dashes, such as trainer.max_steps=500, and "
+            message += "the flags are --multirun, --help, --version, --cfg, --info and --config-dir"
         raise UserError(message)
 
 
@@ -315,6 +306,11 @@ def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags that are given, with their values, and the settings. Raises UserError for an
     unknown flag."""
     given = vars(_Flags().parse_intermixed_args(arguments))
+    if "refused" in given:
+        raise UserError(
+            "--config-name, --config-path: each script has its own settings; change them as "
+            "setting=value, or those of train.py by a file with experiment=NAME and --config-dir"
+        )
     return given, given.pop("overrides", [])
 
 
@@ -335,17 +331,30 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
         as_utf8(override).encode()
     except UnicodeEncodeError:
         raise UserError(f"{name}: is not UTF-8; convert it to UTF-8") from None
-    if not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
+    is_group = (CONFIGS / name.partition("@")[0]).is_dir()
+    is_known = name in types or is_group or name.startswith("hydra")
+    is_path = "=" not in override or (not is_known and os.path.lexists(override))
+    if is_path or not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
         problem = f"{override}: must have the form setting=value"
+        if meant := _setting_of_path(Path(override), types):
+            raise UserError(f"{problem}; did you mean {meant}={as_argument(override)}?")
         if types.get(setting_name(before)) in (str, str | None):
             raise UserError(f'{problem}; put a text with spaces in quotes: "{before} {override}"')
         raise UserError(f"{problem}; --help lists the settings")
-    is_group = (CONFIGS / name.partition("@")[0]).is_dir()
-    if not (name in types or is_group or name.startswith("hydra")):
+    if not is_known:
         raise UserError(no_such_setting(name, kind))
 
 
-def quote(override: str, types: Mapping[str, Any], sweeps: bool) -> str:
+def _setting_of_path(path: Path, types: Mapping[str, Any]) -> str | None:
+    """The setting that a lone path, as in `sample.py runs/x`, is for; None for other words."""
+    is_run = path.parts[:1] in (("runs",), ("latest",)) or (path / "config.yaml").is_file()
+    if "data.path" in types and not is_run:
+        return "data=text data.path" if os.path.lexists(path) else None
+    settings = [name for name in ("run", "source", "resume") if name in types]
+    return settings[0] if settings and (is_run or path.is_dir()) else None
+
+
+def quote(override: str, types: Mapping[str, Any], sweeps: bool = False) -> str:
     """A setting with its value in quotes if a text or a choice is asked for; in a sweep, commas
     divide the values, and what Hydra's functions give, such as choice(a, b), is left to it."""
     name, _, value = override.partition("=")

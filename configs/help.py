@@ -50,6 +50,7 @@ def read_explained(path: Path, prefix: str = "") -> list[Explained]:
 def explain(text: str, script: str) -> str:
     """Hydra's help, which ends with all settings as YAML, with the meaning of each setting."""
     header, _, settings = text.rstrip().partition(":\n\n")  # of the line "All settings ..."
+    header = re.sub(r"\{(\w+)\}", lambda found: choices(found[1]), header)
     values = yaml.safe_load(settings)
     meanings = _meanings(script, values)
     shown = [f"{header}:", ""]
@@ -61,6 +62,11 @@ def explain(text: str, script: str) -> str:
             meaning = meanings.get(".".join(path), "")
         shown += _lines(line, meaning)
     return "\n".join(shown)
+
+
+def choices(group: str) -> str:
+    """The options of a group, which are the files in its folder."""
+    return ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
 
 
 def _meanings(script: str, values: dict[str, Any]) -> dict[str, str]:

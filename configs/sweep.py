@@ -1,20 +1,27 @@
-"""The end of a sweep (-m): the table of compare.py, or nothing on disk if it was refused."""
+"""Before and after a sweep, whether -m or the file of an experiment asks for it: the names of its
+folders, and the table of compare.py, or nothing on disk if it was refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict, read_write
 
-from common.errors import print, printable
+from common.errors import UserError, print, printable
+from configs.cli import if_sweep, interrupt_on_signals, one_line_errors
 from inference.comparison import compare, group, notes, summary_lines, target_loss
 from inference.results import read_finished
 
 SETTINGS = "multirun.yaml"
+MAX_NAME = 120  # bytes of the settings in the name of a folder; file systems take 255 in all
 
 
 class Begun(NamedTuple):
@@ -26,16 +33,29 @@ class Begun(NamedTuple):
     settings: bytes | None
 
 
-class PrintTable(Callback):
-    """Hydra makes it, as `configs.cli` asks."""
+class Sweep(Callback):
+    """Hydra makes it, as `configs.cli` asks. It would take an exception for a warning."""
 
     begun: Begun | None = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        with one_line_errors():
+            if config.hydra.job.config_name != "train" or "LOCAL_RANK" in os.environ:
+                raise UserError("-m: only train.py can sweep, without torchrun")
+            params = config.hydra.sweeper.get("params") or {}
+            swept = [f"{name}={values}" for name, values in params.items()]
+            left_out = [*not_in_names([*swept, *if_sweep])]
+        interrupt_on_signals()
+        overrides = config.hydra.overrides
+        with read_write(overrides), open_dict(overrides):
+            overrides.task = if_sweep
+            overrides.hydra.append(
+                f"hydra.job.config.override_dirname.exclude_keys=[{','.join(left_out)}]"
+            )
         folder = Path(config.hydra.sweep.dir)
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         file = folder / SETTINGS
-        PrintTable.begun = Begun(folder, missing, file.read_bytes() if file.is_file() else None)
+        Sweep.begun = Begun(folder, missing, file.read_bytes() if file.is_file() else None)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
@@ -47,15 +67,31 @@ class PrintTable(Callback):
             print("\n".join(["", *map(printable, lines)]))
 
 
+def not_in_names(overrides: Sequence[str]) -> Iterator[str]:
+    """The settings of a sweep that the names of its folders leave out: those that are the same in
+    all runs, those whose values no folder can be called, and those for which there is no room."""
+    parser, room = OverridesParser.create(GlobalHydra.instance().config_loader()), MAX_NAME
+    for override in parser.parse_overrides([*overrides]):
+        name = override.get_key_element()
+        is_swept = override.is_sweep_override() and override.is_discrete_sweep()
+        values = {*override.sweep_string_iterator()} if is_swept else {""}
+        length = max(len(f"{name}={value},".encode()) for value in values)
+        is_name = all(re.fullmatch(r"[\w.,=+()' -]+", value) for value in values)
+        if len(values) > 1 and is_name and length <= room:
+            room -= length
+        else:
+            yield name.lstrip("+")
+
+
 @contextmanager
 def leaving_nothing() -> Iterator[None]:
     """If the block, which may begin a sweep, raises, remove the empty folders and the file that
     Hydra made for runs that did not start."""
-    PrintTable.begun = None
+    Sweep.begun = None
     try:
         yield
     except BaseException:
-        if begun := PrintTable.begun:
+        if begun := Sweep.begun:
             with suppress(OSError):
                 _clear(begun)
         raise

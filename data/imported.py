@@ -21,10 +21,13 @@ def tokenizers_library(setting: str) -> Any:
     try:
         import tokenizers
 
+        if not hasattr(tokenizers, "models"):
+            raise ImportError("version 1 has another interface")
         return tokenizers
     except ImportError as error:
         raise UserError(
-            f"{setting}: needs the library tokenizers; install it with {installing('convert')}"
+            f"{setting}: needs the library tokenizers, before its version 1; install it with "
+            f"{installing('convert')}"
         ) from error
 
 

@@ -51,8 +51,10 @@ def linear_cross_entropy(
     again, and torch.func does not work. Compiled code has no parts: the compiler keeps all logits,
     in the dtype of the product, and fuses the rest of the loss.
 
-    `torch.nn.functional.linear_cross_entropy` also has parts. In bfloat16 it rounds the loss to 8
-    bits, and takes three times as long on CPUs.
+    `torch.nn.functional.linear_cross_entropy` of torch 2.13 takes 1.0 to 1.3 times as long in
+    float32, and 0.8 times in bfloat16, where its loss is off by up to 0.7%. It has parts only with
+    `LinearCrossEntropyOptions`: then it needs a fifth of the memory, takes 2 to 5 times as long,
+    ignores autocast, and is off by up to 14% in bfloat16.
 
     Raises ValueError for another reduction, and for targets that are not int64 or have another
     shape than the tokens.

@@ -12,6 +12,7 @@ from jaxtyping import Float, UInt8
 
 from common.errors import printable
 
+# The scalable font of Pillow has neither accented or Greek letters nor ⏎.
 FONT = Path(
     str(distribution("matplotlib").locate_file("matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"))
 )

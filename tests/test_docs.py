@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from common.settings import all_settings
-from configs.cli import choices, read_arguments
+from configs.cli import VERSION, read_arguments
 from configs.schema import preset
 from data.corpora import open_corpus
 from tensorboard_attention.scores import SCORES
@@ -41,8 +40,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def hydra_ready() -> Iterator[None]:
-    OmegaConf.register_new_resolver("choices", choices, replace=True)
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "configs"), **VERSION):
         yield
 
 

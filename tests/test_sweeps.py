@@ -1,4 +1,4 @@
-"""Sweeps with Hydra's launchers and sweepers: each run has its own folder and hyperparameters."""
+"""Sweeps with Hydra's launchers: each run has its own folder and hyperparameters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from inference.comparison import compare, group, summary_lines, target_loss
 from inference.results import results
 from tests.conftest import TINY, command, files, last_checkpoint, succeed
+from training.stored import read_settings
 
 
 def runs(folder: Path) -> list[Path]:
@@ -35,26 +36,26 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
             assert alone[name] == pytest.approx(found[name], rel=1e-5)
 
 
-@pytest.mark.long
-def test_optuna_searches_three_settings(tmp_path: Path) -> None:
-    succeed(
-        "train",
-        "-m",
-        "hydra/sweeper=optuna",
-        "hydra.sweeper.n_trials=4",
-        "hydra.sweeper.n_jobs=1",
-        "hydra.sweeper.sampler.seed=1",
-        *TINY,
-        "optimizer.lr=tag(log, interval(1e-4, 1e-1))",
-        "optimizer.weight_decay=interval(0, 0.3)",
-        "model.n_layers=choice(1, 2)",
-        cwd=tmp_path,
+def test_the_file_of_an_experiment_sweeps(tmp_path: Path) -> None:
+    """As -m does: texts of the command line are divided, too, and names of folders are short."""
+    (tmp_path / "mine/experiment").mkdir(parents=True)
+    file = tmp_path / "mine/experiment/mine.yaml"
+    file.write_text(
+        "# @package _global_\nhydra: {mode: MULTIRUN, sweeper: {params: {seed: '1,2'}}}\n"
     )
-    trials = runs(tmp_path)
-    assert len(trials) == 4
-    (results,) = tmp_path.rglob("optimization_results.yaml")
-    best = min(json.loads((run / "summary.json").read_text())["val_bpb"] for run in trials)
-    assert f"best_value: {best}" in results.read_text()
+    probes = (f"A hen/{'n' * 300}", "'A cat'")
+    settings = (
+        "experiment=mine",
+        "--config-dir=mine",
+        f"observe.attention.probe={','.join(probes)}",
+    )
+    succeed("train", *settings, *TINY, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    found = {run.name: read_settings(run / "config.yaml") for run in runs(tmp_path)}
+    assert [*found] == ["0_seed=1", "1_seed=1", "2_seed=2", "3_seed=2"]
+    shown = [values["observe"]["attention"]["probe"] for values in found.values()]
+    assert shown == [*probes, *probes]
+    again = succeed("train", *settings, *TINY, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert again.count("is finished: nothing to do") == 4
 
 
 def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:

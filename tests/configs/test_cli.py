@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import initialize_config_dir
 from hydra._internal.utils import get_args_parser
 
 from benchmarks.harness import compose
-from configs.cli import accept_any_help
+from configs.cli import CONFIGS, VERSION, accept_any_help
+from configs.sweep import not_in_names
 from data.shakespeare import ShakespeareConfig
+from tests.conftest import succeed
 
 add_argument = argparse._ActionsContainer.add_argument
 
@@ -38,8 +42,34 @@ def test_pythons_check_of_help_accepts_hydras_parser(monkeypatch: pytest.MonkeyP
     assert helps["version"] == "Show Hydra's version and exit"
 
 
+def test_the_names_of_folders_have_room_for_some_settings() -> None:
+    values = {
+        "data.path": "texts/a.txt,texts/b.txt",  # no folder is called so
+        "seed": "choice(3)",  # the same in all runs
+        "trainer.max_steps": "100",
+        "optimizer.lr": "range(1, 4)",
+        "name": "a,b",
+        "observe.attention.probe": f"'{'ü' * 60}','{'n' * 60}'",  # 60 letters, 120 bytes
+        "observe.samples.prompt": f"{'o' * 60},{'p' * 60}",
+        "cache_dir": "q,r",
+    }
+    with initialize_config_dir(str(CONFIGS), **VERSION):
+        left_out = [*not_in_names([f"{name}={value}" for name, value in values.items()])]
+    assert [name for name in values if name not in left_out] == [
+        *("optimizer.lr", "name", "observe.samples.prompt", "cache_dir"),
+    ]
+
+
 def test_benchmarks_read_settings_as_the_command_line_does() -> None:
     path = "/a folder/it's {1}, 2=${x}.txt"
     config = compose("experiment=shakespeare_fast", f"data.path={path}", "name=1", "seed=7")
     assert isinstance(config.data, ShakespeareConfig) and config.data.path == path
     assert config.name == "1" and config.seed == 7
+
+
+def test_the_help_lists_every_choice(tmp_path: Path) -> None:
+    printed = succeed("train", "--help", cwd=tmp_path)
+    for group in ("data", "tokenizer", "model", "optimizer", "experiment"):
+        listed = next(line for line in printed.splitlines() if line.strip().startswith(f"{group}="))
+        files = sorted(path.stem for path in (CONFIGS / group).iterdir())
+        assert listed.partition("=")[2].strip().split(", ") == files

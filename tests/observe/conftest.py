@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from common.settings import build
-from configs.cli import plain_values
+from configs.cli import VERSION, plain_values
 from configs.schema import TrainConfig
 from data.batches import Batches
 from data.corpora import open_corpus
@@ -32,7 +32,7 @@ DEFAULTS = ("data=text", f"data.path={__file__}", "tokenizer=byte", "optimizer=a
 @cache
 def composed(*overrides: str) -> DictConfig:
     """The settings of `train.py DEFAULTS overrides`."""
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "configs"), **VERSION):
         return compose("train", [*DEFAULTS, *overrides])
 
 
