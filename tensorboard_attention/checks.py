@@ -73,13 +73,14 @@ def _check_sums(layer: int, weights: np.ndarray) -> None:
     if not wrong.any():
         return
     head, query = np.argwhere(wrong)[0]
-    total, lowest = sums[head, query], weights[head, query].min()
+    # Dropout scales what it keeps, so that some rows sum to more.
     cause = (
         "scores before softmax? or dropout, which model.eval() turns off?"
-        if lowest < -ROUNDING or total > 1
-        else "dropout, which model.eval() turns off? or a part of the keys? give all of them"
+        if weights[head].min() < -ROUNDING or sums[wrong].max() > 1
+        else "does a sink take the rest, as in gpt-oss? then divide each row by its sum; or are "
+        "these a part of the keys? give all of them"
     )
     raise ValueError(
-        f"maps: the weights of layer {layer}, head {head}, query {query} sum to {total:.4g}, "
-        f"not to 1: {cause}"
+        f"maps: the weights of layer {layer}, head {head}, query {query} sum to "
+        f"{sums[head, query]:.4g}, not to 1: {cause}"
     )

@@ -84,6 +84,10 @@ class Run:
         self._lock = filelock.FileLock(self.lock_file)
         self._held: os.stat_result | None = None
 
+    def __reduce__(self) -> tuple[type[Run], tuple[Path]]:
+        """A copy, also one in another process, holds no lock."""
+        return Run, (self.path,)
+
     @classmethod
     def create(
         cls,

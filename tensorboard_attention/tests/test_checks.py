@@ -13,6 +13,8 @@ from torch import Tensor
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    GptOssConfig,
+    GptOssForCausalLM,
 )
 
 from tensorboard_attention import encode
@@ -74,8 +76,20 @@ def test_scores_before_softmax_are_refused() -> None:
 def test_dropout_is_refused() -> None:
     maps = gpt2().train()(IDS, output_attentions=True).attentions
     assert all(name in refusal(maps, letters(6)) for name in ("dropout", "model.eval()"))
-    few = [torch.full((1, 1, 3, 3), 0.2)]
-    assert "part of the keys" in refusal(few, letters(3))
+
+
+def test_a_sink_is_not_taken_for_dropout() -> None:
+    """The model adds a learned logit to each softmax and leaves its weight out of the maps."""
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "vocab_size": 32}
+    config = GptOssConfig(**sizes, **heads, **experts, attn_implementation="eager")
+    with torch.no_grad():
+        maps = GptOssForCausalLM(config).eval()(IDS % 32, output_attentions=True).attentions
+    message = refusal(maps, letters(6))
+    assert "does a sink take the rest" in message and "dropout" not in message
+    whole = [weights / weights.sum(-1, keepdim=True) for weights in maps]  # what it says
+    assert json.loads(encode(whole, letters(6))[0])["heads"] == [2]
 
 
 @pytest.mark.parametrize("n", [2, 700])

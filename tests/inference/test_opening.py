@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +29,14 @@ def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
     weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")
     for name, parameter in opened.model.named_parameters():
         assert torch.equal(parameter, weights[name])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
+def test_an_open_run_can_be_copied_and_pickled(tiny_run: Path, copied: Any) -> None:
+    run = open_run(tiny_run)
+    other = copied(run)
+    assert other.sample("a", 5) == run.sample("a", 5) and other.run.path == run.run.path
+    assert other.model is not run.model
 
 
 def test_opening_a_run_writes_nothing(tiny_run: Path) -> None:
