@@ -25,11 +25,12 @@ MAX_NAME = 120  # bytes of the settings in the name of a folder; file systems ta
 
 
 class Begun(NamedTuple):
-    """What was there before a sweep: folders on the way to its own, the innermost first, and
-    Hydra's file in it."""
+    """A sweep's folder, and how it was before: which folders on the way to it were missing, the
+    innermost first, what was in it, and Hydra's file among that."""
 
     folder: Path
     missing: list[Path]
+    before: set[Path]
     settings: bytes | None
 
 
@@ -54,8 +55,8 @@ class Sweep(Callback):
             )
         folder = Path(config.hydra.sweep.dir)
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        file = folder / SETTINGS
-        Sweep.begun = Begun(folder, missing, file.read_bytes() if file.is_file() else None)
+        file, before = folder / SETTINGS, set() if missing else {*folder.iterdir()}
+        Sweep.begun = Begun(folder, missing, before, file.read_bytes() if file in before else None)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
@@ -98,13 +99,18 @@ def leaving_nothing() -> Iterator[None]:
 
 
 def _clear(begun: Begun) -> None:
-    for path in begun.folder.iterdir():
-        with suppress(OSError):  # it is no folder, or not empty
-            path.rmdir()
     file = begun.folder / SETTINGS
-    if begun.settings is not None:
+    started = False
+    for path in {*begun.folder.iterdir()} - begun.before - {file}:
+        try:
+            path.rmdir()
+        except OSError:
+            started = True
+    if started:
+        return
+    if begun.settings is None:
+        file.unlink(missing_ok=True)
+    else:
         file.write_bytes(begun.settings)
-    elif [path.name for path in begun.folder.iterdir()] == [SETTINGS]:
-        file.unlink()
     for path in begun.missing:
         path.rmdir()

@@ -105,7 +105,8 @@ def test_a_sweep_that_is_refused_changes_nothing(
     tmp_path: Path, mistake: str, launcher: str
 ) -> None:
     """Nor does one in the folder of another, or in an empty one."""
-    (tmp_path / "empty").mkdir()
+    for empty in ("empty", "other/mine"):
+        (tmp_path / empty).mkdir(parents=True)
     (tmp_path / "other/run").mkdir(parents=True)
     (tmp_path / "other/run/config.yaml").touch()
     (tmp_path / "other/multirun.yaml").write_text("a: 1\n")
