@@ -27,8 +27,8 @@ from typing import Any
 
 from common.errors import UserError, print, printable
 from common.settings import Values, build
-from configs.cli import run_script
-from inference.comparison import (
+from launch.cli import run_script
+from store.comparison import (
     Difference,
     Group,
     compare,
@@ -39,7 +39,7 @@ from inference.comparison import (
     summary_lines,
     target_loss,
 )
-from inference.results import read_finished
+from store.results import read_finished
 
 
 @dataclass

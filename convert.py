@@ -22,11 +22,11 @@ from pathlib import Path
 from common.errors import UserError, check_choice, check_path, print
 from common.files import check_creatable, real_path
 from common.settings import Values, build
-from configs.cli import run_script
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
-from training.run import find_run, is_latest
+from launch.cli import run_script
+from store.run import find_run, is_latest
 
 
 @dataclass

@@ -24,18 +24,19 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, check_range, print
 from common.settings import Values, build
-from configs.cli import overridden, run_script
 from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
 from data.corpus import CorpusConfig
 from data.tokens import document_starts
 from inference.corpus import corpus_of
 from inference.opening import open_run
+from launch.cli import run_script
+from launch.quoting import overridden
 from observe.terminal import against_floor
 from training.config import check_tokens, n_tokens
-from training.device import choose_device
 from training.evaluation import measure
 from training.precision import PRECISIONS, autocast, evaluation_dtype
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent
 _PACKAGES = (
-    *("common", "configs", "data", "exchange", "inference", "live", "model", "observe"),
+    *("common", "data", "exchange", "inference", "launch", "live", "model", "observe", "store"),
     "training",
 )
 
@@ -37,7 +37,6 @@ def _check_packages() -> None:
 _check_packages()
 
 from inference.opening import OpenRun, Reading, open_run  # noqa: E402
-from inference.results import results  # noqa: E402
 from live.notebook import look  # noqa: E402
 from model import (  # noqa: E402
     GPT,
@@ -51,6 +50,7 @@ from model import (  # noqa: E402
     wiring,
     wiring_matrices,
 )
+from store.results import results  # noqa: E402
 from tensorboard_attention import add_attention, show  # noqa: E402
 from tensorboard_attention.twins import match_heads  # noqa: E402
 

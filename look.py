@@ -31,15 +31,15 @@ from zlib import crc32
 import numpy as np
 from jaxtyping import UInt
 
+from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, print, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
-from configs.cli import run_script
 from data.corpora import load_dataset
 from data.corpus import Corpus
 from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
-from inference.results import open_log
+from launch.cli import run_script
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
 from live.page import about_run, check_model, describe, live_page
@@ -49,11 +49,11 @@ from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, validation_windows, write_evidence
 from observe.tensorboard import open_events
+from store.results import open_log
+from store.run import is_latest
+from store.settings import read_settings
 from tensorboard_attention import encode, page
 from tensorboard_attention.evidence import NAME
-from training.device import choose_device
-from training.run import is_latest
-from training.stored import read_settings
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 

@@ -21,16 +21,17 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from common.device import DTYPES, choose_device
 from common.errors import UserError, check_choice, check_range, print, printable, visible
 from common.settings import Values, build
-from configs.cli import as_utf8, run_script
 from data.decoding import NotText, decoded
 from data.tokenizer import StreamDecoder
 from inference.generation import SamplingConfig
 from inference.opening import OpenRun, open_run
 from inference.writer import Row, Writer
+from launch.cli import run_script
+from launch.quoting import as_utf8
 from model import ModelConfig, record_attention
-from training.device import DTYPES, choose_device
 
 MAX_PROMPT = 10_000_000
 SCALE = ((235, 70), (243, 140), (255, 255))  # red, green, blue, of weight 0 and 1

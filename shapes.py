@@ -20,16 +20,17 @@ from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor, nn
 
+from common.device import check_memory
 from common.errors import UserError
 from common.settings import Values, build
-from configs.cli import overridden, run_script
 from inference.opening import RunConfig, read_config
+from launch.cli import run_script
+from launch.quoting import overridden
 from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
-from model.block import Block
-from model.position import Rotary
-from training.device import check_memory
-from training.run import Run
+from model.gpt import Block
+from model.layers import Rotary
+from store.run import Run
 
 WIDTH = 100
 TEXTS = (b"the cat sat down", b"a dog ran to her")

@@ -16,12 +16,17 @@ from pathlib import Path
 
 import torch
 
+from common.device import choose_device, keep_freed_memory
 from common.errors import print
 from common.settings import Values
-from configs.cli import overridden, run_script
-from configs.schema import TrainConfig
-from configs.settings import is_in_sweep, open_settings
-from configs.start import (
+from data.corpus import Corpus
+from data.tokens import Dataset
+from inference.writer import Writer
+from launch.cli import run_script
+from launch.quoting import overridden
+from launch.schema import TrainConfig
+from launch.settings import is_in_sweep, open_settings
+from launch.start import (
     check_machine,
     claimed,
     find_start,
@@ -30,28 +35,23 @@ from configs.start import (
     load_data,
     start_run,
 )
-from data.corpus import Corpus
-from data.tokens import Dataset
-from inference.writer import Writer
 from live.page import is_possible
 from model import GPT
 from observe.build import build_observers
 from observe.context import RunContext
+from store.checkpoint import TrainState
+from store.run import Run
+from store.weights import load_model
 from training.checkpointing import Checkpointing
-from training.data import training_data
-from training.device import choose_device, keep_freed_memory
+from training.config import training_data
 from training.device_check import check_device
 from training.distributed import join_ranks, leaving_ranks
-from training.evaluation import Evaluation
+from training.evaluation import Evaluation, Metrics
 from training.guard import Diverged, NonFiniteGuard
-from training.metrics import Metrics
 from training.optimizer import Optimizer, load_optimizer
 from training.precision import training_precision
-from training.run import Run
 from training.signals import StopOnSignal, exit_stopped
-from training.state import TrainState
 from training.trainer import Trainer
-from training.weights import load_model
 
 log = logging.getLogger("training")
 

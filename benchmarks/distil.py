@@ -28,16 +28,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks import harness
+from common.device import choose_device, keep_freed_memory
 from data.corpora import load_dataset
 from inference.opening import open_run
 from model import GPT
-from training.data import training_data
-from training.device import choose_device, keep_freed_memory
+from store.checkpoint import TrainState
+from training.config import training_data
 from training.distributed import Ranks
 from training.evaluation import Evaluation
 from training.optimizer import Optimizer
 from training.precision import training_precision
-from training.state import TrainState
 from training.trainer import Loss, Trainer
 
 FIRST_SEED = 64

@@ -20,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from configs.schema import TrainConfig
+    from launch.schema import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = [sys.executable, str(ROOT / "train.py")]
@@ -117,8 +117,9 @@ def compose(*settings: str) -> TrainConfig:
     import hydra
 
     from common.settings import all_settings, build
-    from configs.cli import VERSION, plain_values, quote
-    from configs.schema import TrainConfig
+    from launch.cli import VERSION, plain_values
+    from launch.quoting import quote
+    from launch.schema import TrainConfig
 
     types = all_settings(TrainConfig)
     overrides = [quote(setting, types) for setting in settings]

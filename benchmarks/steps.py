@@ -132,12 +132,12 @@ def our_step(
 ) -> Callable[[], object]:
     import torch
 
+    from common.device import keep_freed_memory
     from data.batches import Batches
     from model import GPT
-    from training.device import keep_freed_memory
+    from store.checkpoint import TrainState
     from training.distributed import Ranks
     from training.optimizer import Optimizer
-    from training.state import TrainState
     from training.trainer import Trainer
 
     keep_freed_memory()

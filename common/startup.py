@@ -2,7 +2,7 @@
 
 Torch makes half a million objects while it is imported, and Python searches them for garbage again
 and again, which takes a tenth of a second, unless it waits for more new ones than usual. Afterwards
-`configs.cli.run_script` resets this number.
+`launch.cli.run_script` resets this number.
 
 How PyTorch's CPU threads wait for each other: GNU OpenMP's threads spin for milliseconds before
 they sleep. If another program keeps a core busy, they spin for a thread that is not running, and a

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
-from configs.help import Explained, read_explained  # noqa: E402
+from launch.help import Explained, read_explained  # noqa: E402
 
 CONFIGS = ROOT / "configs"
 GROUPS = {

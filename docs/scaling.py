@@ -22,13 +22,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from common.errors import UserError, print, printable  # noqa: E402
-from configs.cli import one_line_errors  # noqa: E402
 from data.tokenizer import Tokenizer  # noqa: E402
-from inference.comparison import scored_texts, student  # noqa: E402
 from inference.opening import RunConfig, read_config  # noqa: E402
-from inference.results import Row, read_finished  # noqa: E402
+from launch.mistakes import one_line_errors  # noqa: E402
 from model import GPT  # noqa: E402
-from training.run import Run  # noqa: E402
+from store.comparison import scored_texts, student  # noqa: E402
+from store.results import Row, read_finished  # noqa: E402
+from store.run import Run  # noqa: E402
 
 MIN_SIZES = 3  # two always lie on a line
 # All parameters, as in Hoffmann et al. (2022); those of blocks and final norm, as in Kaplan et al.

@@ -25,26 +25,26 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from common.settings import build  # noqa: E402
-from configs.cli import one_line_errors  # noqa: E402
-from configs.schema import TrainConfig  # noqa: E402
 from data.corpora import load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from data.tales import TalesConfig  # noqa: E402
 from inference.corpus import corpus_of  # noqa: E402
 from inference.opening import OpenRun, open_run  # noqa: E402
-from inference.results import logged_scores  # noqa: E402
+from launch.mistakes import one_line_errors  # noqa: E402
+from launch.schema import TrainConfig  # noqa: E402
 from model import GPT, ablate, cross_entropy, mean_outputs, record_attention, wiring  # noqa: E402
-from model.edits import Part  # noqa: E402
 from model.explain import WAYS  # noqa: E402
-from training.data import training_data  # noqa: E402
+from model.hooks import Part  # noqa: E402
+from store.checkpoint import load_state  # noqa: E402
+from store.results import logged_scores  # noqa: E402
+from store.settings import read_settings  # noqa: E402
+from store.weights import load_weights  # noqa: E402
+from training.config import training_data  # noqa: E402
 from training.distributed import Ranks  # noqa: E402
 from training.evaluation import Evaluation  # noqa: E402
 from training.optimizer import Optimizer, load_optimizer  # noqa: E402
 from training.precision import training_precision  # noqa: E402
-from training.state import load_state  # noqa: E402
-from training.stored import read_settings  # noqa: E402
 from training.trainer import Trainer  # noqa: E402
-from training.weights import load_weights  # noqa: E402
 
 N_TALES = 32
 N_MEAN = 16  # batches of training text, over which the mean of a head is taken

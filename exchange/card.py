@@ -12,8 +12,8 @@ import yaml
 from common.errors import printable
 from exchange.tokenizer import splits_names
 from inference.opening import OpenRun
-from training.run import Run
-from training.stored import read_settings
+from store.run import Run
+from store.settings import read_settings
 
 GROUPS = ("converted_from", "init_from", "data", "tokenizer", "model", "optimizer")
 CARD = """\

@@ -22,7 +22,7 @@ from exchange.gguf_tokenizer import pre_tokenizer
 from exchange.tokenizer import end_token, filler, first_token_of, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
 from inference.opening import OpenRun, open_run
-from training.weights import MODEL, write_tensors
+from store.weights import MODEL, write_tensors
 
 
 def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) -> str:

@@ -21,9 +21,8 @@ from exchange.config import read_config
 from exchange.tokenizer import read_tokenizer
 from exchange.weights import read_weights
 from model import ModelConfig
-from training.checkpoint import Checkpoints
-from training.state import TrainState
-from training.weights import MODEL, OPTIMIZER
+from store.checkpoint import Checkpoints, TrainState
+from store.weights import MODEL, OPTIMIZER
 
 
 def to_run(source: Path, target: Path, name: str, dtype: str | None) -> str:

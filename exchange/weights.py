@@ -14,7 +14,7 @@ from torch import Tensor
 
 from exchange.families import BUFFERS, PREFIXES, Part, family, parts
 from model import GPT, ModelConfig
-from training.weights import read_tensor
+from store.weights import read_tensor
 
 HEAD = "lm_head.weight"
 WEIGHTS, SHARDS = "model.safetensors", "model-*-of-*.safetensors"

@@ -8,7 +8,7 @@ from typing import Annotated
 from data.corpora import CORPORA
 from data.corpus import CorpusConfig
 from inference.opening import read_config
-from training.run import Run
+from store.run import Run
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from common.errors import UserError, check_choice
 from common.settings import build
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
-from inference.results import evidence_of
 from inference.writer import Writer
 from model import GPT, ModelConfig, record_attention
-from training.run import Run
-from training.state import load_state
-from training.stored import read_settings
-from training.weights import load_model
+from store.checkpoint import load_state
+from store.results import evidence_of
+from store.run import Run
+from store.settings import read_settings
+from store.weights import load_model
 
 Config = TypeVar("Config")
 STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
@@ -127,7 +127,7 @@ def open_run(
     device: torch.device | str = "cpu",
     setting: str = "run",
 ) -> OpenRun:
-    """Open the run in the folder `path`, or the `latest` (see `training.run.find_run`), with its
+    """Open the run in the folder `path`, or the `latest` (see `store.run.find_run`), with its
     checkpoint `checkpoint`, "best" or "last".
 
     Raises UserError, naming `setting`, if a part of the run is missing or damaged.

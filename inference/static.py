@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from model import GPT, KVCache
-from model.block import blocks_of
-from model.cache import Keys, LayerCache
+from model.attention import Keys, LayerCache
+from model.gpt import blocks_of
 
 WARM_UP = 3  # runs before the capture, in which libraries allocate what they need
 WORTHWHILE = 16  # new tokens; an estimate: the capture takes longer than it saves for fewer

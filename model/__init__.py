@@ -5,17 +5,16 @@ Promises: tensors of token ids in, tensors out. Knows nothing of text, training 
 
 from model.attention import (
     AttentionSteps,
+    KVCache,
     causal_mask,
     explicit_attention,
     fused_attention,
 )
-from model.cache import KVCache
 from model.config import ModelConfig
-from model.edits import ablate, ablate_each_head, edit, mean_outputs, patch
 from model.explain import explain_score, wiring, wiring_matrices
 from model.gpt import GPT, eval_mode
+from model.hooks import ablate, ablate_each_head, edit, mean_outputs, patch, record_attention
 from model.loss import cross_entropy, linear_cross_entropy
-from model.recording import record_attention
 
 __all__ = [
     "GPT",

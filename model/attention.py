@@ -19,11 +19,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from model.cache import LayerCache
 from model.config import ModelConfig
-from model.dropout import Dropout
-from model.norm import RMSNorm
-from model.position import POSITIONS
+from model.layers import POSITIONS, Dropout, RMSNorm
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
 Edit = Callable[[Tensor], Tensor]  # of the context, "batch head query d_head"
@@ -181,9 +178,9 @@ class CausalSelfAttention(nn.Module):
         output ------------+                     (batch, token, d_model)
 
     `attend` is the function that computes the context from queries, keys, values, a mask (None:
-    causal) and the dropout probability: the last of `attends`. `model.recording` adds others, which
+    causal) and the dropout probability: the last of `attends`. `model.hooks` adds others, which
     record the weights.
-    `edits` change the context, one after the other (model/edits.py); there are none in training.
+    `edits` change the context, one after the other (model/hooks.py); there are none in training.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -248,3 +245,74 @@ def split_heads(
 def join_heads(x: Float[Tensor, "batch head token d_head"]) -> Float[Tensor, "batch token width"]:
     """The inverse of `split_heads`."""
     return x.transpose(1, 2).flatten(2)
+
+
+Keys = Float[Tensor, "batch kv_head key d_head"]
+
+
+class LayerCache:
+    """The keys and values of one layer; the first `length` positions are filled.
+
+    The heads of a token are stored side by side, as the layer computes them: appending then copies
+    one stretch of memory.
+    """
+
+    def __init__(
+        self,
+        key: Float[Tensor, "batch context_length kv_head d_head"],
+        value: Float[Tensor, "batch context_length kv_head d_head"],
+    ) -> None:
+        self.key, self.value = key, value
+        self.length = 0
+        # Which keys the new tokens attend to; None: the layer decides.
+        self.mask: Bool[Tensor, "query key"] | None = None
+
+    def append(
+        self,
+        key: Float[Tensor, "batch kv_head new d_head"],
+        value: Float[Tensor, "batch kv_head new d_head"],
+    ) -> tuple[Keys, Keys]:
+        """Store new keys and values and return views of all of them so far."""
+        end = self.length + key.shape[2]
+        self.key[:, self.length : end] = key.transpose(1, 2)
+        self.value[:, self.length : end] = value.transpose(1, 2)
+        self.length = end
+        return self.key[:, :end].transpose(1, 2), self.value[:, :end].transpose(1, 2)
+
+
+class KVCache:
+    """One `LayerCache` per layer, for `batch` sequences of equal length."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        batch: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        shape = (batch, config.context_length, config.n_kv_heads, config.d_head)
+        # Not empty: a static step also multiplies values that are masked, and 0 times NaN is NaN.
+        self.layers = [
+            LayerCache(
+                torch.zeros(shape, device=device, dtype=dtype),
+                torch.zeros(shape, device=device, dtype=dtype),
+            )
+            for _ in range(config.n_layers)
+        ]
+
+    @property
+    def length(self) -> int:
+        """How many tokens are stored."""
+        return self.layers[0].length
+
+    def repeat(self, times: int) -> None:
+        """Repeat every sequence `times` times in a row."""
+        for layer in self.layers:
+            layer.key, layer.value = (
+                tensor.repeat_interleave(times, dim=0) for tensor in (layer.key, layer.value)
+            )
+
+    def clear(self) -> None:
+        """Remove all tokens; the memory stays allocated."""
+        for layer in self.layers:
+            layer.length = 0

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from common.errors import check_range
 from model.attention import AttentionSteps, CausalSelfAttention, split_heads
-from model.block import Block, block_of, blocks_of
-from model.gpt import GPT, eval_mode
-from model.position import NoPosition
-from model.recording import record_attention
+from model.gpt import GPT, Block, block_of, blocks_of, eval_mode
+from model.hooks import record_attention
+from model.layers import NoPosition
 
 Parts = dict[str, Float[Tensor, "token d_model"]]
 Shares = dict[str, Float[Tensor, "way head"]]

@@ -16,17 +16,47 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.attention import CausalSelfAttention
-from model.block import Block
-from model.cache import KVCache
+from common.errors import check_range
+from model.attention import CausalSelfAttention, KVCache, LayerCache
 from model.config import ModelConfig
-from model.dropout import Dropout
+from model.layers import MLPS, NORMS, POSITIONS, Dropout, LearnedPosition, Start
 from model.loss import linear_cross_entropy, softcap
-from model.norm import NORMS
-from model.position import POSITIONS, LearnedPosition, Start
 
 # Of token embeddings and learned positions, when training begins.
 EMBEDDING_STD = 0.5
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), and then x + mlp(norm(x))."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = NORMS[config.norm](config)
+        self.attention = CausalSelfAttention(config)
+        self.mlp_norm = NORMS[config.norm](config)
+        self.mlp = MLPS[config.mlp](config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        x = x + self.attention(self.attention_norm(x), cache)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+def blocks_of(model: nn.Module) -> list[Block]:
+    """The blocks of a model, in the order of its layers."""
+    return [module for module in model.modules() if isinstance(module, Block)]
+
+
+def block_of(model: nn.Module, layer: int, head: int = 0) -> Block:
+    """The block of a layer. Raises ValueError for a layer or head that the model does not have."""
+    blocks = blocks_of(model)
+    check_range("layer", layer, 0, len(blocks) - 1)
+    attention = blocks[layer].attention
+    check_range("head", head, 0, attention.query.out_features // attention.d_head - 1)
+    return blocks[layer]
 
 
 class GPT(nn.Module):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
 from observe.histograms import Histograms, HistogramsConfig
-from observe.measured import Measured
 from observe.metrics_file import MetricsFile
 from observe.profile import Profile, ProfileConfig
+from observe.roles import Measured
 from observe.terminal import Terminal
 from observe.wandb import Wandb
 from training.callback import Callback

@@ -46,8 +46,8 @@ from data.batches import UNSCORED, EvalBatches
 from data.tokenizer import Tokenizer
 from data.tokens import Dataset, document_starts
 from model import GPT, eval_mode, mean_outputs, record_attention
-from model.block import blocks_of
-from model.edits import Part
+from model.gpt import blocks_of
+from model.hooks import Part
 from observe.context import RunContext
 from observe.importance import token_losses
 from tensorboard_attention.evidence import NAME

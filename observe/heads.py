@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from data.batches import UNSCORED
-from data.mentions import tale_texts
+from data.roles import tale_texts
 from model import GPT, eval_mode, record_attention, wiring_matrices
 from observe.context import RunContext
 from observe.importance import held_out, importance

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from data.batches import UNSCORED, EvalBatches
 from model import GPT, ablate_each_head, eval_mode, mean_outputs
-from model.block import Block
-from model.edits import Batch, Part
+from model.gpt import Block
+from model.hooks import Batch, Part
 from observe.context import RunContext
 from tensorboard_attention.scores import measure
 

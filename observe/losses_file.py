@@ -23,7 +23,7 @@ from jaxtyping import Bool
 from data.batches import UNSCORED
 from observe.context import RunContext
 from observe.json_lines import JsonLines
-from observe.measured import Measured
+from observe.roles import Measured
 from tensorboard_attention.tokens import token_texts
 from training.callback import Callback, EvalMetrics
 

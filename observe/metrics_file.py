@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from observe.context import RunContext
 from observe.json_lines import JsonLines
-from observe.measured import Measured
+from observe.roles import Measured
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from common.errors import print, visible
 from data.tokens import Dataset
 from observe.context import RunContext
-from observe.measured import Measured
+from observe.roles import Measured
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:

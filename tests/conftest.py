@@ -32,8 +32,8 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
 
-from configs.cli import run_script
-from configs.schema import preset
+from launch.cli import run_script
+from launch.schema import preset
 from model import ModelConfig
 
 # What a CPU computes fast is measured: tests that compare runs would depend on it.

@@ -22,24 +22,20 @@ SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes"
 MAY_IMPORT = {
     "model": {"model", "common"},
     "data": {"data", "common"},
-    "training": {"training", "model", "data", "common"},
-    "inference": {
-        *("inference", "training", "model", "data", "tensorboard_attention"),
-        "common",
-    },
-    "exchange": {
-        *("exchange", "inference", "training", "model", "data", "common"),
-    },
+    "store": {"store", "model", "data", "tensorboard_attention", "common"},
+    "training": {"training", "store", "model", "data", "common"},
+    "inference": {"inference", "store", "model", "data", "common"},
+    "exchange": {"exchange", "inference", "store", "model", "data", "common"},
     "observe": {
-        *("observe", "model", "data", "live", "tensorboard_attention"),
+        *("observe", "store", "model", "data", "live", "tensorboard_attention"),
         *("training.callback", "training.trainer"),
         "common",
     },
     "live": {"live", "inference", "model", "data", "tensorboard_attention", "common"},
     "tensorboard_attention": {"tensorboard_attention"},
     "common": {"common"},
-    "configs": {
-        *("configs", "data", "inference", "live", "model", "observe", "training"),
+    "launch": {
+        *("launch", "data", "inference", "live", "model", "observe", "store", "training"),
         "common",
     },
 }
@@ -72,14 +68,6 @@ def imported(path: Path, at_run_time: bool = False) -> set[str]:
 def test_imports_go_one_way(path: Path) -> None:
     """A package imports only what `MAY_IMPORT` lists, and never a script."""
     allowed = MAY_IMPORT[path.relative_to(ROOT).parts[0]]
-    if path.parent == ROOT / "configs" and path.stem not in (
-        "finetuning",
-        "schema",
-        "settings",
-        "start",
-        "sweep",
-    ):
-        allowed = {"configs", "common"}
     for name in imported(path):
         if name.split(".")[0] in OURS:
             assert any(name == each or name.startswith(each + ".") for each in allowed)
@@ -122,10 +110,10 @@ def test_no_script_imports_another_script() -> None:
         assert not imported(path) & set(SCRIPTS), path
 
 
-def test_only_configs_import_hydra() -> None:
+def test_only_launch_imports_hydra() -> None:
     """The reader of settings, which all share, uses OmegaConf."""
     for path in FILES:
-        if path.parent != ROOT / "configs":
+        if path.parent != ROOT / "launch":
             allowed = {"omegaconf"} if path == ROOT / "common/settings.py" else set()
             found = {name.split(".")[0] for name in imported(path)} & {"hydra", "omegaconf"}
             assert found <= allowed, path

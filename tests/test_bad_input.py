@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.cli import one_line_errors
+from launch.mistakes import one_line_errors
 from tests.conftest import ROOT, TINY, command, files, succeed
 
 # (script, arguments, words that the error line must contain). `{tiny}` is replaced by the

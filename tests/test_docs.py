@@ -16,9 +16,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from common.settings import all_settings
-from configs.cli import VERSION, read_arguments
-from configs.schema import preset
 from data.corpora import open_corpus
+from launch.cli import VERSION
+from launch.quoting import read_arguments
+from launch.schema import preset
 from tensorboard_attention.scores import SCORES
 from tests.conftest import ROOT, SCRIPTS, settings_of
 

@@ -19,6 +19,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
+from store.checkpoint import Checkpoints
 from tests.conftest import (
     ROOT,
     TINY,
@@ -33,7 +34,6 @@ from tests.conftest import (
     succeed,
 )
 from training.callback import Callback
-from training.checkpoint import Checkpoints
 from training.trainer import Trainer
 
 STEPS = 150

@@ -9,8 +9,8 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from configs.schema import preset
 from data.tales import Tales
+from launch.schema import preset
 from tests.conftest import ROOT
 
 NOTEBOOK = ROOT / "notebooks/attention.ipynb"

@@ -17,7 +17,7 @@ from scipy import stats
 
 from common.errors import UserError
 from data.tokenizer import Tokenizer
-from inference.results import results
+from store.results import results
 from tests.conftest import ROOT
 
 scaling = runpy.run_path(str(ROOT / "docs/scaling.py"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from configs.schema import preset
+from launch.schema import preset
 from model import fused_attention
 from model.attention import CausalSelfAttention
 from shapes import AXES, print_walk, walk

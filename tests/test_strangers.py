@@ -22,9 +22,9 @@ from rich.file_proxy import FileProxy
 
 from common.errors import UserError, print
 from inference.opening import open_run
+from store.checkpoint import STATE
+from store.weights import MODEL, OPTIMIZER
 from tests.conftest import TINY, command, files, seal, succeed
-from training.state import STATE
-from training.weights import MODEL, OPTIMIZER
 
 SCRIPTS = {
     "train": ("resume=run", "trainer.max_steps=8"),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from inference.comparison import compare, group, summary_lines, target_loss
-from inference.results import results
+from store.comparison import compare, group, summary_lines, target_loss
+from store.results import results
+from store.settings import read_settings
 from tests.conftest import TINY, command, files, last_checkpoint, succeed
-from training.stored import read_settings
 
 
 def runs(folder: Path) -> list[Path]:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import tiny
-from configs.schema import preset
+from launch.schema import preset
 from model import GPT, cross_entropy
+from store.checkpoint import TrainState
 from tests.conftest import ROOT
 from tests.training.test_trainer import CONFIG
 from training.optimizer import Optimizer, lr_scale
-from training.state import TrainState
 from training.trainer import Trainer
 
 

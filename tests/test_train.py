@@ -196,7 +196,7 @@ def test_a_run_that_another_process_has_started_meanwhile_is_continued(
         shutil.copytree(tiny_run, path)
         yield
 
-    monkeypatch.setattr("configs.start.claim", claim)
+    monkeypatch.setattr("launch.start.claim", claim)
     again = succeed("train", *TINY, "resume=auto", "run_dir=run", cwd=tmp_path)
     assert "run is finished: nothing to do" in again
     done = command("train", *TINY, "run_dir=other", cwd=tmp_path)

@@ -16,7 +16,7 @@ from data.batches import UNSCORED
 from data.roles import AGAIN
 from inference.opening import open_run
 from model import ablate, edit, record_attention
-from model.block import blocks_of
+from model.gpt import blocks_of
 from tests.conftest import ROOT, succeed
 
 why = runpy.run_path(str(ROOT / "docs/why.py"))

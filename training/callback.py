@@ -36,32 +36,6 @@ class EvalMetrics:
     floor_bpb: float | None = None
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The result of a run.
-
-    `val_loss`, `val_bpb` and `floor_bpb` are those of the last evaluation, which scored
-    `val_tokens` tokens (see `EvalMetrics`); the best values are the lowest of the evaluations
-    during training, over `best_val_tokens` tokens. `seconds` is wall-clock time in the training
-    loop without evaluations; `bad_steps` were skipped because their loss or gradient was not
-    finite.
-    """
-
-    val_loss: float
-    val_bpb: float
-    val_tokens: int
-    best_val_loss: float
-    best_val_bpb: float
-    best_val_tokens: int
-    steps: int
-    tokens: int
-    seconds: float
-    tokens_per_second: float
-    parameters: int
-    bad_steps: int
-    floor_bpb: float | None = None
-
-
 class Callback:
     """Follows a run. Does nothing; subclasses override the methods that they need.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from store.checkpoint import Checkpoints, TensorFiles
+from store.weights import MODEL, OPTIMIZER
 from training.callback import Callback, EvalMetrics
-from training.checkpoint import Checkpoints, TensorFiles
 from training.config import TrainerConfig
 from training.guard import diverged
 from training.trainer import Trainer
-from training.weights import MODEL, OPTIMIZER
 
 log = logging.getLogger("training")
 

@@ -20,11 +20,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from common.device import machine, remember, send
 from common.errors import UserError
 from model.attention import explicit_attention, fused_attention, window_mask
+from model.layers import Rotary
 from model.loss import cross_entropy, linear_cross_entropy
-from model.position import Rotary
-from training.device import machine, remember, send
 from training.muon import Muon
 from training.optimizer import AdamW
 from training.precision import Precision, autocast, name_of

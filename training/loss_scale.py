@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from training.state import TrainState
+from store.checkpoint import TrainState
 
 FIRST, GROWTH_STEPS = 2.0**16, 2000
 

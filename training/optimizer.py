@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from common.errors import check_range
+from store.weights import OPTIMIZER, load_tensors
 from training.muon import Muon
-from training.weights import OPTIMIZER, load_tensors
 
 
 @dataclass

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from training.device import DTYPES, remember
+from common.device import DTYPES, remember
+from store.checkpoint import TrainState
 from training.distributed import Ranks
-from training.state import TrainState
 
 PRECISIONS = ("auto", *DTYPES)
 MARGIN = 1.15  # by which bfloat16 must be faster on a CPU: products are not all of a step

@@ -19,15 +19,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from common.device import send
 from data.batches import UNSCORED
-from training.callback import Callback, Summary
+from store.checkpoint import TrainState
+from store.run import Summary
+from training.callback import Callback
 from training.config import TrainerConfig
-from training.device import send
 from training.distributed import Ranks
 from training.loss_scale import LossScaler
 from training.optimizer import Optimizer
 from training.precision import Precision, autocast, choose_precision, fast_precision
-from training.state import TrainState
 
 log = logging.getLogger("training")
 log.addHandler(logging.NullHandler())  # until a run has a log file

@@ -1,4 +1,4 @@
-// Parts that are switched off (twin of ablate in model/edits.py): what they are and what they write then.
+// Parts that are switched off (twin of ablate in model/hooks.py): what they are and what they write then.
 // Reading applies them.
 
 import { add } from "./arithmetic.js";

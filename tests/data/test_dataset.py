@@ -25,11 +25,11 @@ import pytest
 import zstandard
 
 from common.errors import UserError
-from configs.schema import preset
 from data.corpora import open_corpus
 from data.corpus import Corpus
 from data.dataset import DatasetConfig
 from data.tokens import Dataset, prepare
+from launch.schema import preset
 from tests.conftest import ROOT, TINY, command, succeed
 from tests.data.test_documents import BYTE, documents, draw_texts
 
@@ -454,7 +454,7 @@ def test_a_run_trains_is_resumed_and_scored(tmp_path: Path) -> None:
 PEAK = """
 import re, sys
 from pathlib import Path
-from configs.schema import preset
+from launch.schema import preset
 from data.cache import publish
 from data.corpora import open_corpus
 from data.tokenizer import TokenizerConfig

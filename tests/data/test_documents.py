@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from configs.schema import preset
 from data.corpora import open_corpus
 from data.decoding import BLOCK
 from data.text import TextConfig, divided
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer
 from data.tokens import Dataset, prepare
+from launch.schema import preset
 
 BYTE = TokenizerConfig("byte", None)
 WORDS = ["hen", "fox", "owl", "ran", "sat", "sang", "to", "the", "hill", "née", "漢字", "a\nb"]

@@ -7,11 +7,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from configs.schema import preset
 from data.batches import UNSCORED
 from data.roles import ROLES, tale_roles, token_roles
 from data.tales import Tales
 from data.tokenizer import Tokenizer, fixed_tokenizer, train_bpe
+from launch.schema import preset
 from tests.data.strings import PATTERNED
 from tests.exchange.fast import imported
 

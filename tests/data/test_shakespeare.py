@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from configs.schema import preset
 from data.corpus import text_of
 from data.shakespeare import ShakespeareConfig, open_shakespeare
+from launch.schema import preset
 
 PLAY = b"First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 3000
 REAL = Path(__file__).parents[3] / "shared" / "tinyshakespeare" / "input.txt"

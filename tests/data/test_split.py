@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.schema import preset
 from data.corpora import open_corpus
 from data.corpus import Text
 from data.split import split_documents
+from launch.schema import preset
 from tests.conftest import TINY, succeed
 from tests.data.test_documents import write_files
 

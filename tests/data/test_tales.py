@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import preset
 from data import tales_grammar
 from data.tales import Grammar, Option, Rule, Slot, Tale, Tales, read_rules, tale, tales_rules
+from launch.schema import preset
 from tests.data.derivations import derivations
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import data.decoding
 from common.errors import UserError
-from configs.schema import preset
 from data.corpus import text_of
 from data.files import find_files
 from data.text import TextConfig, Texts, open_text
+from launch.schema import preset
 
 
 def text_config(path: Path | str | None, **settings: object) -> TextConfig:

@@ -21,7 +21,6 @@ from tokenizers import normalizers
 
 from common.errors import UserError
 from common.files import HOST
-from configs.schema import preset
 from data.cache import publish
 from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
@@ -36,6 +35,7 @@ from data.tokens import (
     prepare,
     start_ids,
 )
+from launch.schema import preset
 from tests.data.strings import NASTY, PATTERNED
 from tests.exchange.fast import imported
 

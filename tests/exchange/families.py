@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from configs.schema import preset
 from data.tales import tale, tales_rules
 from data.tokenizer import Tokenizer, train_bpe
+from launch.schema import preset
 from model import GPT, ModelConfig
 
 FAMILIES: dict[str, dict[str, Any]] = {

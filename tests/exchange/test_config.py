@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen3Config
 
-from configs.schema import preset
 from exchange.config import DEFAULTS, ONLY, from_config, read_config, to_config
 from exchange.families import family
+from launch.schema import preset
 from tests.exchange.families import FAMILIES, configs
 
 LLAMA = {

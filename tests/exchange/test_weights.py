@@ -29,8 +29,8 @@ from exchange.config import read_config, to_config
 from exchange.weights import read_weights, to_hugging_face
 from inference.generation import generate
 from model import GPT
+from store.weights import write_tensors
 from tests.exchange.families import FAMILIES, configs, make_config, make_model
-from training.weights import write_tensors
 
 VOCAB = 29
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from live.pack import pack
 from model import GPT, ModelConfig, ablate, mean_outputs
-from model.block import Block
+from model.gpt import Block
 from tests.conftest import small_config
 
 Off = dict[str, Any]  # what is switched off, as the page says it

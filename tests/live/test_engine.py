@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs.schema import preset
 from inference.generation import generate, window_start
+from launch.schema import preset
 from model import GPT, record_attention
 from tests.live.conftest import Call
 from tests.live.drawn import (

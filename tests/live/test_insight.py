@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from configs.schema import preset
+from launch.schema import preset
 from model import GPT, ablate, explain_score, mean_outputs, record_attention
 from observe.evidence import record_neurons
 from observe.importance import token_losses

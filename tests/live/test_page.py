@@ -11,7 +11,7 @@ from playwright import sync_api
 from tokenizers import normalizers
 
 from common.errors import UserError
-from configs.schema import preset
+from launch.schema import preset
 from live.models import initial_model, values_of
 from live.pack import MAX_BYTES, check_size, pack
 from live.page import describe, is_possible, live_page

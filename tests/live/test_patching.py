@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from playwright import sync_api
 from torch import Tensor
 
-from configs.schema import preset
 from data.tales_grammar import BOYS, FORMS, GIRLS, WORDS
 from inference.opening import open_run
+from launch.schema import preset
 from live.texts import name_groups, spare_corpus
 from model import GPT, patch
 from tests.live.conftest import Call

@@ -7,8 +7,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from configs.schema import preset
 from inference.generation import sampling_probabilities, window_start
+from launch.schema import preset
 from tests.live.conftest import Call
 from tests.live.drawn import build, packed
 

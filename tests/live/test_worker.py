@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from playwright import sync_api
 
-from configs.schema import preset
+from launch.schema import preset
 from live.page import STATIC, WORKER
 from model import GPT, ablate, record_attention
 from tensorboard_attention.export import joined

@@ -8,7 +8,7 @@ import jaxtyping
 import pytest
 import torch
 
-from configs.schema import preset
+from launch.schema import preset
 from model import GPT, ModelConfig
 
 CHOICES: dict[str, tuple[object, ...]] = {

@@ -18,7 +18,7 @@ from model.attention import (
     join_heads,
     split_heads,
 )
-from model.position import Rotary
+from model.layers import Rotary
 from tests.conftest import every_device
 
 Vector = list[float]

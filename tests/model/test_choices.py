@@ -13,10 +13,9 @@ from common.errors import UserError
 from exchange.families import family as family_of
 from live.page import check_model
 from model import KVCache, ModelConfig, cross_entropy, linear_cross_entropy, loss, record_attention
-from model.block import MLPS
 from model.config import ANY, CHOICES, KNOWN
-from model.norm import NORMS
-from model.position import POSITIONS
+from model.gpt import MLPS
+from model.layers import NORMS, POSITIONS
 from tests.conftest import small_config
 
 TOKENS = torch.randint(13, (3, 8), generator=torch.Generator().manual_seed(1))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.dropout import Dropout
+from model.layers import Dropout
 
 
 @given(

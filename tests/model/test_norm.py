@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.norm import RMSNorm
+from model.layers import RMSNorm
 
 
 def by_formula(x: Tensor, gain: Tensor, eps: float) -> Tensor:

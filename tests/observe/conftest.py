@@ -11,19 +11,19 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from common.settings import build
-from configs.cli import VERSION, plain_values
-from configs.schema import TrainConfig
 from data.batches import Batches
 from data.corpora import open_corpus
 from data.tokenizer import fixed_tokenizer
 from data.tokens import Dataset
+from launch.cli import VERSION, plain_values
+from launch.schema import TrainConfig
 from model import GPT
 from observe.context import RunContext
+from store.checkpoint import TrainState
 from tests.conftest import ROOT, small_config
 from training.callback import Callback
 from training.distributed import Ranks
 from training.optimizer import Optimizer
-from training.state import TrainState
 from training.trainer import Trainer
 
 DEFAULTS = ("data=text", f"data.path={__file__}", "tokenizer=byte", "optimizer=adamw")

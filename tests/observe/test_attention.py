@@ -11,11 +11,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from configs.schema import preset
 from data.corpora import open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
 from data.tokens import Dataset
+from launch.schema import preset
 from model import GPT, wiring
 from observe.attention import (
     MAX_IMAGE_TOKENS,

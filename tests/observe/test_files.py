@@ -12,10 +12,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
 
-from inference.results import open_log
-from observe.measured import Measured
 from observe.metrics_file import MetricsFile
+from observe.roles import Measured
 from observe.tensorboard import LAYOUT, TensorBoard, open_events, preformatted
+from store.results import open_log
 from tensorboard_attention import add_attention
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics

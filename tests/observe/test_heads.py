@@ -14,10 +14,10 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from configs.schema import preset
-from data.mentions import copy_targets, tale_texts
+from data.roles import copy_targets, tale_texts
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer, train_bpe
+from launch.schema import preset
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.heads import (

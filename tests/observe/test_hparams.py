@@ -10,11 +10,10 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
-from observe.hparams import hyperparameters
-from observe.measured import Measured
-from observe.tensorboard import TensorBoard, open_events
+from observe.roles import Measured
+from observe.tensorboard import TensorBoard, hyperparameters, open_events
+from store.run import Summary
 from tests.observe.conftest import run_context, trainer_at
-from training.callback import Summary
 
 SUMMARY = Summary(
     val_loss=1.2,

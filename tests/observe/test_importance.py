@@ -11,13 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from configs.schema import preset
 from data.corpora import open_corpus
 from data.corpus import text_of
 from data.tokenizer import fixed_tokenizer
 from data.tokens import Dataset
+from launch.schema import preset
 from model import GPT
-from model.block import Block
+from model.gpt import Block
 from observe import importance as importance_module
 from observe.importance import MAX_TOKENS, held_out, importance
 from tests.conftest import small_config

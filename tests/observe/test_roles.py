@@ -13,18 +13,17 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from configs.schema import preset
 from data.batches import UNSCORED
 from data.roles import ROLES
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
 from data.tokens import Dataset
+from launch.schema import preset
 from model import GPT
 from observe.context import RunContext
 from observe.losses_file import LossesFile
-from observe.measured import Measured
 from observe.metrics_file import MetricsFile
-from observe.roles import scored_texts, target_bits
+from observe.roles import Measured, scored_texts, target_bits
 from observe.tensorboard import TensorBoard, open_events
 from tensorboard_attention.losses import read_losses
 from tests.conftest import small_config

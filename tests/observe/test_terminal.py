@@ -11,10 +11,11 @@ import pytest
 
 from data.tokenizer import fixed_tokenizer
 from data.tokens import Dataset
-from observe.measured import Measured
+from observe.roles import Measured
 from observe.terminal import RunConsole, Terminal, against_floor, duration, gzip_bpb
+from store.run import Summary
 from tests.observe.conftest import run_context, trainer_at
-from training.callback import EvalMetrics, StepMetrics, Summary
+from training.callback import EvalMetrics, StepMetrics
 
 SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 935296, 0, 0.5)
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from store.run import Run
 from tests.conftest import TINY, succeed
-from training.run import Run
 
 OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 

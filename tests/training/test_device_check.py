@@ -19,10 +19,10 @@ from torch import Tensor
 import training.device_check as device_check
 import training.muon as muon
 import training.optimizer as optimizer
+from common.device import DTYPES
 from common.errors import UserError
 from tests.conftest import ROOT, TINY, command
 from tests.training.device_results import results
-from training.device import DTYPES
 from training.device_check import CPU, RESULTS, check_device, find_fault
 from training.precision import Precision
 
@@ -140,7 +140,7 @@ def test_a_fault_is_found_and_named(
 CHECK = """
 import torch
 from training.device_check import CPU, find_fault
-from training.device import DTYPES
+from common.device import DTYPES
 from training.precision import Precision
 for dtype in DTYPES.values():
     for fast in DTYPES.values():

@@ -16,23 +16,21 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from configs.schema import preset
 from data.batches import Batches, EvalBatches
+from launch.schema import preset
 from model import GPT
+from store.checkpoint import Checkpoints, TrainState, load_state
+from store.weights import MODEL, OPTIMIZER, load_weights
 from tests.conftest import finish, small_config, torchrun
 from tests.training.test_trainer import CONFIG as BASE
 from tests.training.test_trainer import smoothed_loss, unevenly
-from training.checkpoint import Checkpoints
 from training.checkpointing import Checkpointing
 from training.distributed import Ranks, join_ranks, leaving_ranks
-from training.evaluation import Evaluation
+from training.evaluation import Evaluation, Metrics
 from training.guard import NonFiniteGuard
-from training.metrics import Metrics
 from training.optimizer import Optimizer, load_optimizer
 from training.signals import StopOnSignal
-from training.state import TrainState, load_state
 from training.trainer import Trainer
-from training.weights import MODEL, OPTIMIZER, load_weights
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs torchrun on Linux")
 

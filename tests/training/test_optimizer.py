@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.schema import preset
+from launch.schema import preset
 from model import GPT, cross_entropy
+from store.checkpoint import Checkpoints, TrainState
+from store.weights import MODEL, OPTIMIZER
 from tests.conftest import small_config
-from training.checkpoint import Checkpoints
 from training.optimizer import (
     MuonConfig,
     Optimizer,
@@ -21,8 +22,6 @@ from training.optimizer import (
     load_optimizer,
     lr_scale,
 )
-from training.state import TrainState
-from training.weights import MODEL, OPTIMIZER
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=4, decay_fraction=0.5)
 SGD = preset("optimizer", "sgd", lr=0.3, weight_decay=0.1, warmup_steps=4)

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from common.device import DTYPES
 from model import GPT
+from store.checkpoint import TrainState, load_state
 from tests.conftest import TINY, last_checkpoint, small_config, succeed
 from training import precision
-from training.device import DTYPES
 from training.distributed import Ranks
 from training.precision import (
     Precision,
@@ -24,7 +25,6 @@ from training.precision import (
     product_shapes,
     training_precision,
 )
-from training.state import TrainState, load_state
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 FP32, BF16, FP16 = DTYPES.values()

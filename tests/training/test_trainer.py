@@ -21,27 +21,26 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.errors import UserError
-from configs.schema import preset
 from data.batches import UNSCORED, Batches, EvalBatches
 from data.tales import Tales
 from data.tokenizer import train_bpe
 from data.tokens import document_starts
+from launch.schema import preset
 from model import GPT, cross_entropy
+from store.checkpoint import Checkpoints, TrainState, load_state
+from store.run import Summary
+from store.weights import load_weights
 from tests.conftest import every_device, last_checkpoint, seal, small_config
 from training import loss_scale
-from training.callback import Callback, EvalMetrics, StepMetrics, Summary
-from training.checkpoint import Checkpoints
+from training.callback import Callback, EvalMetrics, StepMetrics
 from training.checkpointing import Checkpointing
 from training.config import TrainerConfig, n_tokens
 from training.distributed import Ranks
-from training.evaluation import Evaluation, measure
+from training.evaluation import Evaluation, Metrics, measure
 from training.guard import NonFiniteGuard
-from training.metrics import Metrics
 from training.optimizer import Optimizer, OptimizerConfig, load_optimizer
 from training.signals import StopOnSignal
-from training.state import TrainState, load_state
 from training.trainer import BatchOfStep, Loss, Trainer, next_token_loss
-from training.weights import load_weights
 
 VOCAB, CONTEXT = 13, 8
 CPU = torch.device("cpu")

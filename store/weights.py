@@ -12,9 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from common.device import check_memory
 from model import GPT, ModelConfig
-from training.device import check_memory
-from training.stored import readable
+from store.settings import readable
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 LEARNED_POSITIONS = "position.weight"

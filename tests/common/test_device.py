@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.device import choose_device
+from common.device import choose_device
 
 
 @pytest.mark.parametrize(("cuda", "expected"), [(True, "cuda"), (False, "cpu")])

@@ -15,16 +15,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from common.errors import UserError
 from common.files import HOST
-from configs.cli import read_arguments
-from configs.schema import TrainConfig, preset
+from launch.quoting import read_arguments
+from launch.schema import TrainConfig, preset
 from model import GPT
+from store.checkpoint import Checkpoints, TrainState, load_state
+from store.run import Run, Summary, check_new, claim
+from store.weights import MODEL, OPTIMIZER
 from tests.conftest import files, small_config
-from training.callback import Summary
-from training.checkpoint import Checkpoints
 from training.optimizer import Optimizer
-from training.run import Run, check_new, claim
-from training.state import TrainState, load_state
-from training.weights import MODEL, OPTIMIZER
 
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=0.0)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,9 +17,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
 from common.errors import UserError, print, printable
-from configs.cli import if_sweep, interrupt_on_signals, one_line_errors
-from inference.comparison import compare, group, notes, summary_lines, target_loss
-from inference.results import read_finished
+from common.signals import FirstSignal
+from launch.mistakes import one_line_errors
+from launch.quoting import if_sweep
+from store.comparison import compare, group, notes, summary_lines, target_loss
+from store.results import read_finished
 
 SETTINGS = "multirun.yaml"
 MAX_NAME = 120  # bytes of the settings in the name of a folder; file systems take 255 in all
@@ -35,7 +38,7 @@ class Begun(NamedTuple):
 
 
 class Sweep(Callback):
-    """Hydra makes it, as `configs.cli` asks. It would take an exception for a warning."""
+    """Hydra makes it, as `launch.cli` asks. It would take an exception for a warning."""
 
     begun: Begun | None = None
 
@@ -66,6 +69,15 @@ class Sweep(Callback):
             lines = summary_lines(groups, compare(groups), target_loss(groups))
             lines += [f"note: {note}" for note in notes(rows)]
             print("\n".join(["", *map(printable, lines)]))
+
+
+def interrupt_on_signals() -> None:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that a launcher ends its workers, too."""
+
+    def interrupt(_number: int) -> NoReturn:
+        raise KeyboardInterrupt
+
+    FirstSignal((signal.SIGINT, signal.SIGTERM), interrupt)
 
 
 def not_in_names(overrides: Sequence[str]) -> Iterator[str]:

@@ -9,22 +9,22 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from common.device import check_compiler
 from common.errors import UserError, print, printable
 from common.files import naming
-from configs.schema import TrainConfig
-from configs.settings import Settings
 from data.corpora import load_dataset
 from data.corpus import Corpus
 from data.tokens import Dataset
+from launch.schema import TrainConfig
+from launch.settings import Settings
 from observe.wandb import check_installed
+from store.checkpoint import TrainState, load_state
+from store.code import code_version
+from store.run import RUNS, Run, claim
+from store.settings import read_settings
 from training.checkpointing import kept
-from training.code import code_version
 from training.config import check_training_memory
-from training.device import check_compiler
 from training.distributed import Ranks
-from training.run import RUNS, Run, claim
-from training.state import TrainState, load_state
-from training.stored import read_settings
 
 log = logging.getLogger("training")
 # The ranks of a killed torchrun may be writing their last checkpoint; and of a node that was lost,

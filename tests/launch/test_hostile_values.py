@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from common.settings import Values, all_settings, build
 from compare import CompareConfig
-from configs.cli import run_script
+from launch.cli import run_script
 from tests.conftest import SCRIPTS, settings_of
 
 NAMES = [(script, name) for script in SCRIPTS for name in all_settings(settings_of(script))]

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from common.errors import UserError, as_argument, print, printable
 from common.files import read_json, read_text
 from common.settings import flat
-from training.run import Run, find_run
-from training.stored import read_settings
+from store.run import Run, find_run
+from store.settings import read_settings
 
 if TYPE_CHECKING:
     from tensorboard_attention.index import Index

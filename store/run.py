@@ -13,7 +13,7 @@
     data.json        when the run was started; a checksum of the tokens, to detect a changed text
     code.json        the commit of the clone that trained it, if that was a clone
     tokenizer/       the complete tokenizer: opening a run needs no network
-    checkpoints/     see training/checkpoint.py
+    checkpoints/     see store/checkpoint.py
     events.*         TensorBoard
     projector_config.pbtxt, STEP/token_embedding/    token embeddings for TensorBoard's projector
     profile/         traces of recorded steps, if requested
@@ -35,10 +35,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import filelock
 
@@ -55,16 +54,39 @@ from common.files import (
     replace_text,
 )
 from common.settings import Values, flat
-from training.checkpoint import Checkpoints
-from training.stored import read_settings, settings_yaml
-
-if TYPE_CHECKING:  # what opens a run does not load the callbacks
-    from training.callback import Summary
+from store.checkpoint import Checkpoints
+from store.settings import read_settings, settings_yaml
 
 RUNS, LATEST = Path("runs"), "latest"
 MAX_STARTED = 1e12  # a larger number is no time, and comes with a run of somebody else
 CLAIMS = f".glassgpt-{'[0-9a-f]' * 16}.lock"
 PATTERNS = ("[!.]*/config.yaml", "[!.]*/[!.]*/config.yaml")  # of runs, and of those of sweeps
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of a run.
+
+    `val_loss`, `val_bpb` and `floor_bpb` are those of the last evaluation, which scored
+    `val_tokens` tokens (see `EvalMetrics`); the best values are the lowest of the evaluations
+    during training, over `best_val_tokens` tokens. `seconds` is wall-clock time in the training
+    loop without evaluations; `bad_steps` were skipped because their loss or gradient was not
+    finite.
+    """
+
+    val_loss: float
+    val_bpb: float
+    val_tokens: int
+    best_val_loss: float
+    best_val_bpb: float
+    best_val_tokens: int
+    steps: int
+    tokens: int
+    seconds: float
+    tokens_per_second: float
+    parameters: int
+    bad_steps: int
+    floor_bpb: float | None = None
 
 
 class Run:

@@ -4,6 +4,7 @@ continued."""
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +14,14 @@ from omegaconf import OmegaConf
 
 from common.errors import UserError, as_argument, check_path
 from common.settings import Values, build, flat, typed
-from configs.cli import overridden
-from configs.finetuning import finetuned
-from configs.schema import TrainConfig
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from training.run import RUNS, Run, check_new, is_latest
-from training.stored import read_settings, read_yaml, settings_yaml
+from inference.opening import read_config
+from launch.quoting import overridden
+from launch.schema import TrainConfig
+from model import ModelConfig
+from store.run import RUNS, Run, check_new, is_latest
+from store.settings import read_settings, read_yaml, settings_yaml
 
 AUTO = "auto"  # resume=auto
 # What cannot change in a run that is resumed. Its text may have moved, but not changed: a checksum
@@ -243,3 +245,45 @@ def _absolute(path: str) -> str:
     except UnicodeEncodeError:  # a folder whose name is not UTF-8 cannot be stored
         return path
     return str(absolute)
+
+
+# What may change: the weights depend on none, apart from learned positions, which can be cut.
+FREE = ("dropout", "attention_dropout", "context_length")
+
+
+@dataclass(frozen=True)
+class BaseConfig:
+    """The settings that a finetuning takes from the other run."""
+
+    model: ModelConfig
+    tokenizer: TokenizerConfig
+
+
+def finetuned(composed: Values, base: Run) -> Values:
+    """The composed settings with the model and the tokenizer of the run `base`, also where an
+    experiment names others.
+
+    Raises UserError if the command line sets what cannot change, if the context is longer than that
+    of the model, or if settings of `base` are missing or damaged.
+    """
+    settings = read_config(base, BaseConfig)
+    model, tokenizer = settings.model, settings.tokenizer
+    given, free = overridden(), [f"model.{name}" for name in FREE]
+    refused = [name for name in given if name.partition(".")[0] in ("model", "tokenizer")]
+    if refused := sorted({*refused} - {*free}):
+        raise UserError(
+            f"{', '.join(refused)}: cannot be set with init_from, which brings the model and the "
+            f"tokenizer; only {', '.join(free)} can; leave it out, or train without init_from"
+        )
+    changes = {name: composed["model"][name] for name in FREE if f"model.{name}" in given}
+    length = changes.get("context_length", model.context_length)
+    if isinstance(length, int) and length > model.context_length:
+        reason = {
+            "learned": "has learned no more positions",
+            "rotary": "was never trained on longer distances",
+        }[model.position]
+        raise UserError(
+            f"model.context_length: {length} is longer than that of init_from, which {reason}; "
+            f"give at most {model.context_length}"
+        )
+    return composed | {"model": asdict(model) | changes, "tokenizer": asdict(tokenizer)}

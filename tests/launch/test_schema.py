@@ -16,13 +16,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from common.errors import UserError
 from common.settings import Values, build, flat, literal, typed
-from configs.cli import VERSION, if_sweep, plain_values, read_arguments
-from configs.schema import TrainConfig
 from convert import ConvertConfig
+from launch.cli import VERSION, plain_values
+from launch.quoting import if_sweep, read_arguments
+from launch.schema import TrainConfig
 from model import GPT
 from shapes import ShapesConfig
+from store.settings import read_settings, settings_yaml
 from tests.conftest import ROOT, settings_of
-from training.stored import read_settings, settings_yaml
 
 CONFIGS = ROOT / "configs"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from inference.results import Row
+from store.results import Row
 
 # What divides runs, beside the settings of the groups of the config; and what does not, of these.
 ALSO, UNIMPORTANT = ("init_from",), ("observe.", "data.cache_dir")

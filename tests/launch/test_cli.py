@@ -11,9 +11,10 @@ from hydra import initialize_config_dir
 from hydra._internal.utils import get_args_parser
 
 from benchmarks.harness import compose
-from configs.cli import CONFIGS, VERSION, accept_any_help
-from configs.sweep import not_in_names
 from data.shakespeare import ShakespeareConfig
+from launch.cli import VERSION, accept_any_help
+from launch.quoting import CONFIGS
+from launch.sweep import not_in_names
 from tests.conftest import succeed
 
 add_argument = argparse._ActionsContainer.add_argument

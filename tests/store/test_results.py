@@ -18,7 +18,7 @@ from scipy import stats
 
 from common.errors import UserError
 from data.batches import EvalBatches
-from inference.comparison import (
+from store.comparison import (
     compare,
     compare_by,
     group,
@@ -30,7 +30,7 @@ from inference.comparison import (
     summary_lines,
     target_loss,
 )
-from inference.results import results
+from store.results import results
 from tests.conftest import command, succeed
 
 HEADS = "settings seeds bits per byte ± sd above the floor seconds parameters"

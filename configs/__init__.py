@@ -1,1 +1,0 @@
-"""The settings: YAML groups for Hydra, and the typed tree that they fill."""

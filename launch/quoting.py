@@ -1,0 +1,174 @@
+"""The arguments of a script: its flags, and its settings with free text in the quotes of Hydra's
+grammar, so that Hydra takes it literally."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra.core.hydra_config import HydraConfig
+
+from common.errors import UserError, as_argument
+from common.settings import all_settings, literal, no_such_setting
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = ROOT / "configs"
+CALLBACK = "+hydra.callbacks.sweep._target_=launch.sweep.Sweep"
+# The settings of the command line as a sweep reads them, if Hydra finds that it is one.
+if_sweep: list[str] = []
+# Hydra's functions that give several values.
+FUNCTION = r"\s*(choice|glob|range|shuffle|sort|tag)\(.*\)\s*"
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
+
+
+def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
+    """The command line with free text quoted, so that Hydra takes it literally.
+
+    Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
+    """
+    # Not paths, which the file system must find again.
+    arguments = [
+        as_utf8(argument) if re.match(TEXTS, argument) else argument for argument in arguments
+    ]
+    given, overrides = split(arguments)
+    if script == "compare":
+        overrides = name_runs(overrides)
+    types = all_settings(kind)
+    for before, override in zip(["", *overrides], overrides, strict=False):
+        _check_form(override, before, types, kind)
+    flags = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for name, value in given.items()
+    ]
+    if_sweep[:] = [quote(override, types, sweeps=True) for override in overrides]
+    return [*flags, *(quote(override, types) for override in overrides), CALLBACK]
+
+
+def name_runs(arguments: Sequence[str]) -> list[str]:
+    """The settings of compare.py, with paths as `runs`. A path may contain `=`, as the folders of a
+    sweep do."""
+
+    def is_path(argument: str) -> bool:
+        return "=" not in argument or "/" in setting_name(argument) or os.path.lexists(argument)
+
+    paths = [argument for argument in arguments if is_path(argument)]
+    others = [argument for argument in arguments if not is_path(argument)]
+    return [f"runs=[{','.join(map(in_quotes, paths))}]", *others] if paths else others
+
+
+class _Flags(argparse.ArgumentParser):
+    """Those of Hydra's flags that are taken."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+        for names in (("--multirun", "-m"), ("--help", "-h"), ("--version",), ("--resolve",)):
+            self.add_argument(*names, action="store_true")
+        self.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+        self.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
+        self.add_argument("--config-dir", "-cd")
+        # Otherwise -cn would be --cfg=n.
+        self.add_argument("--config-name", "-cn", "--config-path", "-cp", dest="refused")
+        self.add_argument("overrides", nargs="*")
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized"):
+            message += "; settings are given without dashes, such as trainer.max_steps=500, and "
+            message += "the flags are --multirun, --help, --version, --cfg, --info and --config-dir"
+        raise UserError(message)
+
+
+def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The flags that are given, with their values, and the settings. Raises UserError for an
+    unknown flag."""
+    given = vars(_Flags().parse_intermixed_args(arguments))
+    if "refused" in given:
+        raise UserError(
+            "--config-name, --config-path: each script has its own settings; change them as "
+            "setting=value, or those of train.py by a file with experiment=NAME and --config-dir"
+        )
+    return given, given.pop("overrides", [])
+
+
+def setting_name(override: str) -> str:
+    """The name of the setting, or group, that an argument of the command line sets."""
+    return override.partition("=")[0].lstrip("+")
+
+
+def overridden() -> list[str]:
+    """The names of the settings, and of their groups, that the command line sets."""
+    return [setting_name(override) for override in HydraConfig.get().overrides.task]
+
+
+def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type) -> None:
+    """Raise UserError unless this is setting=value in UTF-8, and the setting or group exists."""
+    name = setting_name(override)
+    try:
+        as_utf8(override).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{name}: is not UTF-8; convert it to UTF-8") from None
+    is_group = (CONFIGS / name.partition("@")[0]).is_dir()
+    is_known = name in types or is_group or name.startswith("hydra")
+    is_path = "=" not in override or (not is_known and os.path.lexists(override))
+    if is_path or not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
+        problem = f"{override}: must have the form setting=value"
+        if meant := _setting_of_path(Path(override), types):
+            raise UserError(f"{problem}; did you mean {meant}={as_argument(override)}?")
+        if types.get(setting_name(before)) in (str, str | None):
+            raise UserError(f'{problem}; put a text with spaces in quotes: "{before} {override}"')
+        raise UserError(f"{problem}; --help lists the settings")
+    if not is_known:
+        raise UserError(no_such_setting(name, kind))
+
+
+def _setting_of_path(path: Path, types: Mapping[str, Any]) -> str | None:
+    """The setting that a lone path, as in `sample.py runs/x`, is for; None for other words."""
+    is_run = path.parts[:1] in (("runs",), ("latest",)) or (path / "config.yaml").is_file()
+    if "data.path" in types and not is_run:
+        return "data=text data.path" if os.path.lexists(path) else None
+    settings = [name for name in ("run", "source", "resume") if name in types]
+    return settings[0] if settings and (is_run or path.is_dir()) else None
+
+
+def quote(override: str, types: Mapping[str, Any], sweeps: bool = False) -> str:
+    """A setting with its value in quotes if a text or a choice is asked for; in a sweep, commas
+    divide the values, and what Hydra's functions give, such as choice(a, b), is left to it."""
+    name, _, value = override.partition("=")
+    kind = types.get(name.lstrip("+"))
+    is_choice = (CONFIGS / name).is_dir() and re.fullmatch(r"[\w.-]+", value)
+    if not (kind in (str, str | None) or is_choice):
+        return override
+    values = value.split(",") if sweeps else [value]
+    if len(values) > 1:
+        if re.fullmatch(FUNCTION, value, re.DOTALL):
+            return override
+        values = [text.strip() for text in values]
+    is_optional = kind == str | None
+    plain = [text for text in values if len(values) > 1 and _is_name(text)]
+    plain += ["null"] if is_optional else []
+    quoted = [text if text in plain else in_quotes(text) for text in values]
+    return f"{name}={','.join(quoted)}"
+
+
+def _is_name(text: str) -> bool:
+    """Whether Hydra reads a text as it is without quotes, which folders of a sweep would show."""
+    return text.isidentifier() and text.lower() not in ("null", "true", "false", "nan", "inf")
+
+
+def in_quotes(text: str) -> str:
+    """`text` as Hydra's grammar has it literally: in quotes, a quote is escaped, and so are
+    backslashes directly before one."""
+    text = re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(text))
+    return f"'{text}'"
+
+
+def as_utf8(text: str) -> str:
+    """Text that the locale did not decode, such as LC_ALL=C, decoded as UTF-8 if it is that."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        return text

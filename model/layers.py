@@ -1,0 +1,192 @@
+"""What blocks are built of: norms, positions, MLPs and dropout, and the tables of their choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.compiler import is_compiling
+
+from model.config import ModelConfig
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang & Sennrich 2019, eq. 4), in the
+    dtype of its input.
+
+    Under autocast the queries and keys are bfloat16 and the gain is float32; PyTorch's own module
+    then warns and does not use its fused kernel.
+    """
+
+    def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
+def _layer_norm(config: ModelConfig) -> nn.Module:
+    return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
+
+
+def _rms_norm(config: ModelConfig) -> nn.Module:
+    return RMSNorm(config.d_model, eps=config.norm_eps)
+
+
+# The norm over the residual stream.
+NORMS = {"layernorm": _layer_norm, "rmsnorm": _rms_norm}
+
+Start = int | Int[Tensor, ""]
+
+
+def _rows(
+    table: Float[Tensor, "position width"], start: Start, count: int
+) -> Float[Tensor, "token width"]:
+    """Those of `count` tokens from `start` on."""
+    if isinstance(start, Tensor):
+        return table.index_select(0, start.view(1))
+    return table[start : start + count]
+
+
+class NoPosition(nn.Module):
+    """Returns `x` unchanged: used where the other kind of position acts."""
+
+    def forward(self, x: Tensor, start: Start) -> Tensor:
+        return x
+
+
+class LearnedPosition(nn.Module):
+    """Adds one trained vector per position to the residual stream (GPT-2)."""
+
+    def __init__(self, context_length: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(context_length, d_model))
+
+    def forward(
+        self, x: Float[Tensor, "batch token d_model"], start: Start
+    ) -> Float[Tensor, "batch token d_model"]:
+        return x + _rows(self.weight, start, x.shape[1])
+
+
+class Rotary(nn.Module):
+    """Rotates pairs of a head's components by an angle that grows with the position.
+
+    Component i of the first half is paired with component i of the second half, and the pair at
+    position p is rotated by p * theta^(-2i / d_head), so that a query-key product depends only on
+    their distance (Su et al. 2021, eq. 34; halves instead of neighbours as in GPT-NeoX and Llama).
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, context_length: int, d_head: int, theta: float) -> None:
+        super().__init__()
+        self.d_head = d_head
+        frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32) / d_head)
+        angle = torch.outer(torch.arange(context_length, dtype=torch.float32), frequency)
+        cos, sin = angle.cos(), angle.sin()
+        # The cosine of every component's angle, and its sine, negative in the first half.
+        self.register_buffer("cos", torch.cat((cos, cos), dim=1), persistent=False)
+        self.register_buffer("sin", torch.cat((-sin, sin), dim=1), persistent=False)
+
+    def forward(
+        self, x: Float[Tensor, "batch head token d_head"], start: Start
+    ) -> Float[Tensor, "batch head token d_head"]:
+        cos, sin = (_rows(table, start, x.shape[2]) for table in (self.cos, self.sin))
+        # (a, b) becomes (a cos - b sin, b cos + a sin); under autocast, in the tables' float32.
+        return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin).to(x.dtype)
+
+
+def _learned(config: ModelConfig) -> nn.Module:
+    return LearnedPosition(config.context_length, config.d_model)
+
+
+def _rotary(config: ModelConfig) -> nn.Module:
+    return Rotary(config.context_length, config.d_head, config.rope_theta)
+
+
+def _none(config: ModelConfig) -> nn.Module:
+    return NoPosition()
+
+
+class Position(NamedTuple):
+    """What a scheme does to the embeddings, and to the queries and keys of each head."""
+
+    embeddings: Callable[[ModelConfig], nn.Module]
+    heads: Callable[[ModelConfig], nn.Module]
+
+
+POSITIONS = {"learned": Position(_learned, _none), "rotary": Position(_none, _rotary)}
+
+LEVELS = 1 << 16  # of a random 16-bit integer
+
+
+class Dropout(nn.Dropout):
+    """Zero with probability p, in training, and otherwise x / (1 - p) (Srivastava et al. 2014).
+
+    On most CPUs, PyTorch draws one random number of 64 bits per element, one after the other, which
+    in a small model takes longer than attention. Here such a number decides on four elements.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+
+    def forward(self, x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+        dropped = round(self.p * LEVELS)
+        is_plain = not self.training or dropped in (0, LEVELS)
+        if is_plain or x.device.type != "cpu" or is_compiling():
+            return super().forward(x)
+        numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+        levels = numbers.view(torch.int16)[: x.numel()].view(x.shape)
+        keep = (levels >= dropped - LEVELS // 2).to(x.dtype)
+        return x * keep.mul_(LEVELS / (LEVELS - dropped))
+
+
+class PlainMLP(nn.Module):
+    """down(activation(up(x)))."""
+
+    activation: Callable[[Tensor], Tensor]
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
+        self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
+        self.residual_dropout = Dropout(config.dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch query d_model"]
+    ) -> Float[Tensor, "batch query d_model"]:
+        return self.residual_dropout(self.down(self.activation(self.up(x))))
+
+
+class GeluMLP(PlainMLP):
+    """With the tanh approximation of GELU, as in GPT-2."""
+
+    activation = staticmethod(partial(F.gelu, approximate="tanh"))
+
+
+class SquaredReluMLP(PlainMLP):
+    """With relu(x)^2 (So et al. 2021, "Primer", section 4.2)."""
+
+    activation = staticmethod(lambda x: F.relu(x).square())
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020, eq. 6)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
+        self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
+        self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
+        self.residual_dropout = Dropout(config.dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch query d_model"]
+    ) -> Float[Tensor, "batch query d_model"]:
+        return self.residual_dropout(self.down(F.silu(self.gate(x)) * self.up(x)))
+
+
+MLPS = {"gelu": GeluMLP, "relu2": SquaredReluMLP, "swiglu": SwiGLU}

@@ -1,0 +1,1 @@
+"""The folder of a run: its files, lock, checkpoints and weights, and the results of runs."""
