@@ -34,6 +34,7 @@ PLACES = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to t
 class Settings(NamedTuple):
     """The settings of a run, as plain values and as checked dataclasses."""
 
+    composed: Values  # as the command line and the files give them
     values: Values  # what is stored: as given, with null for sizes that follow from others
     config: TrainConfig
     resumed: Run | None = None  # the run to continue; None: a new one
@@ -99,7 +100,7 @@ def _started(composed: Values) -> Settings:
             f"tokenizer.name: {IMPORTED} comes with init_from only; choose another tokenizer"
         )
     config = build(TrainConfig, values)
-    return Settings(values, config, pretrained=pretrained)
+    return Settings(composed, values, config, pretrained=pretrained)
 
 
 def _auto(composed: Values) -> Settings:
@@ -126,7 +127,7 @@ def _auto(composed: Values) -> Settings:
     values = _stored(run) | {"cache_dir": composed["cache_dir"]}
     _resolve_data(composed)
     is_same = composed["data"] == values["data"]
-    return _continued(run, values, trusts_data=is_same)._replace(is_auto=True)
+    return _continued(run, composed, values, trusts_data=is_same)._replace(is_auto=True)
 
 
 def _resumed(run: Run, composed: Values) -> Settings:
@@ -161,17 +162,17 @@ def _resumed(run: Run, composed: Values) -> Settings:
             f"resume: {', '.join(refused)} cannot change in a resumed run; keep the stored value, "
             "or start a new run"
         )
-    return _continued(run, values, _gives_data())
+    return _continued(run, composed, values, _gives_data())
 
 
-def _continued(run: Run, values: Values, trusts_data: bool) -> Settings:
+def _continued(run: Run, composed: Values, values: Values, trusts_data: bool) -> Settings:
     """The settings of a run to continue, checked. One that was killed before its first checkpoint
     starts again from where it started."""
     config = build(TrainConfig, values)
     pretrained = None
     if config.init_from is not None and not run.checkpoints:
         pretrained = Run.open(config.init_from, "init_from")
-    return Settings(values, config, run, pretrained, trusts_data=trusts_data)
+    return Settings(composed, values, config, run, pretrained, trusts_data=trusts_data)
 
 
 def _stored(run: Run) -> Values:

@@ -1,4 +1,4 @@
-"""The start of a run: its data, the weights that it starts from, and its folder, new or locked."""
+"""The start of a run, new, finetuned or resumed: from its settings to the parts that train."""
 
 from __future__ import annotations
 
@@ -9,22 +9,35 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from common.device import check_compiler
 from common.errors import UserError, print, printable
 from common.files import naming
 from data.corpora import load_dataset
 from data.corpus import Corpus
 from data.tokens import Dataset
+from inference.writer import Writer
+from launch.quoting import overridden
 from launch.schema import TrainConfig
-from launch.settings import Settings
+from launch.settings import Settings, is_in_sweep, open_settings
+from live.page import is_possible
+from model import GPT
+from observe.build import build_observers
+from observe.context import RunContext
 from observe.wandb import check_installed
 from store.checkpoint import TrainState, load_state
 from store.code import code_version
 from store.run import RUNS, Run, claim
 from store.settings import read_settings
+from store.weights import load_model
+from training.callback import Callback
 from training.checkpointing import kept
 from training.config import check_training_memory
+from training.device_check import check_device
 from training.distributed import Ranks
+from training.optimizer import Optimizer, load_optimizer
+from training.precision import Precision, training_precision
 
 log = logging.getLogger("training")
 # The ranks of a killed torchrun may be writing their last checkpoint; and of a node that was lost,
@@ -32,9 +45,81 @@ log = logging.getLogger("training")
 LOCK_SECONDS = 120.0
 
 
-def check_machine(config: TrainConfig, ranks: Ranks) -> None:
-    """Raise UserError if what the settings ask for is missing, or does not fit: before anything is
-    read or written."""
+class Started(NamedTuple):
+    """The parts of a run that is about to train. The main process has locked its folder.
+
+    state: how far it has come; the model and the optimizer are those of that step.
+    precision: what is computed in which dtype.
+    """
+
+    config: TrainConfig
+    run: Run
+    corpus: Corpus
+    dataset: Dataset
+    model: GPT
+    optimizer: Optimizer
+    state: TrainState
+    precision: Precision
+
+    def observers(self) -> Iterator[Callback]:
+        """What follows the run, for the main process."""
+        writer = Writer(self.model, self.dataset.tokenizer)
+        context = RunContext(
+            folder=self.run.path,
+            config=self.config,
+            varied=frozenset(overridden()),
+            model=self.model,
+            corpus=self.corpus,
+            dataset=self.dataset,
+            write_sample=lambda: writer.write(self.config.observe.samples),
+            first_step=self.state.step,
+            has_page=is_possible(self.model, self.dataset.tokenizer),
+            is_in_sweep=is_in_sweep(),
+        )
+        return build_observers(self.config.observe, context)
+
+
+def start(settings: Settings, ranks: Ranks) -> Started | float:
+    """The parts of the run that the settings ask for, new, finetuned or resumed; or the validation
+    bits per byte of a run that is finished.
+
+    The main process prepares the text and writes to the folder, once everything that may be damaged
+    has been loaded. Raises UserError if anything that the settings ask for is missing, damaged, in
+    use or too large.
+    """
+    _check_machine(settings.config, ranks)
+    with _claimed(settings, ranks) as settings:
+        config = settings.config
+        weights, state, is_own = _find_weights(settings, ranks)  # locks a run to resume
+        if settings.resumed and _is_finished(settings.resumed, config, state):
+            return _finished_result(settings.resumed, state, ranks)
+        corpus, dataset = ranks.main_first(lambda: _load_data(settings, ranks.print_main))
+        model = _build_model(config, dataset.tokenizer.vocab_size, weights).to(ranks.device)
+        precision = training_precision(
+            config.trainer.precision, model, state, config.cache_dir, ranks
+        )
+        check_device(ranks.device, precision, config.cache_dir)
+        optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
+        if weights and is_own:
+            load_optimizer(optimizer, weights)
+        run = settings.resumed or _create(settings, dataset, ranks)
+        if settings.resumed:
+            run.check_in_place()
+            run.check_tokens(dataset.sha256, "resume")
+    if ranks.is_main:
+        run.start_log()
+        if settings.resumed:
+            print(printable(f"continuing {run.path} from step {state.step}"))
+            run.store_settings(settings.values)
+            if is_own:
+                run.checkpoints.complete(state, *kept(config.trainer))
+        if weights and not is_own:
+            _report_pretrained(dataset, weights)
+    return Started(config, run, corpus, dataset, model, optimizer, state, precision)
+
+
+def _check_machine(config: TrainConfig, ranks: Ranks) -> None:
+    """Before anything is read or written."""
     config.trainer.check_ranks(ranks.world_size)
     if config.observe.wandb:
         check_installed()
@@ -43,23 +128,10 @@ def check_machine(config: TrainConfig, ranks: Ranks) -> None:
     check_training_memory(config.model, config.trainer, config.tokenizer.vocab_size, ranks)
 
 
-class Start(NamedTuple):
-    """Where training begins.
-
-    weights: the checkpoint that has the weights; None for those of a new model.
-    state: how far the run has come.
-    resumes: whether the checkpoint is the run's own, so that the optimizer continues from it, too.
-    """
-
-    weights: Path | None
-    state: TrainState
-    resumes: bool
-
-
 @contextmanager
-def claimed(settings: Settings, reopen: Callable[[], Settings], ranks: Ranks) -> Iterator[Settings]:
+def _claimed(settings: Settings, ranks: Ranks) -> Iterator[Settings]:
     """Let no other process start the run that the block starts, while its text is prepared. Yields
-    the settings, or those of `reopen` if another process has started it meanwhile.
+    the settings, opened again if another process has started it meanwhile.
 
     Raises UserError if another process is starting it; with `is_auto`, after a while.
     """
@@ -67,15 +139,12 @@ def claimed(settings: Settings, reopen: Callable[[], Settings], ranks: Ranks) ->
     seconds = LOCK_SECONDS if settings.is_auto else 0.0
     with claim(Path(path), seconds) if path and ranks.is_main else nullcontext():
         is_there = path is not None and Path(path, "config.yaml").is_file()
-        yield reopen() if ranks.broadcast(is_there) else settings
+        yield open_settings(settings.composed) if ranks.broadcast(is_there) else settings
 
 
-def find_start(settings: Settings, ranks: Ranks) -> Start:
-    """Where training begins: at the last checkpoint of the run to resume, which is locked from here
-    on; with the weights of init_from; or with a new model.
-
-    Raises UserError if the run cannot be resumed, or if there is no intact checkpoint.
-    """
+def _find_weights(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainState, bool]:
+    """The checkpoint to start from, if any; how far the run has come; and whether the checkpoint is
+    its own, so that the optimizer continues from it, too."""
     found = ranks.broadcast(settings.resumed is not None)
     if found != (settings.resumed is not None):
         raise UserError(
@@ -90,7 +159,7 @@ def find_start(settings: Settings, ranks: Ranks) -> Start:
         base = settings.pretrained.checkpoints.find("last", "init_from")
     own, base = ranks.broadcast((own, base))
     if own is None:
-        return Start(base, TrainState(), resumes=False)
+        return base, TrainState(), False
     state, last = load_state(own), settings.config.trainer.max_steps
     if state.step > last:
         raise UserError(
@@ -98,62 +167,46 @@ def find_start(settings: Settings, ranks: Ranks) -> Start:
             f"end at step {last}; give at least {state.step}"
         )
     # Before its first step, a finetuned run may have been evaluated; it is then evaluated again.
-    return Start(own, state if state.step else TrainState(), resumes=True)
+    return own, state if state.step else TrainState(), True
 
 
-def is_finished(settings: Settings, start: Start) -> bool:
-    """Whether nothing is left to do for the run to resume."""
-    run, last = settings.resumed, settings.config.trainer.max_steps
-    return run is not None and start.state.step == last and run.has_summary(last)
+def _is_finished(run: Run, config: TrainConfig, state: TrainState) -> bool:
+    return state.step == config.trainer.max_steps and run.has_summary(state.step)
 
 
-def finished_result(run: Run, settings: Settings, start: Start, ranks: Ranks) -> float:
-    """The validation bits per byte of a run that is finished, which is said."""
+def _finished_result(run: Run, state: TrainState, ranks: Ranks) -> float:
     if ranks.is_main:  # as it was trained, whatever is given now
         trained = read_settings(run.newest_settings_file)["trainer"]
         every = trained["checkpoint_every"] or 1
-        run.checkpoints.complete(start.state, trained["keep_checkpoints"], every)
+        run.checkpoints.complete(state, trained["keep_checkpoints"], every)
     ranks.print_main(
         f"{run.path} is finished: nothing to do. To train longer, raise trainer.max_steps."
     )
     return run.val_bpb
 
 
-def load_data(settings: Settings, ranks: Ranks) -> tuple[Corpus, Dataset]:
-    """The corpus and its tokens. The main process prepares them, and says what it finds."""
+def _load_data(settings: Settings, say: Callable[[str], None]) -> tuple[Corpus, Dataset]:
     config = settings.config
-    return ranks.main_first(
-        lambda: load_dataset(
-            config.data,
-            settings.tokenizer,
-            config.cache_dir,
-            config.model.context_length,
-            trusted=settings.trusts_data,
-            say=ranks.print_main,
-        )
+    return load_dataset(
+        config.data,
+        settings.tokenizer,
+        config.cache_dir,
+        config.model.context_length,
+        trusted=settings.trusts_data,
+        say=say,
     )
 
 
-def start_run(settings: Settings, dataset: Dataset, start: Start, ranks: Ranks) -> Run:
-    """The run to train: a new one, or that to resume, with today's settings. The main process alone
-    writes to it, once everything that may be damaged has been loaded. Raises UserError if a new one
-    cannot be created, or if the text of the other has changed."""
-    run = settings.resumed
-    if run:
-        run.check_in_place()
-        run.check_tokens(dataset.sha256, "resume")
+def _build_model(config: TrainConfig, vocab_size: int, weights: Path | None) -> GPT:
+    """The model with the weights of a checkpoint, or without one a new model."""
+    torch.manual_seed(config.seed)
+    if weights:
+        model = load_model(config.model, vocab_size, weights)
     else:
-        run = _create(settings, dataset, ranks)
-    if ranks.is_main:
-        run.start_log()
-        if settings.resumed:
-            print(printable(f"continuing {run.path} from step {start.state.step}"))
-            run.store_settings(settings.values)
-            if start.resumes:
-                run.checkpoints.complete(start.state, *kept(settings.config.trainer))
-        if start.weights and not start.resumes:
-            _report_pretrained(dataset, start.weights)
-    return run
+        model = GPT(config.model, vocab_size)
+    if config.trainer.activation_checkpointing:
+        model.checkpoint_activations()
+    return model
 
 
 def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Run:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import train
+import launch.start
 from store.checkpoint import Checkpoints
 from tests.conftest import (
     ROOT,
@@ -261,8 +261,8 @@ LATER = pytest.mark.long
 def test_nothing_is_written_or_said_where_a_run_was(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str, copies: bool
 ) -> None:
-    mover, build = Moves(event, copies), train.build_observers
-    monkeypatch.setattr(train, "build_observers", lambda *parts: [mover, *build(*parts)])
+    mover, build = Moves(event, copies), launch.start.build_observers
+    monkeypatch.setattr(launch.start, "build_observers", lambda *parts: [mover, *build(*parts)])
     done = command("train", *TINY, "run_dir=run", f"cache_dir={tiny / '.cache'}", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: run: the run, or its lock file, was deleted, moved or")

@@ -1,4 +1,5 @@
-"""The loss over batches of tokens, each target counted once; and its evaluation while training."""
+"""What is measured of a run: its steps, and the loss over batches of tokens, each target counted
+once."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from training.callback import Callback, EvalMetrics, StepMetrics
 from training.guard import diverged
 from training.precision import autocast, evaluation_dtype
 from training.trainer import Trainer
+
+log = logging.getLogger("training")
 
 
 class Metrics(Callback):
@@ -54,9 +57,6 @@ class Metrics(Callback):
         bpb = loss * scored.numel() / math.log(2) / max(n_bytes, 1)  # of end tokens only
         metrics = StepMetrics(loss, bpb, trainer.lr, grad_norm, state.tokens, rate)
         trainer.call("on_metrics", metrics)
-
-
-log = logging.getLogger("training")
 
 
 @dataclass(frozen=True)
