@@ -21,7 +21,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import check_range
-from inference.static import WORTHWHILE, StaticStep
 from model import GPT, KVCache, eval_mode
 
 MAX_NEW_TOKENS = 10**6
@@ -126,26 +125,15 @@ def _stream(
         # The samples of one prompt share its keys and values.
         last = model.hidden(prompt[:, cached_from:], cache)[:, -1].repeat_interleave(num_samples, 0)
         cache.repeat(num_samples)
-        has_graph = uses_graph(weight.device, max_new_tokens)
-        step = StaticStep(model, cache) if has_graph else None
         for n in range(n_prompt, n_prompt + max_new_tokens):
             start = window_start(n, context_length)
             if start != cached_from:
                 cache.clear()
                 cached_from = start
             if new := n - start - cache.length:
-                read = tokens[:, n - new : n]
-                if step is not None and new == 1 and step.is_possible:
-                    last = step(read)[:, -1]
-                else:
-                    last = model.hidden(read, cache)[:, -1]
+                last = model.hidden(tokens[:, n - new : n], cache)[:, -1]
             tokens[:, n] = choose(model.logits(last).float())
             yield tokens[:, n]
-
-
-def uses_graph(device: torch.device, n_tokens: int) -> bool:
-    """Whether the tokens after the prompt are read by a CUDA graph."""
-    return device.type == "cuda" and n_tokens >= WORTHWHILE
 
 
 def _choose(

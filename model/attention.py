@@ -225,8 +225,8 @@ class CausalSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
 
-        mask = None if cache is None else cache.mask  # None: causal
-        if mask is None and self.window is not None and self.window < key.shape[2]:
+        mask = None  # causal
+        if self.window is not None and self.window < key.shape[2]:
             mask = window_mask(query.shape[2], key.shape[2], self.window, x.device)
         dropout = self.dropout if self.training else 0.0
         context = self.attend(query, key, value, mask, dropout)
@@ -264,8 +264,6 @@ class LayerCache:
     ) -> None:
         self.key, self.value = key, value
         self.length = 0
-        # Which keys the new tokens attend to; None: the layer decides.
-        self.mask: Bool[Tensor, "query key"] | None = None
 
     def append(
         self,
@@ -291,11 +289,10 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         shape = (batch, config.context_length, config.n_kv_heads, config.d_head)
-        # Not empty: a static step also multiplies values that are masked, and 0 times NaN is NaN.
         self.layers = [
             LayerCache(
-                torch.zeros(shape, device=device, dtype=dtype),
-                torch.zeros(shape, device=device, dtype=dtype),
+                torch.empty(shape, device=device, dtype=dtype),
+                torch.empty(shape, device=device, dtype=dtype),
             )
             for _ in range(config.n_layers)
         ]

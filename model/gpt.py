@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from common.errors import check_range
 from model.attention import CausalSelfAttention, KVCache, LayerCache
 from model.config import ModelConfig
-from model.layers import MLPS, NORMS, POSITIONS, Dropout, LearnedPosition, Start
+from model.layers import MLPS, NORMS, POSITIONS, Dropout, LearnedPosition
 from model.loss import linear_cross_entropy, softcap
 
 # Of token embeddings and learned positions, when training begins.
@@ -128,7 +128,7 @@ class GPT(nn.Module):
         return self.final_norm(x)
 
     def embed(
-        self, tokens: Int[Tensor, "batch query"], start: Start = 0
+        self, tokens: Int[Tensor, "batch query"], start: int = 0
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream before the first block, of tokens from position `start` on; raises as
         `hidden` does for an id."""

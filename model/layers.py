@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
@@ -38,22 +38,11 @@ def _rms_norm(config: ModelConfig) -> nn.Module:
 # The norm over the residual stream.
 NORMS = {"layernorm": _layer_norm, "rmsnorm": _rms_norm}
 
-Start = int | Int[Tensor, ""]
-
-
-def _rows(
-    table: Float[Tensor, "position width"], start: Start, count: int
-) -> Float[Tensor, "token width"]:
-    """Those of `count` tokens from `start` on."""
-    if isinstance(start, Tensor):
-        return table.index_select(0, start.view(1))
-    return table[start : start + count]
-
 
 class NoPosition(nn.Module):
     """Returns `x` unchanged: used where the other kind of position acts."""
 
-    def forward(self, x: Tensor, start: Start) -> Tensor:
+    def forward(self, x: Tensor, start: int) -> Tensor:
         return x
 
 
@@ -65,9 +54,9 @@ class LearnedPosition(nn.Module):
         self.weight = nn.Parameter(torch.empty(context_length, d_model))
 
     def forward(
-        self, x: Float[Tensor, "batch token d_model"], start: Start
+        self, x: Float[Tensor, "batch token d_model"], start: int
     ) -> Float[Tensor, "batch token d_model"]:
-        return x + _rows(self.weight, start, x.shape[1])
+        return x + self.weight[start : start + x.shape[1]]
 
 
 class Rotary(nn.Module):
@@ -92,9 +81,10 @@ class Rotary(nn.Module):
         self.register_buffer("sin", torch.cat((-sin, sin), dim=1), persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "batch head token d_head"], start: Start
+        self, x: Float[Tensor, "batch head token d_head"], start: int
     ) -> Float[Tensor, "batch head token d_head"]:
-        cos, sin = (_rows(table, start, x.shape[2]) for table in (self.cos, self.sin))
+        end = start + x.shape[2]
+        cos, sin = self.cos[start:end], self.sin[start:end]
         # (a, b) becomes (a cos - b sin, b cos + a sin); under autocast, in the tables' float32.
         return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin).to(x.dtype)
 

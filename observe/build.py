@@ -9,7 +9,6 @@ from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
 from observe.histograms import Histograms, HistogramsConfig
 from observe.metrics_file import MetricsFile
-from observe.profile import Profile, ProfileConfig
 from observe.roles import Measured
 from observe.terminal import Terminal
 from observe.wandb import Wandb
@@ -26,7 +25,6 @@ class ObserversConfig:
     attention: AttentionConfig
     live: bool
     histograms: HistogramsConfig
-    profile: ProfileConfig
 
     def __post_init__(self) -> None:
         if self.wandb and not self.tensorboard:
@@ -41,8 +39,6 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
     # wandb watches for the event files of a writer that is made later; it is called last, when the
     # other observers have written.
     wandb = Wandb(context) if config.wandb else None
-    if config.profile.steps:
-        yield Profile(config.profile, context)
     yield MetricsFile(context, measured)
     if config.terminal:
         yield Terminal(context, measured)

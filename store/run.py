@@ -16,7 +16,6 @@
     checkpoints/     see store/checkpoint.py
     events.*         TensorBoard
     projector_config.pbtxt, STEP/token_embedding/    token embeddings for TensorBoard's projector
-    profile/         traces of recorded steps, if requested
     wandb_id         the name of the run at Weights & Biases, if requested
     lock             held by the process that trains
 

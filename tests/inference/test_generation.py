@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from inference.generation import generate, sampling_probabilities, window_start
-from inference.static import StaticStep
-from model import KVCache, ablate, edit, record_attention
+from model import record_attention
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -33,11 +32,9 @@ def test_the_oldest_half_is_dropped_when_the_window_is_full(context_length, n_to
         assert window_start(n, context_length) == start
 
 
-@pytest.mark.parametrize("is_static", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_the_cache_changes_no_token(make_model, family, temperature, is_static, monkeypatch):
-    """The reference reads the whole window again for every token. A GPU reads as `is_static`."""
-    monkeypatch.setattr("inference.generation.uses_graph", lambda *_: is_static)
+def test_the_cache_changes_no_token(make_model, family, temperature):
+    """The reference reads the whole window again for every token."""
     model = make_model(**family)
     text = torch.randint(13, (2, 3), generator=seeded(1))
     tokens = sampled(model, text, 18, temperature=temperature, generator=seeded())
@@ -55,9 +52,8 @@ def test_the_cache_changes_no_token(make_model, family, temperature, is_static, 
         text = torch.cat((text, token[:, None]), dim=1)
 
 
-def test_a_recording_sees_every_token(make_model, monkeypatch):
-    """Also where tokens would be read by a graph, and if it is opened between two tokens."""
-    monkeypatch.setattr("inference.generation.uses_graph", lambda *_: True)
+def test_a_recording_sees_every_token(make_model):
+    """Also one that is opened between two tokens."""
     model = make_model()
     stream = generate(model, torch.tensor([[1, 2, 3]]), 4, temperature=0.0)
     next(stream), next(stream)
@@ -66,38 +62,9 @@ def test_a_recording_sees_every_token(make_model, monkeypatch):
     assert shapes == [(1, 5), (1, 6)]
 
 
-def test_an_edited_model_has_no_graph(make_model):
-    """A graph repeats no Python: neither an edit, nor the hook of one."""
-    model = make_model()
-    step = StaticStep(model, KVCache(model.config, 1))
-    for edited in (
-        lambda: ablate(model, [(0, 0)], "zero"),
-        lambda: ablate(model, [], "zero", mlps=[0]),
-        lambda: edit(model, {"stream 1": lambda x: x}),
-    ):
-        with edited():
-            assert not step.is_possible
-        assert step.is_possible
-
-
-def test_under_autocast_tokens_are_read_without_a_graph(make_model, monkeypatch):
-    """The cache is in the dtype of the weights, and the keys are not."""
-    model, prompt = make_model(), torch.tensor([[1, 2, 3]])
-    found = []
-    for is_static in (False, True):
-        monkeypatch.setattr("inference.generation.uses_graph", lambda *_, use=is_static: use)
-        with torch.autocast("cpu", torch.bfloat16):
-            found.append(sampled(model, prompt, 4, temperature=0.0))
-    assert torch.equal(*found)
-
-
-@pytest.mark.parametrize("is_static", [False, True])
 @pytest.mark.parametrize("n_prompt", [3, 12])
-def test_samples_of_one_prompt_equal_a_batch_of_copies(
-    make_model, n_prompt, is_static, monkeypatch
-):
+def test_samples_of_one_prompt_equal_a_batch_of_copies(make_model, n_prompt):
     """The prompt is read once; a window of 8 tokens moves on while the samples are written."""
-    monkeypatch.setattr("inference.generation.uses_graph", lambda *_: is_static)
     model = make_model(n_kv_heads=2, window=3)
     prompts = torch.randint(13, (2, n_prompt), generator=seeded(1))
     settings = {"temperature": 1.5, "top_k": 9, "generator": seeded()}
