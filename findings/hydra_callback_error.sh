@@ -3,7 +3,7 @@
 # Instead, it becomes a warning, the run goes on, and the exit status is 0; the same exception in the program itself gives 1.
 # It matters because on_run_start and on_multirun_start come before Hydra makes the folder of a run or a sweep: a check of the
 # settings seems to belong there, and has no effect but a line among others.
-# The product checks before it calls Hydra (configs/cli.py); its own callback notes and prints, no more (configs/sweep.py).
+# The product checks before it calls Hydra (launch/quoting.py), and its own callback ends the process itself (launch/sweep.py).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

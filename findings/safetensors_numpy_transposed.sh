@@ -3,7 +3,7 @@
 # as safetensors.torch does. Instead, a transposed array, or one in Fortran's order, is written with its shape but the order
 # of its memory: it is read back as other values, without a word.
 # It matters because GPT-2 of Hugging Face stores its weights transposed, so an exporter with numpy writes `weight.T`.
-# The product writes through safetensors.torch, contiguous tensors: training/weights.py.
+# The product writes through safetensors.torch, contiguous tensors: store/weights.py.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-CONFIGS = Path(__file__).parent
+from launch.quoting import CONFIGS
+
 COLUMN = 36  # where the meaning begins
 # Hydra's own keys, which are not settings of the project.
 NOT_SETTINGS = ("defaults", "hydra")

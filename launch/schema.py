@@ -18,12 +18,12 @@ from data.corpora import CORPORA
 from data.corpus import CorpusConfig
 from data.tokenizer import TokenizerConfig
 from inference.generation import SamplingConfig
+from launch.quoting import CONFIGS
 from model import ModelConfig
 from observe.build import ObserversConfig
 from training.config import TrainerConfig
 from training.optimizer import OPTIMIZERS, OptimizerConfig
 
-CONFIGS = Path(__file__).parent
 KINDS: dict[str, Any] = {"data": CORPORA, "optimizer": OPTIMIZERS}
 GROUPS: dict[str, type] = {"tokenizer": TokenizerConfig, "model": ModelConfig}
 
