@@ -30,7 +30,6 @@ from inference.generation import SamplingConfig
 from inference.opening import OpenRun, open_run
 from inference.writer import Row, Writer
 from launch.cli import run_script
-from launch.quoting import as_utf8
 from model import ModelConfig, record_attention
 
 MAX_PROMPT = 10_000_000
@@ -191,7 +190,7 @@ def interact(writer: Writer, config: SampleConfig) -> None:
         show(config)
     while True:
         try:
-            prompt = text_of(io.BytesIO(as_utf8(input("> ")).encode()))
+            prompt = text_of(io.BytesIO(input("> ").encode()))
         except (EOFError, KeyboardInterrupt):
             print()
             return

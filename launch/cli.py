@@ -119,12 +119,10 @@ def accept_any_help() -> None:
 
 
 def accept_any_text() -> None:
-    """Print characters that the terminal's encoding lacks as escapes, such as \\xe4; keep bytes of
-    the input that it cannot decode, for `as_utf8`."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
+    """Print characters that the terminal's encoding lacks as escapes, such as \\xe4."""
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # tests and notebooks have others
-            is_input = stream is sys.stdin
-            stream.reconfigure(errors="surrogateescape" if is_input else "backslashreplace")
+            stream.reconfigure(errors="backslashreplace")
 
 
 def version() -> str:

@@ -23,7 +23,6 @@ if_sweep: list[str] = []
 # Hydra's functions that give several values.
 FUNCTION = r"\s*(choice|glob|range|shuffle|sort|tag)\(.*\)\s*"
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-TEXTS = r"([\w.]*\.)?(prompt|text|probe)="
 
 
 def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
@@ -31,10 +30,6 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
 
     Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
     """
-    # Not paths, which the file system must find again.
-    arguments = [
-        as_utf8(argument) if re.match(TEXTS, argument) else argument for argument in arguments
-    ]
     given, overrides = split(arguments)
     if script == "compare":
         overrides = name_runs(overrides)
@@ -108,7 +103,7 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
     """Raise UserError unless this is setting=value in UTF-8, and the setting or group exists."""
     name = setting_name(override)
     try:
-        as_utf8(override).encode()
+        override.encode()
     except UnicodeEncodeError:
         raise UserError(f"{name}: is not UTF-8; convert it to UTF-8") from None
     is_group = (CONFIGS / name.partition("@")[0]).is_dir()
@@ -164,11 +159,3 @@ def in_quotes(text: str) -> str:
     backslashes directly before one."""
     text = re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), literal(text))
     return f"'{text}'"
-
-
-def as_utf8(text: str) -> str:
-    """Text that the locale did not decode, such as LC_ALL=C, decoded as UTF-8 if it is that."""
-    try:
-        return os.fsencode(text).decode()
-    except UnicodeError:
-        return text

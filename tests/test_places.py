@@ -19,9 +19,8 @@ PROMPT = "Käse 🧀"
 TERMINALS = {
     "ascii": {"PYTHONIOENCODING": "ascii"},
     "cp1252": {"PYTHONIOENCODING": "cp1252"},
-    "C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 }
-SHOWN = {"ascii": r"K\xe4se \U0001f9c0", "cp1252": r"Käse \U0001f9c0", "C": r"K\xe4se \U0001f9c0"}
+SHOWN = {"ascii": r"K\xe4se \U0001f9c0", "cp1252": r"Käse \U0001f9c0"}
 SETTINGS = (
     *(each for each in TINY if not each.startswith(("data.", "tokenizer."))),
     *("data=text", "tokenizer=byte", f"observe.samples.prompt={PROMPT}"),
@@ -83,11 +82,10 @@ def test_a_run_trains_and_resumes_in_any_terminal(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("terminal", TERMINALS)
-def test_sampling_in_any_terminal(text_run: Path, terminal: str) -> None:
+def test_sampling_in_a_terminal_of_windows(text_run: Path) -> None:
     asked = ("run=run", "interactive=true", "max_new_tokens=1")
-    output = run_in(terminal, "sample", *asked, cwd=text_run, stdin="Käse\n")
-    assert output.count("> ") == 2 and SHOWN[terminal].split()[0] in output
+    output = run_in("cp1252", "sample", *asked, cwd=text_run, stdin="Käse\n")
+    assert output.count("> ") == 2 and "Käse" in output
 
 
 def test_a_file_called_runs_does_not_matter_elsewhere(tmp_path: Path) -> None:
