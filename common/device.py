@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from common.errors import UserError
-from common.files import new_file, read_json
+from common.files import clean, new_file, read_json
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Variables that keep libraries from using a CPU's instructions.
@@ -94,6 +94,7 @@ def remember(
     names = [*key, *machine(device)]
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     file = cache_dir.expanduser() / "machine" / f"{digest[:16]}.json"
+    clean(file.parent)
     if (known := _known(file)) is not None:
         return known
     found = find()

@@ -8,13 +8,16 @@ import json
 import re
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
@@ -25,6 +28,7 @@ from common.settings import flat
 from observe.context import RunContext
 from observe.figures import token_label
 from observe.roles import Measured
+from tensorboard_attention.records import read_event, record_end
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
@@ -118,7 +122,7 @@ class TensorBoard(Callback):
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
         self._add(eval_scalars(self.measured, trainer, metrics), step)
-        if self.context.logs_sample(step):
+        if self.context.logs_sample(step) and "sample/text_summary" not in self._there(step):
             self.writer.add_text("sample", preformatted(self.measured.sample(step)), step)
         self.writer.flush()
 
@@ -137,7 +141,8 @@ class TensorBoard(Callback):
         # `add_hparams` would write them to another file, which wandb would read twice.
         file: Any = self.writer.file_writer
         for summary in hparams(hyperparameters(self.context), metrics):
-            file.add_summary(summary, step)
+            if summary.value[0].tag not in self._there(step):
+                file.add_summary(summary, step)
         self._add(metrics, step)
 
     def _add_embeddings(self, step: int) -> None:
@@ -155,7 +160,18 @@ class TensorBoard(Callback):
 
     def _add(self, scalars: dict[str, float], step: int) -> None:
         for tag, value in scalars.items():
-            self.writer.add_scalar(tag, value, step)
+            if tag not in self._there(step):
+                self.writer.add_scalar(tag, value, step)
+
+    def _there(self, step: int) -> Set[str]:
+        """The tags that earlier sessions wrote at this step."""
+        return self._of_first_step if step == self.context.first_step > 0 else frozenset()
+
+    @cached_property
+    def _of_first_step(self) -> Set[str]:
+        """What a killed session wrote at the step at which this one begins is not hidden, and comes
+        again, if it is an evaluation or a result that was not recorded."""
+        return written_tags(self.context.folder, self.context.first_step)
 
 
 def step_scalars(metrics: StepMetrics) -> dict[str, float]:
@@ -200,6 +216,21 @@ def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
             return SummaryWriter(str(folder), purge_step=purge_step)
     finally:
         event_file_writer.time = time
+
+
+def written_tags(folder: Path, step: int) -> Set[str]:
+    """The tags of which TensorBoard shows something at a step."""
+    tags = set[str]()
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        with path.open("rb") as file, suppress(ValueError):  # the rest is damaged, and not shown
+            offset = 0
+            while end := record_end(file, offset):
+                event, offset = read_event(file, offset, end), end
+                if event.session_log.status == SessionLog.START and event.step <= step:
+                    tags.clear()  # hidden by a session that came to this step again
+                elif event.step == step:
+                    tags.update(value.tag for value in event.summary.value)
+    return tags
 
 
 def projector_labels(tokens: Sequence[bytes]) -> list[str]:

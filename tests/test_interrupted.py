@@ -97,8 +97,7 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     events = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0}).Reload()
     clock = ("training/tokens_per_second", "result/seconds")
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith(clock)]
-    # A set, because an evaluation is repeated if the process is killed before it is recorded.
-    found = {tag: sorted({(each.step, each.value) for each in events.Scalars(tag)}) for tag in tags}
+    found = {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags}
     if "attention" in events.Tags()["tensors"]:
         found["attention"] = sorted({(each.step, 0.0) for each in events.Tensors("attention")})
     return found

@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator as TensorBoardEvents,
+)
 from tensorboard.plugin_util import markdown_to_safe_html
 
 from observe.metrics_file import MetricsFile
@@ -18,6 +21,7 @@ from observe.tensorboard import LAYOUT, TensorBoard, open_events, preformatted
 from store.results import open_log
 from tensorboard_attention import add_attention
 from tests.observe.conftest import run_context, trainer_at
+from tests.observe.test_hparams import SUMMARY
 from training.callback import EvalMetrics, StepMetrics
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
@@ -73,6 +77,32 @@ def test_of_steps_that_a_resume_repeats_the_later_ones_count(
     values = {event.step: event.value for event in events.Scalars("loss")}
     assert values == {10: 10, 20: 20, 30: 50, 40: 60, 50: 90}
     assert open_log(tmp_path).steps() == {".": {"probe": [10, 20, 30, 40, 50]}}
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_result_that_comes_again_is_shown_once(tmp_path: Path, is_written: bool) -> None:
+    """Sessions that are killed before the last evaluation and the result are recorded, whether
+    these are in TensorBoard by then or not; the third takes up an earlier checkpoint."""
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    for first, writes in ((0, is_written), (20, True), (10, is_written), (20, True)):
+        context = run_context(tmp_path, "trainer.max_steps=20", write_sample=lambda: "a text")
+        context.first_step = first
+        writer = open_events(tmp_path, purge_step=first + 1 if first else 0)
+        board = TensorBoard(context, Measured(context), writer)
+        trainer = trainer_at(context, first)
+        board.on_start(trainer)
+        trainer.state.step, trainer.summary = 20, SUMMARY if writes else None
+        if first < 20:
+            board.on_metrics(trainer, METRICS)
+        if writes:
+            board.on_eval(trainer, EvalMetrics(1.5, 0.55, 60))
+        board.on_end(trainer)
+    events = TensorBoardEvents(str(tmp_path)).Reload()
+    steps = {tag: [each.step for each in events.Tensors(tag)] for tag in events.Tags()["tensors"]}
+    del steps["settings/text_summary"], steps["custom_scalars__config__"]  # of each session
+    assert [*steps.values()] == [[20]] * len(steps)
+    names = {"loss/bits_per_byte_train", "loss/bits_per_byte_val", "sample/text_summary"}
+    assert {*names, "result/bpb", "_hparams_/session_start_info"} <= steps.keys()
 
 
 def test_scalars_text_and_layout(tmp_path: Path) -> None:
