@@ -83,11 +83,9 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_sums(folder: Path, names: Iterable[str], known: Mapping[str, str] | None = None) -> None:
-    """Write the SHA-256 of files in a folder to SHA256SUMS, as `sha256sum --check` reads it. Those
-    that are `known` are not computed."""
-    digests = {name: (known or {}).get(name) or sha256(folder / name) for name in names}
-    sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Write the SHA-256 of files in a folder to SHA256SUMS, as `sha256sum --check` reads it."""
+    sums = "".join(f"{sha256(folder / name)}  {name}\n" for name in names)
     (folder / SUMS).write_text(sums, encoding="utf-8", newline="\n")
 
 

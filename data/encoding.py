@@ -31,8 +31,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, UInt, UInt32
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from common.errors import pluralize
 from common.files import SUMS, find_damage, read_json, read_text, write_sums
@@ -44,20 +43,17 @@ from data.tokenizer import Tokenizer
 Advance = Callable[[int, int], object]
 
 
-class _Done(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        speed = task.completed / task.elapsed if task.elapsed else 0.0
-        return Text(f"{task.fields['documents']:,} documents, {speed / 1e6:.1f} MB/s")
-
-
 @contextmanager
 def show_encoding(n_bytes: int) -> Iterator[Advance]:
     """Show a bar until the end of the block; yields what counts bytes and documents that are
     encoded. n_bytes: of the whole text; 0 if that is unknown."""
     console = Console(stderr=True)
-    columns = (TextColumn("Encoding"), BarColumn(), _Done(), TimeRemainingColumn())
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        *(TextColumn("Encoding"), BarColumn(), TextColumn("{task.fields[documents]:,} documents,")),
+        *(TransferSpeedColumn(), TimeRemainingColumn()),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         task, count = progress.add_task("", total=n_bytes or None, documents=0), 0
 
