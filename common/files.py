@@ -2,7 +2,7 @@
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
 existed before can have some old and some new files. What a killed process left under a temporary
-name goes where a run or a cache is opened to be written (`clean`), and with the next write to the
+name is deleted when a run or a cache is opened for writing (`clean`), and at the next write to the
 same folder. All functions raise OSError if the disk refuses.
 """
 
