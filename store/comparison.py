@@ -73,7 +73,7 @@ class Group(NamedTuple):
         return mean(self.per_seed("val_bpb"))
 
     def per_seed(self, name: str) -> list[float]:
-        """One value per seed: the mean of its runs, which differ by chance less than two seeds do."""
+        """One value per seed: the mean of its runs, which differ less than two seeds do."""
         found: dict[Any, list[float]] = {}
         for row in self.rows:
             if row.get(name) is not None:
