@@ -29,7 +29,12 @@ def test_transformers_gives_our_tokens(name: str, tmp_path: Path) -> None:
     assert fast.model_max_length == LONG
 
 
-@pytest.mark.parametrize("name", NAMES)
+LARGE = pytest.mark.long  # a vocabulary of 50,257 tokens
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=LARGE) if name == "gpt2" else name for name in NAMES]
+)
 def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -> None:
     tokenizer = make(name)
     tokenizer = tokenizer.of_text((), None if tokenizer.eos_ids else "\n\n")
@@ -194,6 +199,7 @@ def test_programs_find_a_token_for_every_role(name: str, tmp_path: Path) -> None
     assert ended == [*tokenizer.encode("A"), *last]
 
 
+@pytest.mark.long
 def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
     """As its own files: the tokens, their merges, and <|endoftext|> between documents."""
     tokenizer = gpt2()

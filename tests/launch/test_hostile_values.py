@@ -75,6 +75,7 @@ def test_hostile_values(tmp_path: Path, argument: tuple[tuple[str, str], str, st
     check(*argument, tmp_path)
 
 
+@pytest.mark.long
 @settings(max_examples=50, derandomize=True)
 @given(st.lists(values, min_size=1, max_size=3))
 def test_paths_to_compare_arrive_as_they_are(found: list[str]) -> None:

@@ -40,6 +40,7 @@ def values(found: list[dict[str, Any]], tag: str) -> list[tuple[int, Any]]:
     return [(row["global_step"], row[tag]) for row in found if tag in row]
 
 
+@pytest.mark.long
 def test_a_run_and_its_continuation_are_one_run_with_the_values_of_tensorboard(
     tmp_path: Path,
 ) -> None:
