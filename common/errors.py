@@ -128,8 +128,8 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def check_path(setting: str, path: str) -> None:
-    """Raise UserError, naming `setting`, as `check_folder` raises ValueError, and for a path that
-    leads back (`..`) from what is no folder."""
+    """Raise UserError, naming `setting`, as `check_folder` raises ValueError, and for a `..`
+    after a folder that does not exist."""
     try:
         check_folder(setting, path)
     except ValueError as error:

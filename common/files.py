@@ -2,7 +2,7 @@
 
 After a kill or a loss of power there is either the old content or the new one. Only a folder that
 existed before can have some old and some new files. What a killed process left under a temporary
-name goes where a run or a cache is opened to be written (`clean`), and with the next write to the
+name is deleted when a run or a cache is opened for writing (`clean`), and at the next write to the
 same folder. All functions raise OSError if the disk refuses.
 """
 
@@ -83,11 +83,9 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_sums(folder: Path, names: Iterable[str], known: Mapping[str, str] | None = None) -> None:
-    """Write the SHA-256 of files in a folder to SHA256SUMS, as `sha256sum --check` reads it. Those
-    that are `known` are not computed."""
-    digests = {name: (known or {}).get(name) or sha256(folder / name) for name in names}
-    sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Write the SHA-256 of files in a folder to SHA256SUMS, as `sha256sum --check` reads it."""
+    sums = "".join(f"{sha256(folder / name)}  {name}\n" for name in names)
     (folder / SUMS).write_text(sums, encoding="utf-8", newline="\n")
 
 

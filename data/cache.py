@@ -15,14 +15,13 @@ from common.files import replace_folder
 
 
 @contextmanager
-def publish(folder: Path, setting: str = "cache_dir") -> Iterator[Path]:
+def publish(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill, which becomes `folder` of the cache at the end.
 
-    Raises UserError, naming `setting`, if the disk refuses; whatever the block raises passes
-    through.
+    Raises UserError if the disk refuses; whatever the block raises passes through.
     """
     try:
         with replace_folder(folder) as temporary:
             yield temporary
     except OSError as error:
-        raise UserError(f"{setting}: {refusal(error)}") from error
+        raise UserError(f"cache_dir: {refusal(error)}") from error

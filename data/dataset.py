@@ -94,7 +94,7 @@ class Streamed(Corpus):
     def documents(self) -> Iterator[Document]:
         config, texts = self.config, self._texts("split")
         if config.val_split is None:
-            # The size of the files tells about how much text is still to come.
+            # The size of the files is about that of the text which is still to come.
             n_bytes = 0 if config.n_documents else sum(size for size, *_ in self._stamps)
             texts = islice(texts, config.n_documents)
             sized = (Text(len(text.encode()), iter([text])) for text in texts)

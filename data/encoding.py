@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, UInt, UInt32
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from common.errors import pluralize
 from common.files import SUMS, find_damage, read_json, read_text, write_sums
@@ -49,10 +49,12 @@ def show_encoding(n_bytes: int) -> Iterator[Advance]:
     """Show a bar until the end of the block; yields what shows how many bytes and documents are
     encoded. n_bytes: of the whole text; 0 if that is unknown."""
     console = Console(stderr=True)
-    counts = "{task.fields[documents]:,} documents,"
-    columns = ("Encoding", BarColumn(), counts, TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        *(TextColumn("Encoding"), BarColumn(), TextColumn("{task.fields[documents]:,} documents,")),
+        *(TransferSpeedColumn(), TimeRemainingColumn()),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task("", total=n_bytes or None, documents=0)
         yield lambda done, documents: progress.update(task, completed=done, documents=documents)
@@ -121,27 +123,10 @@ def _map(file: Path, dtype: str) -> np.ndarray:
 
 
 def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
-    """Raises UserError for a text that cannot be read, and if the disk refuses."""
+    """Encode in threads, and write in order. Raises UserError for a text that cannot be read, and
+    if the disk refuses."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
-    with publish(folder) as temporary:
-        n_bytes, n_ends = _write_splits(corpus, tokenizer, temporary, dtype)
-        bits = corpus.document_bits()
-        np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
-        metadata = {
-            "dtype": dtype,
-            "bytes": n_bytes,
-            "ends": n_ends,
-            "has_bits": bits is not None,
-        }
-        (temporary / META).write_text(json.dumps(metadata) + "\n", encoding="utf-8")
-        write_sums(temporary, FILES)
-
-
-def _write_splits(
-    corpus: Corpus, tokenizer: Tokenizer, folder: Path, dtype: str
-) -> tuple[int, int]:
-    """Encode in threads, and write in order; returns the number of bytes of text, and of documents
-    whose end alone is for validation."""
+    encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
     n_bytes = n_ends = 0
 
     def documents() -> Iterator[Document]:
@@ -150,19 +135,23 @@ def _write_splits(
             n_ends += document.is_end
             yield document
 
-    encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
-    with (
-        ThreadPoolExecutor(THREADS) as pool,
-        show_encoding(corpus.n_bytes) as advance,
-        closing(_Writer(folder, "train", dtype, tokenizer, corpus.document_end)) as train,
-        closing(_Writer(folder, "val", dtype, tokenizer, corpus.document_end)) as val,
-    ):
-        for pieces in _prefetch(pool, encode, _pieces(documents())):
-            for piece in pieces:
-                (val if piece.split == "val" else train).write(piece)
-                n_bytes += piece.n_bytes
-                advance(n_bytes, train.n_documents + val.n_documents)
-    return n_bytes, n_ends
+    with publish(folder) as temporary:
+        with (
+            ThreadPoolExecutor(THREADS) as pool,
+            show_encoding(corpus.n_bytes) as advance,
+            closing(_Writer(temporary, "train", dtype, tokenizer, corpus.document_end)) as train,
+            closing(_Writer(temporary, "val", dtype, tokenizer, corpus.document_end)) as val,
+        ):
+            for pieces in _prefetch(pool, encode, _pieces(documents())):
+                for piece in pieces:
+                    (val if piece.split == "val" else train).write(piece)
+                    n_bytes += piece.n_bytes
+                    advance(n_bytes, train.n_documents + val.n_documents)
+        bits = corpus.document_bits()
+        np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
+        known = {"dtype": dtype, "bytes": n_bytes, "ends": n_ends, "has_bits": bits is not None}
+        (temporary / META).write_text(json.dumps(known) + "\n", encoding="utf-8")
+        write_sums(temporary, FILES)
 
 
 def separator(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:

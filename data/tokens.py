@@ -31,7 +31,7 @@ from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bp
 Say = Callable[[str], object]
 
 FORMAT = 6  # part of every key in the cache; increment it when the files change
-# Where a text can be taken up, best first: after a line, a sentence, any character.
+# Where generation can start, best first: after a line, a sentence, any character.
 PLACES = (
     rb"[\r\n]+",
     rb"(?:[.!?]|%s)[\"')\]]*" % "|".join("。！？…।؟።။").encode(),  # noqa: RUF001

@@ -46,7 +46,7 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
     values, which `common.settings.build` turns into a dataclass.
 
     kind: that dataclass. Its types tell here which values are texts, and which settings exist."""
-    # What was imported stays until the end, where Python would search it for garbage for 0.4 s.
+    # Freeze imported objects: the collector would scan them at exit for 0.4 s.
     # Once: a process that runs several scripts, as tests do, would keep what the first ones leave.
     if not gc.get_freeze_count():
         gc.freeze()

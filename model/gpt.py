@@ -205,7 +205,7 @@ class GPT(nn.Module):
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode, and in its mode of before on exit."""
+    """Put the model in eval mode, and restore its mode on exit."""
     was_training = model.training
     model.eval()
     try:

@@ -213,8 +213,8 @@ def edit(model: nn.Module, changes: Mapping[Any, Callable[[Tensor], Tensor]]) ->
 
 @contextmanager
 def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Iterator[None]:
-    """Inside, the batch that the block is called with consists of as many copies of a batch as it
-    has heads, and copy h is computed without head h, whose output is replaced by means[h]."""
+    """Call the block with its batch repeated n_heads times: copy h runs without head h, whose
+    output is replaced by means[h]."""
 
     def without_each(
         context: Float[Tensor, "batch head query d_head"],

@@ -262,7 +262,7 @@ class Checkpoints:
 
     def _prune(self, state: TrainState, keep: int, every: int) -> None:
         before = [step for step in self.steps if step <= state.step]
-        # Others were the best for a while, or are where a session stopped.
+        # The rest are former bests or stopping points.
         regular = [step for step in before if step % every == 0]
         kept = {state.best_step, state.step, *regular[-keep:]}
         for step in before:

@@ -27,7 +27,7 @@ STUDENT = (
 
 
 class Scored(NamedTuple):
-    """Which tokens a loss is over, as far as a row tells it. floor, n_bytes: of these tokens."""
+    """Which tokens a loss is over, if the row has it. floor, n_bytes: of these tokens."""
 
     data: tuple[str, ...]
     tokenizer: tuple[str, ...]
@@ -73,8 +73,7 @@ class Group(NamedTuple):
         return mean(self.per_seed("val_bpb"))
 
     def per_seed(self, name: str) -> list[float]:
-        """A result of each seed that has it: the mean of its runs, which differ by chance less than
-        two seeds do."""
+        """One value per seed: the mean of its runs, which differ less than two seeds do."""
         found: dict[Any, list[float]] = {}
         for row in self.rows:
             if row.get(name) is not None:

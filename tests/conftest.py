@@ -15,26 +15,32 @@ import importlib
 import io
 import json
 import logging
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+import safetensors.torch
 import torch
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
 
 from launch.cli import run_script
 from launch.schema import preset
 from model import ModelConfig
+from store.weights import MODEL
 
 # What a CPU computes fast is measured: tests that compare runs would depend on it.
 if not torch.cuda.is_available():
@@ -260,3 +266,64 @@ def tiny_run(tiny: Path) -> Path:
 def run(tiny_run: Path, tmp_path: Path) -> Path:
     """A copy of it, in the folder of the test."""
     return Path(shutil.copytree(tiny_run, tmp_path / "run", symlinks=True))
+
+
+def configure(run: Path, change: Callable[[dict], object]) -> None:
+    file = run / "config.yaml"
+    settings = yaml.safe_load(file.read_text())
+    change(settings)
+    file.write_text(yaml.safe_dump(settings))
+
+
+def rewrite(
+    run: Path, change: Callable[[dict[str, torch.Tensor]], object], name: str = MODEL
+) -> None:
+    """Change the tensors in a file of every checkpoint of a run, and the checksums with them."""
+    for folder in (run / "checkpoints").glob("step-*"):
+        tensors = safetensors.torch.load_file(folder / name)
+        change(tensors)
+        safetensors.torch.save_file(tensors, folder / name)
+        seal(folder)
+
+
+SETTINGS = (
+    *TINY_MODEL,
+    "data.n_bytes=60000",
+    "trainer.max_steps=12",
+    "trainer.batch_size=8",
+    "trainer.grad_accumulation=2",
+    "trainer.eval_every=6",
+    "trainer.checkpoint_every=4",
+    "trainer.log_every=1",
+    "observe.attention.every=6",
+    "observe.samples.max_new_tokens=20",
+)
+
+
+TRAIN = ROOT / "train.py"
+
+
+def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
+    assert [line.keys() for line in one] == [line.keys() for line in other]
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine == pytest.approx(theirs, rel=2e-3), mine["step"]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def last_step(run: Path) -> int:
+    """The step of the last checkpoint of a run."""
+    return json.loads((last_checkpoint(run) / "state.json").read_text())["step"]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
+    """Wait until `condition` is true; return False if the process ends first."""
+    while process.poll() is None:
+        if condition():
+            return True
+        time.sleep(0.0005)
+    return False

@@ -15,12 +15,13 @@ from exchange.weights import read_tensors
 from tests.conftest import (
     ROOT,
     command,
+    configure,
     files,
     last_checkpoint,
     metrics,
+    rewrite,
     succeed,
 )
-from tests.test_strangers import configure, rewrite
 
 MODEL = (
     "model.n_layers=2",

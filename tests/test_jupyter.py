@@ -17,8 +17,7 @@ import pytest
 from playwright import sync_api
 
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
-from tests.conftest import ROOT
-from tests.test_ranks import free_port
+from tests.conftest import ROOT, free_port
 
 pytestmark = [
     pytest.mark.long,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,34 +14,23 @@ import pytest
 
 from tests.conftest import (
     ROOT,
-    TINY_MODEL,
+    SETTINGS,
+    TRAIN,
+    assert_close,
     begin,
     finish,
+    free_port,
     last_checkpoint,
     metrics,
     succeed,
     torchrun,
+    wait_for,
 )
-from tests.test_interrupted import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 
-SETTINGS = (
-    *TINY_MODEL,
-    "data.n_bytes=60000",
-    "trainer.max_steps=12",
-    "trainer.batch_size=8",
-    "trainer.grad_accumulation=2",
-    "trainer.eval_every=6",
-    "trainer.checkpoint_every=4",
-    "trainer.log_every=1",
-    "observe.attention.every=6",
-    "observe.samples.max_new_tokens=20",
-)
-
 
 ENDLESS = ("trainer.max_steps=1000000", "trainer.checkpoint_every=0", "run_dir=run")
-TRAIN = ROOT / "train.py"
 ENDS_AFTER_A_COLLECTIVE = """
 import sys
 
@@ -70,12 +58,6 @@ def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path) -> None:
     assert output.count("sum [4.0, 4.0, 4.0]\n") == 4
 
 
-def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
-    assert [line.keys() for line in one] == [line.keys() for line in other]
-    for mine, theirs in zip(one, other, strict=True):
-        assert mine == pytest.approx(theirs, rel=2e-3), mine["step"]
-
-
 def test_two_ranks_match_one_rank(tmp_path: Path) -> None:
     succeed("train", *SETTINGS, "run_dir=alone", cwd=tmp_path)
     output = finish(torchrun(2, TRAIN, *SETTINGS, "run_dir=run", cwd=tmp_path))
@@ -92,12 +74,6 @@ def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> Non
     (line,) = (each for each in errors.splitlines() if each.startswith("error: "))
     assert line.startswith("error: trainer.batch_size: 6 cannot be divided among 2 ranks")
     assert not (tmp_path / "runs").exists()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @contextmanager

@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, finish, heed_signals, metrics, torchrun
-from tests.test_interrupted import last_step, wait_for
-from tests.test_ranks import SETTINGS, TRAIN, assert_close
+from tests.conftest import (
+    ROOT,
+    SETTINGS,
+    TRAIN,
+    assert_close,
+    finish,
+    heed_signals,
+    last_step,
+    metrics,
+    torchrun,
+    wait_for,
+)
 
 pytestmark = [
     pytest.mark.long,

@@ -14,7 +14,7 @@ from launch.schema import preset
 from model import GPT, cross_entropy
 from store.checkpoint import TrainState
 from tests.conftest import ROOT
-from tests.training.test_trainer import CONFIG
+from tests.training.conftest import CONFIG
 from training.optimizer import Optimizer, lr_scale
 from training.trainer import Trainer
 

@@ -246,7 +246,7 @@ def find_fault(device: torch.device, precision: Precision) -> str | None:
 
 
 def _deviation(found: Tensor, expected: Tensor) -> float:
-    """The largest, in units of the largest value; infinity for what is no number."""
+    """The largest, in units of the largest value; infinity for NaN."""
     difference = (found.cpu().double().flatten() - expected).abs().max() / expected.abs().max()
     return float(difference.nan_to_num(nan=math.inf))
 

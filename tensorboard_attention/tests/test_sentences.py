@@ -178,7 +178,7 @@ def test_the_highest_score_that_means_something() -> None:
 
 
 def test_the_pattern_that_fits_best_is_named() -> None:
-    """Also if a smaller share is in one that tells more, unless that is nearly as large."""
+    """Also if a smaller share is in a more specific one, unless that is nearly as large."""
     tokens = ["the", "cat", "saw", "the", "dog", "and", "the", "cat", "saw", "the", "hen"]
     n = len(tokens)
     sink = 0.88 * np.eye(n)[[0] * n] + 0.12 * np.eye(n)

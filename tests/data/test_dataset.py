@@ -31,7 +31,7 @@ from data.dataset import DatasetConfig
 from data.tokens import Dataset, prepare
 from launch.schema import preset
 from tests.conftest import ROOT, TINY, command, succeed
-from tests.data.test_documents import BYTE, documents, draw_texts
+from tests.data.conftest import BYTE, documents, draw_texts
 
 TEXTS = draw_texts(400)
 

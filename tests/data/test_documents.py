@@ -18,24 +18,7 @@ from data.text import TextConfig, divided
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer
 from data.tokens import Dataset, prepare
 from launch.schema import preset
-
-BYTE = TokenizerConfig("byte", None)
-WORDS = ["hen", "fox", "owl", "ran", "sat", "sang", "to", "the", "hill", "née", "漢字", "a\nb"]
-
-
-def draw_texts(count: int, seed: int = 0, longest: int = 40) -> list[str]:
-    rng = random.Random(seed)
-    return [
-        f"{seed}.{i} " + " ".join(rng.choices(WORDS, k=rng.randint(1, longest)))
-        for i in range(count)
-    ]
-
-
-def write_files(folder: Path, texts: list[str]) -> Path:
-    folder.mkdir(exist_ok=True)
-    for number, text in enumerate(texts):
-        (folder / f"{number:04}.txt").write_text(text)
-    return folder
+from tests.data.conftest import BYTE, documents, draw_texts, write_files
 
 
 def config(path: Path | str, **settings: object) -> TextConfig:
@@ -44,15 +27,6 @@ def config(path: Path | str, **settings: object) -> TextConfig:
 
 def read(path: Path | str, cache: Path, **settings: object) -> Dataset:
     return prepare(open_corpus(config(path, **settings)), BYTE, cache, 8)
-
-
-def documents(dataset: Dataset, split: str) -> list[str]:
-    """The documents of a split, from its tokens."""
-    tokens = getattr(dataset, split)[:]
-    (end,) = dataset.tokenizer.eos_ids
-    parts = np.split(tokens, np.flatnonzero(tokens == end) + 1)
-    assert all(part[-1] == end for part in parts[:-1]) and not len(parts[-1])
-    return [dataset.tokenizer.decode(part[:-1].tolist()) for part in parts[:-1]]
 
 
 def test_files_are_documents_in_sorted_order(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from data.corpus import Text
 from data.split import split_documents
 from launch.schema import preset
 from tests.conftest import TINY, succeed
-from tests.data.test_documents import write_files
+from tests.data.conftest import write_files
 
 HUGE = 400_000
 SIZES = {

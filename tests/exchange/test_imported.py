@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiktoken
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from common.errors import UserError
 from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM
@@ -19,6 +19,7 @@ from data.tokenizer import ImportedTokenizer, StreamDecoder, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import spell
 from exchange.patterns import SPELLINGS, oniguruma
+from tests.exchange.conftest import sentence_piece
 from tests.exchange.fast import (
     BYTES,
     DIGITS,
@@ -32,28 +33,6 @@ from tests.exchange.fast import (
 )
 
 NAMES = ["<tool>", "</tool>", "[K]"]
-
-
-def sentence_piece() -> Any:
-    """As Llama 2's: spaces are visible, and bytes stand for unknown characters."""
-    fast = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
-    fast.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
-    )
-    fast.decoder = decoders.Sequence(
-        [
-            decoders.Replace("\u2581", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
-    fast.train_from_iterator(["a hen had a hat"] * 20 + STRINGS[1:40:2], trainer)
-    metadata = json.loads(fast.to_str())
-    metadata["added_tokens"] = metadata["added_tokens"][:3]  # bytes are ordinary tokens
-    return tokenizers.Tokenizer.from_str(json.dumps(metadata))
 
 
 def made(fast: Any, **more: Any) -> ImportedTokenizer:

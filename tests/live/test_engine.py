@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.generation import generate, window_start
 from launch.schema import preset
 from model import GPT, record_attention
-from tests.live.conftest import Call
+from tests.live.conftest import DRAWN, LOGITS, SHOWN, Call, check, close
 from tests.live.drawn import (
     Case,
     blocks,
@@ -23,19 +22,8 @@ from tests.live.drawn import (
     packed,
     switched_off,
     switches,
-    triangle,
 )
 
-LOGITS = 1e-3  # largest differences from PyTorch
-WEIGHTS = 1e-5
-DRAWN = settings(max_examples=20)
-
-SHOWN = """(reading) => ({
-    logits: reading.tokens.map((_, i) => [...reading.logits(i)]),
-    weights: reading.layers.map(({ weights }, layer) =>
-        weights.map((_, head) => [...reading.weights(layer, head)])),
-    losses: [...reading.losses()].map((each) => Number.isNaN(each) ? null : each),
-})"""
 READ = f"""async ({{ packed, ids, cuts = [], other }}) => {{
     const reading = new Reading(await load(packed));
     if (other) {{
@@ -45,26 +33,6 @@ READ = f"""async ({{ packed, ids, cuts = [], other }}) => {{
     for (const end of [...cuts, ids.length]) finished(reading.follow(ids.slice(0, end)));
     return ({SHOWN})(reading);
 }}"""
-
-
-def close(found: Any, expected: torch.Tensor, most: float = LOGITS) -> None:
-    numbers = torch.tensor(found, dtype=torch.float32)
-    torch.testing.assert_close(numbers, expected.float(), rtol=0, atol=most)
-
-
-def check(found: Any, model: GPT, ids: list[int]) -> None:
-    """What a reading shows is what PyTorch computes in one pass."""
-    tokens = torch.tensor([ids])
-    with record_attention(model) as layers:
-        logits = model(tokens)[0]
-    close(found["logits"], logits)
-    for layer, weights_of in enumerate(layers):
-        for head in range(model.config.n_heads):
-            weights = torch.tensor(triangle(weights_of[0, head]))
-            close(found["weights"][layer][head], weights, WEIGHTS)
-    assert found["losses"][0] is None
-    losses = F.cross_entropy(logits[:-1], tokens[0, 1:], reduction="none")
-    close(found["losses"][1:], losses)
 
 
 @DRAWN

@@ -21,10 +21,9 @@ from inference.opening import open_run
 from launch.schema import preset
 from live.texts import name_groups, spare_corpus
 from model import GPT, patch
-from tests.live.conftest import Call
+from tests.live.conftest import DRAWN, SHOWN, Call, check
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switched_off, switches
 from tests.live.pages import Live
-from tests.live.test_engine import DRAWN, SHOWN, check
 
 Patch = dict[str, Any]  # {kind, layer, head, places}, as the page says it
 KINDS = ["stream", "head", "mlp"]  # in the order of a block

@@ -20,6 +20,7 @@ from launch.schema import TrainConfig
 from model import GPT
 from observe.context import RunContext
 from store.checkpoint import TrainState
+from store.run import Summary
 from tests.conftest import ROOT, small_config
 from training.callback import Callback
 from training.distributed import Ranks
@@ -78,3 +79,19 @@ def trainer_at(
         ranks,
         callbacks,
     )
+
+
+SUMMARY = Summary(
+    val_loss=1.2,
+    val_bpb=0.75,
+    val_tokens=900,
+    best_val_loss=1.1,
+    best_val_bpb=0.7,
+    best_val_tokens=100,
+    steps=7,
+    tokens=4096,
+    seconds=2.5,
+    tokens_per_second=1638.4,
+    parameters=123,
+    bad_steps=0,
+)

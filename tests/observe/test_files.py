@@ -20,8 +20,7 @@ from observe.roles import Measured
 from observe.tensorboard import LAYOUT, TensorBoard, open_events, preformatted
 from store.results import open_log
 from tensorboard_attention import add_attention
-from tests.observe.conftest import run_context, trainer_at
-from tests.observe.test_hparams import SUMMARY
+from tests.observe.conftest import SUMMARY, run_context, trainer_at
 from training.callback import EvalMetrics, StepMetrics
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)

@@ -13,22 +13,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from observe.roles import Measured
 from observe.tensorboard import TensorBoard, hyperparameters, open_events
 from store.run import Summary
-from tests.observe.conftest import run_context, trainer_at
-
-SUMMARY = Summary(
-    val_loss=1.2,
-    val_bpb=0.75,
-    val_tokens=900,
-    best_val_loss=1.1,
-    best_val_bpb=0.7,
-    best_val_tokens=100,
-    steps=7,
-    tokens=4096,
-    seconds=2.5,
-    tokens_per_second=1638.4,
-    parameters=123,
-    bad_steps=0,
-)
+from tests.observe.conftest import SUMMARY, run_context, trainer_at
 
 
 def log(folder: Path, *overrides: str, summary: Summary | None = SUMMARY) -> None:

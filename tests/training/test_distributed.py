@@ -22,8 +22,8 @@ from model import GPT
 from store.checkpoint import Checkpoints, TrainState, load_state
 from store.weights import MODEL, OPTIMIZER, load_weights
 from tests.conftest import finish, small_config, torchrun
-from tests.training.test_trainer import CONFIG as BASE
-from tests.training.test_trainer import smoothed_loss, unevenly
+from tests.training.conftest import CONFIG as BASE
+from tests.training.conftest import smoothed_loss, unevenly
 from training.checkpointing import Checkpointing
 from training.distributed import Ranks, join_ranks, leaving_ranks
 from training.evaluation import Evaluation, Metrics

@@ -30,6 +30,7 @@ from store.checkpoint import Checkpoints, TrainState, load_state
 from store.run import Summary
 from store.weights import load_weights
 from tests.conftest import every_device, last_checkpoint, seal, small_config
+from tests.training.conftest import CONFIG, CONTEXT, VOCAB, smoothed_loss, unevenly
 from training import loss_scale
 from training.callback import Callback, EvalMetrics, StepMetrics
 from training.checkpointing import Checkpointing
@@ -39,27 +40,9 @@ from training.evaluation import Evaluation, Metrics, measure
 from training.guard import NonFiniteGuard
 from training.optimizer import Optimizer, OptimizerConfig, load_optimizer
 from training.signals import StopOnSignal
-from training.trainer import BatchOfStep, Loss, Trainer, next_token_loss
+from training.trainer import Loss, Trainer, next_token_loss
 
-VOCAB, CONTEXT = 13, 8
 CPU = torch.device("cpu")
-CONFIG = TrainerConfig(
-    max_steps=6,
-    batch_size=4,
-    eval_every=2,
-    eval_tokens="all",
-    final_eval_tokens="all",
-    checkpoint_every=3,
-    keep_checkpoints=1,
-    log_every=2,
-    grad_accumulation=1,
-    max_grad_norm=1.0,
-    max_bad_steps=2,
-    device="cpu",
-    precision="fp32",
-    compile=False,
-    activation_checkpointing=False,
-)
 MUON = preset("optimizer", "muon", warmup_steps=0)
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
 # Token 0 has one byte, every other token has two.
@@ -143,14 +126,6 @@ def trainer(
     batches = Batches(tokens(), config.batch_size, CONTEXT, seed=5)
     ranks = Ranks(torch.device(device))
     return Trainer(config, model, updates, batches, state, 5, ranks, callbacks, loss), diary
-
-
-def smoothed_loss(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """A loss with smoothed labels (Szegedy et al. 2016, section 7)."""
-    logits = model(inputs).flatten(0, 1)
-    return nn.functional.cross_entropy(
-        logits, targets.flatten(), label_smoothing=0.3, reduction="sum"
-    )
 
 
 def fit(made: Trainer) -> Summary:
@@ -249,17 +224,6 @@ def test_observers_are_called_in_order(tmp_path: Path) -> None:
     assert summary.best_val_loss == best.val_loss
     assert summary.best_val_bpb == pytest.approx(best.val_bpb)
     assert summary.parameters == sum(p.numel() for p in made.model.parameters())
-
-
-def unevenly(batches: BatchOfStep) -> BatchOfStep:
-    """The same, with fewer scored targets from row to row, and none in the last ones."""
-
-    def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs, targets = batches(step)
-        rows, places = (torch.arange(n) for n in targets.shape)
-        return inputs, targets.where(places + 3 * rows[:, None] < CONTEXT, UNSCORED)
-
-    return batch
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -29,9 +29,10 @@ from tests.conftest import (
     files,
     finish,
     heed_signals,
-    last_checkpoint,
+    last_step,
     metrics,
     succeed,
+    wait_for,
 )
 from training.callback import Callback
 from training.trainer import Trainer
@@ -59,20 +60,6 @@ def start(*settings: str, cwd: Path) -> subprocess.Popen[str]:
 
 def has_checkpoint(run: Path) -> bool:
     return any((run / "checkpoints").glob("step-*"))
-
-
-def last_step(run: Path) -> int:
-    """The step of the last checkpoint of a run."""
-    return json.loads((last_checkpoint(run) / "state.json").read_text())["step"]
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
-    """Wait until `condition` is true; return False if the process ends first."""
-    while process.poll() is None:
-        if condition():
-            return True
-        time.sleep(0.0005)
-    return False
 
 
 def assert_ends(process: subprocess.Popen[str], number: int) -> None:

@@ -9,22 +9,19 @@ import os
 import pty
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
-import yaml
 from rich.console import Console
 from rich.file_proxy import FileProxy
 
 from common.errors import UserError, print
 from inference.opening import open_run
 from store.checkpoint import STATE
-from store.weights import MODEL, OPTIMIZER
-from tests.conftest import TINY, command, files, seal, succeed
+from store.weights import OPTIMIZER
+from tests.conftest import TINY, command, configure, files, rewrite, seal, succeed
 
 SCRIPTS = {
     "train": ("resume=run", "trainer.max_steps=8"),
@@ -59,24 +56,6 @@ def assert_not_opened(here: Path, *words: str) -> None:
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
-
-
-def configure(run: Path, change: Callable[[dict], object]) -> None:
-    file = run / "config.yaml"
-    settings = yaml.safe_load(file.read_text())
-    change(settings)
-    file.write_text(yaml.safe_dump(settings))
-
-
-def rewrite(
-    run: Path, change: Callable[[dict[str, torch.Tensor]], object], name: str = MODEL
-) -> None:
-    """Change the tensors in a file of every checkpoint of a run, and the checksums with them."""
-    for folder in (run / "checkpoints").glob("step-*"):
-        tensors = safetensors.torch.load_file(folder / name)
-        change(tensors)
-        safetensors.torch.save_file(tensors, folder / name)
-        seal(folder)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""What several test modules use."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+
+from data.tokenizer import TokenizerConfig
+from data.tokens import Dataset
+
+BYTE = TokenizerConfig("byte", None)
+
+
+WORDS = ["hen", "fox", "owl", "ran", "sat", "sang", "to", "the", "hill", "née", "漢字", "a\nb"]
+
+
+def draw_texts(count: int, seed: int = 0, longest: int = 40) -> list[str]:
+    rng = random.Random(seed)
+    return [
+        f"{seed}.{i} " + " ".join(rng.choices(WORDS, k=rng.randint(1, longest)))
+        for i in range(count)
+    ]
+
+
+def write_files(folder: Path, texts: list[str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, text in enumerate(texts):
+        (folder / f"{number:04}.txt").write_text(text)
+    return folder
+
+
+def documents(dataset: Dataset, split: str) -> list[str]:
+    """The documents of a split, from its tokens."""
+    tokens = getattr(dataset, split)[:]
+    (end,) = dataset.tokenizer.eos_ids
+    parts = np.split(tokens, np.flatnonzero(tokens == end) + 1)
+    assert all(part[-1] == end for part in parts[:-1]) and not len(parts[-1])
+    return [dataset.tokenizer.decode(part[:-1].tolist()) for part in parts[:-1]]

@@ -1,0 +1,124 @@
+"""The one call that starts a run, and the settings that it takes, without a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock, Timeout
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
+from safetensors.torch import load_file
+
+from common.errors import UserError
+from launch.cli import VERSION, plain_values
+from launch.quoting import CONFIGS, read_arguments
+from launch.schema import TrainConfig
+from launch.settings import Settings, open_settings
+from launch.start import Started, start
+from model import GPT
+from tests.conftest import TINY, last_checkpoint
+from training.distributed import Ranks
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    HydraConfig.instance().cfg = None
+
+
+def settings(*overrides: str) -> Settings:
+    """What train.py reads of its command line."""
+    quoted = [
+        each
+        for each in read_arguments([*overrides], "train", TrainConfig)
+        if "callback" not in each
+    ]
+    with initialize_config_dir(str(CONFIGS), **VERSION):
+        composed = compose("train", quoted, return_hydra_config=True)
+    HydraConfig.instance().set_config(composed)
+    with open_dict(composed):
+        del composed["hydra"]
+    return open_settings(plain_values(composed))
+
+
+def parts(*overrides: str) -> Started:
+    started = start(settings(*overrides), Ranks())
+    assert isinstance(started, Started)
+    return started
+
+
+def equal(model: GPT, weights: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(value, weights[name]) for name, value in model.named_parameters())
+
+
+def is_locked(folder: Path) -> bool:
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def test_a_new_run(tiny: Path) -> None:
+    started = parts(*TINY, "run_dir=run", "seed=5", f"cache_dir={tiny / '.cache'}")
+    torch.manual_seed(5)
+    fresh = GPT(started.config.model, started.dataset.tokenizer.vocab_size)
+    assert equal(started.model, dict(fresh.named_parameters()))
+    assert started.state.step == 0 and started.optimizer.config == started.config.optimizer
+    assert started.run.path == Path("run") and Path("run/config.yaml").is_file()
+    assert is_locked(Path("run"))
+
+
+def test_a_resumed_run(run: Path, tiny: Path) -> None:
+    """With its own settings and weights, and those of today on top."""
+    resumed = settings("resume=run", "trainer.max_steps=9", f"cache_dir={tiny / '.cache'}")
+    assert resumed.config.trainer.max_steps == 9
+    assert resumed.config.trainer.batch_size == 4 and resumed.config.model.d_model == 16
+    started = start(resumed, Ranks())
+    assert isinstance(started, Started) and started.state.step == 6
+    stored = last_checkpoint(run)
+    assert equal(started.model, load_file(stored / "model.safetensors"))
+    state, expected = started.optimizer.state_tensors(), load_file(stored / "optimizer.safetensors")
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in state.items())
+    assert is_locked(run)
+
+
+def test_a_finished_run_is_its_result(run: Path) -> None:
+    assert start(settings("resume=run"), Ranks()) == pytest.approx(
+        settings("resume=run").resumed.val_bpb  # type: ignore[union-attr]
+    )
+
+
+def test_a_finetuned_run(run: Path, tiny: Path) -> None:
+    """With the model and tokenizer of the other run, and a new optimizer."""
+    more = ("init_from=run", "model.dropout=0.25", "run_dir=tuned", f"cache_dir={tiny / '.cache'}")
+    others = [each for each in TINY if not each.startswith(("model.", "tokenizer."))]
+    started = parts(*others, *more)
+    assert started.config.model.d_model == 16 and started.config.model.dropout == 0.25
+    assert equal(started.model, load_file(last_checkpoint(run) / "model.safetensors"))
+    assert started.state.step == 0
+    assert started.config.init_from == str(run.resolve())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["resume=run", "model.d_model=32"], "resume: model.d_model cannot change"),
+        (["resume=run", "seed=3"], "resume: seed cannot change"),
+        (["resume=run", "init_from=run"], "init_from: cannot be combined with resume"),
+        (["init_from=run", "model.n_layers=3"], "model.n_layers: cannot be set with init_from"),
+        (["init_from=run", "model.context_length=64"], "model.context_length: 64 is longer"),
+        (["run_dir=run"], "run_dir: run exists"),
+        (["resume=auto"], "add run_dir=runs/NAME"),
+    ],
+)
+def test_settings_that_contradict_each_other(run: Path, overrides: list[str], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        settings(*overrides)
+    assert said in str(error.value)
